@@ -546,14 +546,18 @@ async def test_a_webhook_that_could_not_be_written_is_not_there() -> None:
         task_id = await h.begin(push_config=at())
         await h.reach(task_id, S.WORKING)
         await calls(h)
+        h.store.full = 1
+        with pytest.raises(Unavailable):
+            await h.ask(create(task_id, OTHER))
+        assert await configs(h, task_id) == [(task_id, HOOK)]
+        go.set()
+        await h.reach(task_id, S.COMPLETED)
+        assert told(await calls(h)) == [ended("completed")]
         outbox, h.store.outbox = h.store.outbox, FullOutbox(h.store.outbox)  # type: ignore[attr-defined]
         with pytest.raises(Unavailable):
             await h.ask(create(task_id, OTHER))
         h.store.outbox = outbox  # type: ignore[attr-defined]
         assert await configs(h, task_id) == [(task_id, HOOK)]
-        go.set()
-        await h.reach(task_id, S.COMPLETED)
-        assert told(await calls(h)) == [ended("completed")]
 
 
 async def test_a_caller_that_leaves_while_a_webhook_is_registered_holds_nothing_up() -> None:

@@ -516,6 +516,10 @@ class Database:
         taken = page[: query.limit]
         return Listed(tuple(map(self._stored, taken)), len(rows), len(page) > len(taken))
 
+    def leased(self, holder: str) -> tuple[str, ...]:
+        """As the protocol says."""
+        return tuple(row.head.id for row in self._all_shown() if row.holder == holder)
+
     def cancels(self, holder: str) -> tuple[str, ...]:
         """As the protocol says."""
         return tuple(row.head.id for row in self._all_shown() if row.cancel and row.holder == holder)

@@ -315,6 +315,10 @@ class SimulatedStore:
         listed: Listed = await self.request(partial(self.database.list, query))
         return listed
 
+    async def leased(self, holder: str) -> tuple[str, ...]:
+        leased: tuple[str, ...] = await self.request(partial(self.database.leased, holder))
+        return leased
+
     async def cancels(self, holder: str) -> tuple[str, ...]:
         marked: tuple[str, ...] = await self.request(partial(self.database.cancels, holder))
         return marked

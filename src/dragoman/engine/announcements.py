@@ -90,6 +90,10 @@ class Audience:
         """Add a configuration, in place of one with the same id."""
         self.configs = joined(self.configs, config)
 
+    def renew(self, configs: Iterable[PushConfig]) -> None:
+        """Take over the configurations as the store has them now."""
+        self.configs = tuple(configs)
+
     def leave(self, configs: Iterable[PushConfig]) -> None:
         """Remove these configurations. One that has since replaced one of them stays."""
         gone = tuple(configs)

@@ -38,6 +38,15 @@ WORKS = Manners(answers_with_message=False)
 
 LATE = "{} did not finish in time."
 
+SLACK_MS = 2_000
+"""How long after its deadline a task is ended by replicas that do not wait for it. The one that waits comes first."""
+
+ENFORCED_MAX = 100
+"""How many tasks one look at the deadlines ends, and how many orphans."""
+
+AGAIN_S = 10.0
+"""When a task that was to be ended is looked at again. An agent may take its time to stop."""
+
 QUESTION = (Part(text="More input is needed."),)
 """The question to the caller when the other agent gave none."""
 
@@ -74,6 +83,8 @@ class Delegations:
         self._trail = trail
         self._retry_s = retry_s
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._ending: dict[str, float] = {}
+        """Until when the ends of tasks are left to the errands that were sent to end them, as times of the loop."""
 
     # -- for a run -----------------------------------------------------------------------------------------------------
 
@@ -325,6 +336,23 @@ class Delegations:
             finally:
                 self._tasks.unpin(child)
 
+    async def enforce(self) -> None:
+        """End delegated tasks past their deadline, and those whose parent has ended, wherever they run.
+
+        The replica of the parent does both as long as it lives. Raises StoreError.
+        """
+        now_s = self._supervisor.loop.time()
+        self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
+        for head in await self._store.overdue(self._clock.now_ms() - SLACK_MS, ENFORCED_MAX):
+            self._end_soon(head, self._end_late)
+        for head in await self._store.orphans(ENFORCED_MAX):
+            self._end_soon(head, self._cancel)
+
+    def _end_soon(self, head: TaskHead, end: Callable[[TaskLog], Awaitable[None]]) -> None:
+        if head.id not in self._ending:
+            self._ending[head.id] = self._supervisor.loop.time() + AGAIN_S
+            self._supervisor.errand_on(head.id, end)
+
     # -- while a child waits for an answer -----------------------------------------------------------------------------
 
     async def left(self, waiting: Iterable[TaskHead]) -> None:
@@ -353,9 +381,14 @@ class Delegations:
 
     async def _out_of_time(self, child: TaskLog) -> None:
         """Cancel a task that still waits, and let its parent go on. The parent's run cancels a task that works."""
-        if child.state not in INTERRUPTED or child.head.parent is None:
-            return
+        if child.state in INTERRUPTED:
+            await self._end_late(child)
+
+    async def _end_late(self, child: TaskLog) -> None:
+        """Cancel a task, and let its parent go on if it has passed on the task's question."""
         await self._cancel(child)
+        if child.head.parent is None:
+            return
         parent = await self._pin_child(child.head.parent)
         if parent is not None:
             try:

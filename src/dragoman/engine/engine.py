@@ -23,6 +23,7 @@ from dragoman.engine.history import History
 from dragoman.engine.intake import Intake, server_name
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.recovery import Recovery
 from dragoman.engine.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import Generation, Supervisor
@@ -135,6 +136,7 @@ class Engine:
             past=past,
             delegate=lambda *delegated: self._delegations.carry_out(*delegated),
             parent_stops=lambda task: self._delegations.parent_ends(task),
+            work_offered=lambda: self._recovery.wake(),
             observer=observer,
             hints=hints,
         )
@@ -153,6 +155,7 @@ class Engine:
             retry_s=settings.retry_s,
         )
         tasks.on_end = self._delegations.parent_ends
+        self._recovery = Recovery(store, tasks, supervisor, self._delegations, settings, observer)
         self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
         self._stopping = supervisor.stopping
 
@@ -168,12 +171,14 @@ class Engine:
         """
         self._supervisor.begin(group)
         await self._store.replicas.join(self._supervisor.holder, address=address, agents=self._runners)
-        await self._supervisor.recover()
+        await self._recovery.settle_all()
         await self._delegations.left(await self._store.asking())
+        self._recovery.watch(group)
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
         await self._supervisor.drain(grace_s)
+        self._recovery.stop()
         await self._store.replicas.leave(self._supervisor.holder)
 
     def _pushes(self, agent: str) -> bool:

@@ -42,6 +42,10 @@ class Observer(Protocol):
         """The end of a task was committed."""
         ...
 
+    def taken_over(self, agent: str) -> None:
+        """A task that nobody alive worked on was claimed, while the engine runs."""
+        ...
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
         """A run begins. `traceparent` is the trace context that the task came with."""
         ...
@@ -67,6 +71,11 @@ class Observers:
         """See `engine.observer.Observer`."""
         for observer in self._observers:
             observer.ended(agent, state, duration_ms)
+
+    def taken_over(self, agent: str) -> None:
+        """See `engine.observer.Observer`."""
+        for observer in self._observers:
+            observer.taken_over(agent)
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Executions":
         """See `engine.observer.Observer`."""

@@ -51,6 +51,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     `max_daily_tasks` apply to each principal; 0 sets no limit. `max_page_bytes` bounds how much is read for one page of
     ListTasks. `poll_s` is how often the engine reads what other engines on the same store wrote to the tasks that it
     has in memory; 0 says that there are no others. While the bus brings hints it does so every `healthy_poll_s`.
+    If there are others, `claim_s` is how often it looks for tasks that nobody alive works on.
     """
 
     blocking_timeout_s: float = 300.0
@@ -64,6 +65,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     max_page_bytes: int = 4 * 1024 * 1024
     poll_s: float = 0.0
     healthy_poll_s: float = 5.0
+    claim_s: float = 1.0
 
 
 def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> AgentSkill | None:

@@ -276,6 +276,10 @@ class TaskRun:
         answer.set_result(message)
         return True
 
+    def go_on(self) -> bool:
+        """As `resume`, with the message that another engine wrote, if it wrote one."""
+        return self.resume(self._late.popleft() if self._late else None)
+
     # -- for the agent: engine.api.Run -------------------------------------------------------------------------------
 
     @property

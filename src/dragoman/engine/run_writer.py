@@ -186,8 +186,9 @@ class RunWriter:
 
     def _page(self, log: TaskLog) -> Decision | None:
         """Decide on one write with all events put so far. Called again if somebody else wrote to the task first."""
-        if self.lost:  # also while the refusal of an earlier try was on its way
+        if self.lost:  # perhaps since this write was refused because somebody else had written
             self._flying = []
+            self._buffer.clear()
             return None
         if self._flying:
             self._take_back()
@@ -203,7 +204,11 @@ class RunWriter:
         self._buffer, self._flying = [], events
         self._buffer_bytes = 0
         return Decision(
-            events=tuple(events), now_ms=self._status_ms, epoch=self.epoch, release=self.state in INTERRUPTED
+            events=tuple(events),
+            now_ms=self._status_ms,
+            epoch=self.epoch,
+            release=self.state in INTERRUPTED,
+            keeper=log.holder,
         )
 
     def _drop_answered(self, log: TaskLog) -> None:

@@ -6,6 +6,7 @@ that does not stop is left behind, and its later writes are refused (invariant 5
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
@@ -26,7 +27,7 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, TaskState
-from dragoman.store.api import Refused, Store, Stored, StoreError
+from dragoman.store.api import Fenced, Refused, Store, StoreError
 from dragoman.store.blobs.api import BlobMissing
 
 log = logging.getLogger("dragoman.runs")
@@ -34,9 +35,6 @@ log = logging.getLogger("dragoman.runs")
 LEAVE_S = 1.0
 """How long the end of a drain waits for canceled agents, and tries to write the ends of their tasks. It is half of the
 time that the server keeps of its grace period for closing (`server.shutdown`)."""
-
-CLAIMED_MAX = 500
-"""How many tasks of dead holders are claimed at once, so that few are in memory and others can claim some too."""
 
 CANCEL_S = 0.1
 """The least time that a canceled agent has before it counts as one that does not stop."""
@@ -76,7 +74,8 @@ class Supervisor:
 
     Tasks are leased under the name `holder`. A run begins with an agent of `runners`, and keeps it. Runs delegate
     through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the tasks that it delegated
-    can be ended. `hints` are there if other engines write to the store.
+    can be ended, and `work_offered` when another engine says that it left work. `hints` are there if other engines
+    write to the store.
     """
 
     def __init__(
@@ -93,6 +92,7 @@ class Supervisor:
         past: History,
         delegate: Delegate,
         parent_stops: Callable[[TaskLog], None],
+        work_offered: Callable[[], None],
         observer: Observer | None = None,
         hints: Hints | None = None,
     ) -> None:
@@ -110,14 +110,19 @@ class Supervisor:
         self._past = past
         self._delegate = delegate
         self._parent_stops = parent_stops
+        self._work_offered = work_offered
         self._observer = observer
         self._hints = hints
         self._group: asyncio.TaskGroup | None = None
         self._services: RunServices | None = None
         self._runs: dict[str, TaskRun] = {}
         self._active: set[asyncio.Task[None]] = set()
+        self._errands: Counter[str] = Counter()
+        """How many errands there are for each task."""
         self._polling: asyncio.Task[None] | None = None
         self._over = False
+        self.fenced = False
+        """Whether this process cannot prove that it is alive, so that others may take its tasks."""
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Start errands in `group` from now on.
@@ -139,28 +144,38 @@ class Supervisor:
         if self._hints is not None:
             self._polling = group.create_task(self._poll(self._hints), name="poll")
 
+    @property
+    def takes_work(self) -> bool:
+        """Whether runs may begin."""
+        return not (self.stopping.begun or self.fenced)
+
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def run_of(self, task: TaskLog) -> TaskRun | None:
         """The run of the task in this process, if there is one."""
         return self._runs.get(task.head.id)
 
+    def works_on(self, task_id: str) -> bool:
+        """Whether a run or an errand of this process works on the task, or it is being written to."""
+        task = self._tasks.known(task_id)
+        return task_id in self._runs or self._errands[task_id] > 0 or (task is not None and task.busy)
+
     def start(self, runner: Runner, task: TaskLog, message: Message, replay: Replay | None = None) -> None:
         """Run a task that has been leased. Without a `replay` it has just been written.
 
-        After the drain the task is left to the next start.
+        After the drain the task is left to the next start, while this process is fenced to those who claim it.
         """
         observer = self._observer
         if observer is not None and replay is None:
             observer.submitted(task.head.agent)
-        if self._over:
+        if self._over or self.fenced or task.holder != self.holder:
             return
         if self._services is None:
             raise RuntimeError("the engine has not been started")
         run = TaskRun(runner, task, message, replay or NOTHING, self._services, announce=replay is None)
         self._runs[task.head.id] = run
         task.pins += 1
-        task.attach(run.receive, run.abandon)
+        task.attach(run.receive, partial(self._leased_anew, run, task))
         if self.stopping.begun:
             run.leave()
         execution: Execution | None = None
@@ -180,7 +195,7 @@ class Supervisor:
         error = None if done.cancelled() else done.exception()
         run.release()
         if error is not None and not self._over:
-            self._give_up_on(task, error)
+            self.give_up_on(task, error)
         elif run.again and not self.stopping.begun:
             self.errand(task, lambda: self._run_again(task))
         self._forget(run, task)
@@ -197,6 +212,45 @@ class Supervisor:
                 return
             self._leave_behind(run, task)
         self._take_up(task, crashed=message is None)
+
+    def _leased_anew(self, run: TaskRun, task: TaskLog) -> bool:
+        """Another engine has leased the task of a run. Returns whether the run may go on, since the lease is for it."""
+        if task.holder == self.holder and run.asking and self.takes_work:
+            self.errand(task, lambda: self._accept(task))
+            return True
+        run.abandon()
+        return False
+
+    async def _accept(self, task: TaskLog) -> None:
+        """Accept a lease that was offered for a suspended run, and let it go on with what the caller said.
+
+        If the store cannot be written in time, somebody else claims the task.
+        """
+
+        def decide(log: TaskLog) -> Decision | None:
+            run = self.run_of(log)
+            mine = log.epoch == epoch and log.holder == self.holder and not log.terminal
+            waits = run is not None and run.asking and run.lease < epoch
+            return Decision(events=(), now_ms=0, epoch=epoch) if mine and waits else None
+
+        def accepted() -> None:
+            run = self.run_of(task)
+            if run is None or not run.go_on():
+                if run is not None:
+                    self._leave_behind(run, task)
+                self._take_up(task, crashed=False)
+
+        epoch = task.epoch
+        while True:
+            try:
+                await task.append(decide, accepted)
+            except Refused:
+                if (run := self.run_of(task)) is not None and run.lease < epoch:
+                    self._leave_behind(run, task)
+            except StoreError:
+                await asyncio.sleep(self._settings.retry_s)
+                continue
+            return
 
     def deliver(self, task: TaskLog, message: Message) -> None:
         """Hand a message to the run of a working task."""
@@ -261,6 +315,16 @@ class Supervisor:
         now_ms = self._clock.now_ms()
         state = leased_as(self.runners.get(task.head.agent), task.state)
         return Decision(events=(StatusChanged(state, timestamp(now_ms)),), now_ms=now_ms, holder=self.holder)
+
+    async def go_on(self, task: TaskLog, *, crashed: bool) -> None:
+        """Let a task go on that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
+        run = self.run_of(task)
+        if run is not None and run.asking:
+            await self._accept(task)
+        elif await task.append(self._resume_claimed) is not None:
+            if run is not None:
+                self._leave_behind(run, task)
+            self._take_up(task, crashed=crashed)
 
     def _resume_claimed(self, log: TaskLog) -> Decision | None:
         """Decide on the status with which a task goes on that this process has claimed, under its lease."""
@@ -339,7 +403,7 @@ class Supervisor:
             if not waiter.done():
                 waiter.set_result(None)
         if idle:
-            self._tell_runner(task)
+            self.tell_runner(task)
 
     async def _stop_run(self, task: TaskLog) -> None:
         """Mark the task, ask its run to stop, and wait for that up to `cancel_grace_s`; not for a suspended run."""
@@ -366,7 +430,8 @@ class Supervisor:
     ) -> None:
         """Write the end of a task in place of its run, unless it has ended. Raises StoreError, or Unknown.
 
-        With `epoch` it ends only while that is the epoch of its lease: not once another engine has leased it.
+        With `epoch` it ends only while that is the epoch of its lease: not once it has been released, or another engine
+        has leased it.
         """
 
         def decide(log: TaskLog) -> Decision | None:
@@ -376,17 +441,21 @@ class Supervisor:
             if log.terminal or (epoch is not None and log.epoch != epoch):
                 return None
             now_ms = self._clock.now_ms()
-            return Decision(events=(closing(log.head, state, now_ms, text, reason, log.usage),), now_ms=now_ms)
+            end = closing(log.head, state, now_ms, text, reason, log.usage)
+            return Decision(events=(end,), now_ms=now_ms, epoch=epoch)
 
         run = self.run_of(task)
         if run is not None:
             run.abandon()
-        await task.append(decide)
+        try:
+            await task.append(decide)
+        except Fenced:
+            return
         run = self.run_of(task)
         if run is not None:  # it does not stop; the task has ended without it
             self._leave_behind(run, task)
 
-    def _tell_runner(self, task: TaskLog) -> None:
+    def tell_runner(self, task: TaskLog) -> None:
         """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""
         agent = task.head.agent
         if agent in self.runners and task.state is TaskState.CANCELED:
@@ -411,8 +480,7 @@ class Supervisor:
         if self._group is None:
             raise RuntimeError("the engine has not been started")
         asyncio_task = self._group.create_task(self._load_for(task_id, errand))
-        self._active.add(asyncio_task)
-        asyncio_task.add_done_callback(self._active.discard)
+        self._begun(task_id, asyncio_task)
 
     async def _load_for(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
         while True:
@@ -434,12 +502,19 @@ class Supervisor:
             raise RuntimeError("the engine has not been started")
         task.pins += 1  # now, since the errand's caller may unpin the task before the errand starts
         asyncio_task = self._group.create_task(self._guard(task, errand))
-        self._active.add(asyncio_task)
-        asyncio_task.add_done_callback(lambda done: self._errand_done(task, done))
+        self._begun(task.head.id, asyncio_task)
+        asyncio_task.add_done_callback(lambda _: self._tasks.unpin(task))
 
-    def _errand_done(self, task: TaskLog, done: "asyncio.Task[None]") -> None:
+    def _begun(self, task_id: str, errand: "asyncio.Task[None]") -> None:
+        self._active.add(errand)
+        self._errands[task_id] += 1
+        errand.add_done_callback(partial(self._errand_done, task_id))
+
+    def _errand_done(self, task_id: str, done: "asyncio.Task[None]") -> None:
         self._active.discard(done)
-        self._tasks.unpin(task)
+        self._errands[task_id] -= 1
+        if not self._errands[task_id]:
+            del self._errands[task_id]
 
     async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -450,7 +525,7 @@ class Supervisor:
             else:
                 await self._fail(task, error)
 
-    def _give_up_on(self, task: TaskLog, error: BaseException) -> None:
+    def give_up_on(self, task: TaskLog, error: BaseException) -> None:
         """End a task on which the engine itself failed, so that it is not `working` for ever."""
         self._spawn(task, lambda: self._fail(task, error))
 
@@ -469,45 +544,35 @@ class Supervisor:
 
     # -- start and stop of the process -------------------------------------------------------------------------------
 
-    async def recover(self) -> None:
-        """Settle the tasks that dead holders left unfinished, so that none is `working` for ever.
+    def fence(self) -> None:
+        """Stop all runs without writing anything, because others may take their tasks. Nothing begins meanwhile."""
+        self.fenced = True
+        log.warning("the store has not heard of this server for too long: its %d runs stop", len(self._runs))
+        for run in tuple(self._runs.values()):
+            self._leave_behind(run, run.log)
 
-        Tasks of a restartable agent run again; others fail with reason `interrupted`. A requested cancel takes
-        precedence.
-        """
-        while claimed := await self._store.claim(self.holder, CLAIMED_MAX):
-            await asyncio.gather(*(self._recover(stored) for stored in claimed))  # in as few commits as possible
-
-    async def _recover(self, stored: Stored) -> None:
-        task = await self._tasks.pin_stored(stored)
-        try:
-            runner = self.runners.get(stored.head.agent)
-            if stored.cancel_requested or await self._tasks.orphaned(stored.head):
-                await self.end(task, TaskState.CANCELED)
-                self._tell_runner(task)
-            elif runner is not None and (runner.restartable or stored.epoch == 1):
-                if await task.append(self._resume_claimed) is not None:
-                    self._take_up(task, crashed=True)
-            else:
-                await self.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)
-        except StoreError:
-            raise  # a server that cannot write its store must not start
-        except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
-            self._give_up_on(task, error)
-        finally:
-            self._tasks.unpin(task)
+    def rejoin(self, holder: str) -> None:
+        """Go on under another name after `fence`."""
+        self.holder = holder
+        self.fenced = False
 
     async def _poll(self, hints: Hints) -> None:
         """Find, until the drain is over, what other engines did to the tasks in memory and no hint has told."""
+        failing = False
         while True:
             due = await hints.due()
             try:
                 if due:
                     await hints.look_around()
+                else:
+                    self._work_offered()
                 await self._stop_canceled()
+                failing = False
             except StoreError as error:
-                log.warning("the tasks of other servers cannot be read: %s", error)
-            except Exception:
+                if not failing:
+                    log.warning("the tasks of other servers cannot be read: %s", error)
+                failing = True
+            except Exception:  # it would end the group, and the server with it
                 log.exception("what other servers did cannot be taken in")
 
     async def _stop_canceled(self) -> None:

@@ -59,12 +59,13 @@ class Tasks:
         """Keep a task that was just made or loaded, as long as it is pinned or written to."""
         task.idle = self.release
         task.ended = self._ended
+        task.renew_audience = self._renew_audience
         self._logs[task.head.id] = task
         if self._hints is not None:
             self._hints.add(task)
 
-    def _ended(self, task: TaskLog, event: StatusChanged) -> None:
-        if self._observer is not None:
+    def _ended(self, task: TaskLog, event: StatusChanged, own: bool) -> None:
+        if own and self._observer is not None:
             self._observer.ended(task.head.agent, SPELLED[event.state], event.duration_ms or 0)
         if task.children != ():
             self.on_end(task)
@@ -129,6 +130,17 @@ class Tasks:
         else:
             task.lease_of(stored)
         return task
+
+    async def _renew_audience(self, task: TaskLog, stored: Stored) -> None:
+        """Read the webhooks of a task anew, because another engine has changed them."""
+        announcer = self._announcer
+        if announcer is None or not self._pushes(stored.head.agent):
+            return
+        configs = await self._store.outbox.configs(stored.head.id) if stored.pushed else ()
+        if task.audience is None:
+            task.audience = Audience(announcer, configs, task.joined_artifacts)
+        else:
+            task.audience.renew(configs)
 
     async def read_record(self, call: Call, task_id: str) -> Record:
         """The caller's task as it stands. Does not fold a task at its snapshot.
@@ -196,6 +208,10 @@ class Tasks:
         if task.head.agent != call.agent:
             raise TaskNotFound(task_id)
         return self._hold(task)
+
+    def known(self, task_id: str) -> TaskLog | None:
+        """The task, if it is in memory."""
+        return self._logs.get(task_id)
 
     def being_made(self, task_id: str) -> TaskLog | None:
         """The task, if its first write is still under way."""

@@ -6,12 +6,13 @@ returned; the token is returned to its owner alone.
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from dragoman.engine.announcements import Announcer, Audience, joined
-from dragoman.engine.task_log import TaskLog
+from dragoman.engine.task_log import Decision, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import (
@@ -85,16 +86,24 @@ class WebhookOperations:
         task = await self._tasks.pin(call, config.task_id)
         try:
             registration = await self.registration(call, config, task.head.id, "")
-            async with task.turn():
-                await self._register(task, self.audience(task), registration)
+            if await task.append(partial(self._join, registration), patient=False) is None:
+                async with task.turn():  # it has ended: nothing is appended any more
+                    await self._register(task, self.audience(task), registration)
             return registration.config
         except Unknown as error:  # the sweep has deleted it
             raise TaskNotFound(config.task_id) from error
         finally:
             self._tasks.unpin(task)
 
+    def _join(self, registration: Registration, log: TaskLog) -> Decision | None:
+        """Decide to register a webhook, with a delivery of the task as it stands; None if the task has ended."""
+        if log.terminal:
+            return None
+        check_room(self.audience(log).configs, registration.config, "id")
+        return Decision(events=(), now_ms=log.status_ms, push=registration)
+
     async def _register(self, task: TaskLog, audience: Audience, registration: Registration) -> None:
-        """Write the webhook, with a delivery of the task as it stands, even if the caller leaves meanwhile."""
+        """Write the webhook of an ended task, with a delivery of its end, even if the caller leaves meanwhile."""
         config = registration.config
         check_room(audience.configs, config, "id")
         deliveries = audience.standing(task.head, config, task.record())
@@ -137,6 +146,7 @@ class WebhookOperations:
                     await self._store.outbox.remove(task_id, config.id)
                     if audience is not None:
                         audience.leave(told)
+                    task.webhooks_version += 1
         finally:
             self._tasks.unpin(task)
 

@@ -379,6 +379,10 @@ class Store(Protocol):
         """A page of tasks, with the total of all pages."""
         ...
 
+    async def leased(self, holder: str) -> tuple[str, ...]:
+        """The ids of the tasks leased to `holder`."""
+        ...
+
     async def cancels(self, holder: str) -> tuple[str, ...]:
         """The ids of the tasks leased to `holder` that `request_cancel` has marked."""
         ...

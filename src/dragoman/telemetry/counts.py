@@ -77,6 +77,11 @@ class Counts:
             durations = self.durations[agent] = Durations()
         durations.add(duration_ms)
 
+    def taken_over(self, agent: str) -> None:
+        """A task that nobody alive worked on was claimed."""
+        key = agent, "taken_over"
+        self.tasks[key] = self.tasks.get(key, 0) + 1
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Counts":
         """A run begins."""
         self.runs += 1

@@ -104,6 +104,10 @@ class OpenTelemetry:
         self._tasks.add(1, {"state": state, "agent": agent})
         self._duration.record(duration_ms, {"agent": agent})
 
+    def taken_over(self, agent: str) -> None:
+        """A task that nobody alive worked on was claimed."""
+        self._tasks.add(1, {"state": "taken_over", "agent": agent})
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "ExecutionSpan":
         """Begin the span of a run. It is current in the context in which the agent runs."""
         span = self._tracer.start_span(

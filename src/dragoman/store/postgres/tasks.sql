@@ -311,6 +311,10 @@ UPDATE dragoman.tasks t SET holder = $1, epoch = t.epoch + 1,
 FROM mine WHERE t.task = ANY (ARRAY[mine.task])
 RETURNING t.task;
 
+-- name: leased
+-- Tasks leased to $1.
+SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder = $1;
+
 -- name: cancels
 -- Tasks leased to $1 that shall be canceled.
 SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder = $1 AND cancel;

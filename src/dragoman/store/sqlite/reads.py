@@ -175,10 +175,10 @@ class Reads:
         with self.moment():
             return self.by_number(numbers, None, None)
 
-    def cancels(self, holder: str) -> tuple[str, ...]:
-        """The ids of the tasks leased to `holder` that shall be canceled."""
+    def ids(self, name: str, holder: str) -> tuple[str, ...]:
+        """The ids that a statement finds of the tasks of `holder`."""
         with self._gate:
-            return tuple(task_id for (task_id,) in self.cursor.execute(self.sql["cancels"], (holder,)))
+            return tuple(task_id for (task_id,) in self.cursor.execute(self.sql[name], (holder,)))
 
     def children(self, parent_id: str) -> tuple[TaskHead, ...]:
         """The heads of the tasks that a task delegated and that have not ended, oldest first."""

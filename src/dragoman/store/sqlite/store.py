@@ -411,9 +411,13 @@ class SqliteStore:
             del self._holds[task_id]
             hold.end()
 
+    async def leased(self, holder: str) -> tuple[str, ...]:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: reads.ids("leased", holder))
+
     async def cancels(self, holder: str) -> tuple[str, ...]:
         """On a reader thread."""
-        return await self._readers.run(lambda reads: reads.cancels(holder))
+        return await self._readers.run(lambda reads: reads.ids("cancels", holder))
 
     async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
         """A point read."""

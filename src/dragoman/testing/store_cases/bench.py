@@ -39,20 +39,30 @@ class SetClock:
 
 
 class Bench:
-    """Makes stores for a case: `make` gives one on the same place each time, `durable` says whether it survives."""
+    """Makes stores for a case: `make` gives one on the same place each time, `durable` says whether it survives.
 
-    def __init__(self, make: Callable[[Clock], Store], *, durable: bool) -> None:
+    `shared` says that several stores may be open on that place at once, as several processes have them.
+    """
+
+    def __init__(self, make: Callable[[Clock], Store], *, durable: bool, shared: bool = False) -> None:
         self.clock = SetClock()
         self.durable = durable
+        self.shared = shared
         self._make = make
 
     @asynccontextmanager
     async def store(self, holder: str = "h1") -> AsyncIterator[Store]:
         """An open store that `holder` has joined, with the agents of the cases; closed at the end."""
+        async with self.opened(holder) as store:
+            await store.replicas.join(holder, address="", agents=AGENTS)
+            yield store
+
+    @asynccontextmanager
+    async def opened(self, holder: str) -> AsyncIterator[Store]:
+        """An open store that nobody has joined; closed at the end."""
         store = self._make(self.clock)
         await store.open(holder)
         try:
-            await store.replicas.join(holder, address="", agents=AGENTS)
             yield store
         finally:
             await store.close()

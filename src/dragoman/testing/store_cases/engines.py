@@ -4,23 +4,38 @@ Invariant: the engines share nothing but the store. Each sees what the other wri
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from asyncio import Future
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextvars import Context as Variables
+from typing import Any
 
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Context
+from dragoman.engine.announcements import PutOff, Step
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.task_log import OVERTAKEN_MAX
 from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.events import Logged, MessageReceived, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.operations import Call, CancelTask, GetTask, Operation, SendMessage, Subscribe
+from dragoman.model.operations import (
+    Call,
+    CancelTask,
+    CreatePushConfig,
+    GetTask,
+    Operation,
+    PushConfig,
+    SendMessage,
+    Subscribe,
+)
 from dragoman.model.principal import Principal
-from dragoman.model.task import Record, TaskState
-from dragoman.store.api import Store
-from dragoman.testing.store_cases.bench import Bench, Case
+from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.store.api import Append, Appended, Repeat, Store
+from dragoman.store.outbox import Delivery, Registration
+from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, loaded, new_task
 
 DEADLINE_S = 30.0
 """Nothing here takes so long, unless it hangs."""
@@ -39,9 +54,9 @@ class Stage:
         self.canceled = asyncio.Event()
         self.runs = 0
 
-    def agents(self) -> dict[str, Agent]:
-        """The agents for one engine: one that callers reach, and one to delegate to."""
-        agents = {name: Agent(name, restartable=True) for name in ("stage", "other")}
+    def agents(self, *names: str, restartable: bool = True) -> dict[str, Agent]:
+        """The agents for one engine: `stage` and `other`, unless it is told which."""
+        agents = {name: Agent(name, restartable=restartable) for name in names or ("stage", "other")}
         for agent in agents.values():
             agent.skill("play")(self._play)
         return agents
@@ -86,6 +101,11 @@ class EngineCaller:
         """Cancel a task."""
         return await self._ask(CancelTask(id=task_id))
 
+    async def register(self, task_id: str) -> None:
+        """Register a webhook for a task."""
+        config = PushConfig(url="https://hooks.example/in", task_id=task_id)
+        await self.engine.call(self._call(CreatePushConfig(config=config)))
+
     async def follow(self, task_id: str) -> Stream:
         """Subscribe to a task."""
         return await self.engine.stream(self._call(Subscribe(id=task_id)))
@@ -126,20 +146,89 @@ async def _read(stream: Stream, until: TaskState) -> list[int]:
     return seqs
 
 
-class Engines:
-    """The engines on one store, by their holders; each has an agent of every name."""
+class Ends:
+    """An observer of all engines: it counts the ends of tasks, and the tasks that were taken over."""
 
-    def __init__(self, bench: Bench, store: Store, group: asyncio.TaskGroup) -> None:
+    traceparent: str | None = None
+    context: Variables | None = None
+
+    def __init__(self) -> None:
+        self.ends: list[str] = []
+        self.taken_over_tasks = 0
+
+    def submitted(self, agent: str) -> None:
+        """A task was written."""
+
+    def cancel_requested(self, agent: str) -> None:
+        """Somebody asked for a task to be canceled."""
+
+    def ended(self, agent: str, state: str, duration_ms: int) -> None:
+        """The end of a task was committed."""
+        self.ends.append(state)
+
+    def taken_over(self, agent: str) -> None:
+        """A task was claimed."""
+        self.taken_over_tasks += 1
+
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Ends":
+        """A run begins."""
+        return self
+
+    def finished(self, state: str) -> None:
+        """A run is over."""
+
+
+class Heralds:
+    """The announcer of all engines: a delivery of a few bytes for each step, which nobody sends."""
+
+    async def registration(self, config: PushConfig, field: str) -> Registration:
+        """Any URL may be called."""
+        return Registration(config=config, host="https://hooks.example:443")
+
+    def deliveries(
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+    ) -> tuple[tuple[Delivery, ...], PutOff]:
+        """The state after each step."""
+        made = [
+            Delivery(id=new_id(), config_id=config.id, seq=step.seq, kept=True, body=step.state.value.encode())
+            for step in steps
+            for config in configs
+        ]
+        return tuple(made), put_off
+
+    def wake(self) -> None:
+        """Nobody sends anything."""
+
+
+class Engines:
+    """The engines on one store, by their holders; each has an agent of every name, unless it is started with others."""
+
+    def __init__(self, bench: Bench, store: Store, group: asyncio.TaskGroup, stores: AsyncExitStack) -> None:
         self.store = store
         self.stage = Stage()
+        self.ends = Ends()
         self._bench = bench
         self._group = group
+        self._stores = stores
         self._running: list[Engine] = []
 
-    async def start(self, holder: str) -> EngineCaller:
-        """Start one more engine. Returns a caller of it."""
-        settings = EngineSettings(poll_s=POLL_S)
-        engine = Engine(self.store, self.stage.agents(), clock=self._bench.clock, settings=settings, holder=holder)
+    async def start(
+        self, holder: str, agents: Mapping[str, Agent] | None = None, *, store: Any = None, **settings: Any
+    ) -> EngineCaller:
+        """Start one more engine, on `store` or one of its own if there can be several. Returns a caller of it."""
+        if store is None:
+            store = self.store
+        if store is self.store and self._bench.shared:
+            store = await self._stores.enter_async_context(self._bench.opened(holder))
+        engine = Engine(
+            store,
+            self.stage.agents() if agents is None else agents,
+            clock=store.clock,
+            settings=EngineSettings(**{"poll_s": POLL_S, "claim_s": POLL_S, **settings}),
+            holder=holder,
+            observer=self.ends,
+            announcer=Heralds(),
+        )
         await engine.start(self._group)
         self._running.append(engine)
         return EngineCaller(engine)
@@ -156,13 +245,24 @@ class Engines:
 
 
 @asynccontextmanager
-async def _two(bench: Bench) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller]]:
-    async with bench.store() as store, asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-        engines = Engines(bench, store, group)
+async def _stage(bench: Bench) -> AsyncIterator[Engines]:
+    async with (
+        AsyncExitStack() as stores,
+        asyncio.timeout(DEADLINE_S),
+        bench.opened("h0") as store,
+        asyncio.TaskGroup() as group,
+    ):
+        engines = Engines(bench, store, group, stores)
         try:
-            yield engines, await engines.start("h1"), await engines.start("h2")
+            yield engines
         finally:
             await engines.stop()
+
+
+@asynccontextmanager
+async def _two(bench: Bench) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller]]:
+    async with _stage(bench) as engines:
+        yield engines, await engines.start("h1"), await engines.start("h2")
 
 
 def _text(record: Record) -> str:
@@ -274,12 +374,111 @@ async def a_run_whose_holder_is_dead_is_abandoned(bench: Bench) -> None:
         task = await one.send("wait count", wait=False)
         await engines.stage.begun.wait()
         await engines.store.replicas.leave("h1")
-        await engines.start("h3")
         await engines.stage.canceled.wait()
         assert (await other.get(task.head.id)).state is TaskState.WORKING
         engines.stage.gate.set()
         assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "0"
         assert engines.stage.runs == 2
+        assert engines.ends.taken_over_tasks == 1
+        assert engines.ends.ends == ["completed"], "the one that wrote the end counts it"
+
+
+async def tasks_of_a_dead_engine_that_cannot_run_again_fail(bench: Bench) -> None:
+    """A living engine fails those of agents that are not restartable, and cancels those that were to be canceled."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", engines.stage.agents(restartable=False), claim_s=DEADLINE_S)
+        first = await one.send("wait", wait=False)
+        await engines.stage.begun.wait()
+        engines.stage.begun.clear()
+        second = await one.send("wait", wait=False)
+        await engines.stage.begun.wait()
+        await engines.store.request_cancel(second.head.id)
+        await engines.store.replicas.leave("h1")
+        other = await engines.start("h2", engines.stage.agents(restartable=False))
+        failed = await other.reach(first.head.id, TaskState.FAILED)
+        assert failed.status.message is not None
+        assert failed.status.message.metadata == {"reason": "interrupted"}
+        await other.reach(second.head.id, TaskState.CANCELED)
+
+
+async def an_engine_claims_only_tasks_of_its_agents(bench: Bench) -> None:
+    """Queued tasks run at an engine that serves their agent; the others wait for one that does."""
+    async with _stage(bench) as engines:
+        other = await engines.start("h1", engines.stage.agents("other"))
+        for agent in ("stage", "other"):
+            await engines.store.create(new_task(agent, agent=agent, holder=None, state=TaskState.SUBMITTED))
+        await EngineCaller(other.engine, "other").reach("other", TaskState.COMPLETED)
+        assert (await loaded(engines.store, "stage")).epoch == 0
+        stage = await engines.start("h2", engines.stage.agents("stage"))
+        await stage.reach("stage", TaskState.COMPLETED)
+        assert (await loaded(engines.store, "stage")).epoch == 1, "it was claimed once"
+
+
+async def an_engine_that_has_lost_a_task_does_not_end_it(bench: Bench) -> None:
+    """A drain ends a run that cannot run again only while the lease is the engine's own."""
+    async with _stage(bench) as engines:
+        agents = engines.stage.agents(restartable=False)
+        one = await engines.start("h1", agents, poll_s=DEADLINE_S, claim_s=DEADLINE_S)
+        task = await one.send("wait", wait=False)
+        await engines.stage.begun.wait()
+        await engines.store.replicas.join("h2", address="", agents=("stage",))
+        await engines.store.replicas.leave("h1")
+        assert [stored.head.id for stored in await engines.store.claim("h2", 1)] == [task.head.id]
+        await one.engine.drain(0)
+        found = await loaded(engines.store, task.head.id)
+        assert (found.state, found.holder) == (TaskState.WORKING, "h2")
+
+
+async def a_webhook_registered_at_the_other_engine_misses_no_event(bench: Bench) -> None:
+    """What the run writes from then on is reported, although its engine did not know of the webhook."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", poll_s=DEADLINE_S)
+        other = await engines.start("h2")
+        task = await one.send("wait count", wait=False)
+        await engines.stage.begun.wait()
+        await other.register(task.head.id)
+        engines.stage.gate.set()
+        await one.reach(task.head.id, TaskState.COMPLETED)
+        owed = await engines.store.outbox.owed()
+        log = await engines.log(task.head.id)
+        assert [one.seq for one in owed][-1] == log[-1].seq
+        assert {one.seq for one in owed} >= {each.seq for each in log[2:] if isinstance(each.event, StatusChanged)}
+
+
+class Overtaken:
+    """A store in which the run of a task always writes just before a caller does."""
+
+    def __init__(self, store: Store) -> None:
+        self.tries = 0
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        """As `Store.append`, too late for one that names a seq."""
+        if append.expected_seq is not None and append.epoch is None:
+            self.tries += 1
+            self._store.append(by_run(append.task_id, chunk("x"))).add_done_callback(Future.exception)
+        return self._store.append(append)
+
+
+async def a_write_that_is_always_overtaken_gets_its_turn(bench: Bench) -> None:
+    """A caller's write is overtaken a few times, then nobody else writes until it is made."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1")
+        busy = Overtaken(engines.store)
+        other = await engines.start("h2", store=busy)
+        task = await one.send("wait", wait=False)
+        await engines.stage.begun.wait()
+        await other.register(task.head.id)
+        assert busy.tries == OVERTAKEN_MAX
+        await other.send("more", task.head.id, wait=False)
+        assert busy.tries == 2 * OVERTAKEN_MAX
+        engines.stage.gate.set()
+        await other.reach(task.head.id, TaskState.COMPLETED)
+        seqs = [logged.seq for logged in await engines.log(task.head.id)]
+        assert seqs == list(range(1, len(seqs) + 1))
 
 
 def _asks(logged: Logged) -> bool:
@@ -296,5 +495,10 @@ ENGINES: tuple[Case, ...] = (
     a_cancel_ends_what_was_delegated_at_the_other_engine,
     an_engine_that_starts_leaves_running_tasks_alone,
     a_run_whose_holder_is_dead_is_abandoned,
+    tasks_of_a_dead_engine_that_cannot_run_again_fail,
+    an_engine_claims_only_tasks_of_its_agents,
+    an_engine_that_has_lost_a_task_does_not_end_it,
+    a_webhook_registered_at_the_other_engine_misses_no_event,
+    a_write_that_is_always_overtaken_gets_its_turn,
 )
 """Cases for two engines."""

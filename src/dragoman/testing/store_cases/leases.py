@@ -79,6 +79,9 @@ async def two_holders_of_one_store_do_not_claim_from_each_other(bench: Bench) ->
         assert left >= {"t01", "t04", "t07", "t10", "t13", "t16", "t19"}, "what h2 had made, and what it had claimed"
         holders = {(await loaded(store, f"t{number:02}")).holder for number in range(20)}
         assert holders == {"h1"}
+        await store.append(ending("t01", 1, epoch=(await loaded(store, "t01")).epoch))
+        assert set(await store.leased("h1")) == {f"t{number:02}" for number in range(20) if number != 1}
+        assert await store.leased("h2") == ()
 
 
 async def leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_claimed(bench: Bench) -> None:

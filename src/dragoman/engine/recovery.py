@@ -1,0 +1,181 @@
+"""Recovery: claims the tasks that nobody alive works on, at the start and as long as the engine runs.
+
+Invariant: a task is claimed in one write of the store, so that of several replicas one goes on with it. A task whose
+agent may have done things outside runs again only if its agent is declared restartable (DESIGN §5).
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+from dragoman.engine.api import Runner
+from dragoman.engine.delegation import Delegations
+from dragoman.engine.observer import Observer
+from dragoman.engine.policy import EngineSettings
+from dragoman.engine.supervisor import INTERRUPTED_TEXT, Supervisor
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.tasks import Tasks
+from dragoman.model.errors import TaskNotFound
+from dragoman.model.task import TaskState
+from dragoman.store.api import OutcomeUnknown, Refused, Store, Stored, StoreError
+
+log = logging.getLogger("dragoman.runs")
+
+CLAIMED_MAX = 500
+"""How many tasks are claimed at once at the start, so that few are in memory and others can claim some too."""
+
+SHARE_MAX = 20
+"""How many tasks are claimed at once while the engine runs. Small batches spread the tasks of a dead replica."""
+
+
+CHECK_S = 10.0
+"""How often an engine looks for tasks that are leased to it although nobody here works on them."""
+
+
+class Recovery:
+    """Claims tasks for the holder of a supervisor, and lets them go on or ends them."""
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: Tasks,
+        supervisor: Supervisor,
+        delegations: Delegations,
+        settings: EngineSettings,
+        observer: Observer | None,
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._supervisor = supervisor
+        self._delegations = delegations
+        self._settings = settings
+        self._observer = observer
+        self._watching: asyncio.Task[None] | None = None
+        self._pause: asyncio.Future[None] | None = None
+        self._wanted = False
+        """Whether somebody asked for a claim since the last one began."""
+        self._failing = False
+        self._check_s = 0.0
+        """When to look for lost tasks again, a time of the loop."""
+
+    # -- at the start --------------------------------------------------------------------------------------------------
+
+    async def settle_all(self) -> None:
+        """Settle what dead holders left unfinished, so that none of it is `working` for ever.
+
+        Tasks of a restartable agent run again; others fail with reason `interrupted`. A requested cancel takes
+        precedence. Raises StoreError: a server that cannot write its store must not start.
+        """
+        while claimed := await self._store.claim(self._supervisor.holder, CLAIMED_MAX):
+            await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
+
+    # -- while the engine runs -----------------------------------------------------------------------------------------
+
+    def watch(self, group: asyncio.TaskGroup) -> None:
+        """Claim every `claim_s` from now on, if other engines write to the store."""
+        if self._settings.poll_s > 0:
+            self._watching = group.create_task(self._watch(), name="claims")
+
+    def wake(self) -> None:
+        """Claim soon, because somebody says that there is work. Does nothing before `watch`."""
+        self._wanted = True
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
+
+    def stop(self) -> None:
+        """Claim nothing any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self) -> None:
+        loop = self._supervisor.loop
+        while True:
+            if not self._wanted:
+                self._pause = loop.create_future()
+                await asyncio.wait((self._pause,), timeout=self._settings.claim_s)
+            wanted, self._wanted = self._wanted, False
+            if not self._supervisor.takes_work:
+                continue
+            try:
+                if wanted or self._failing or loop.time() >= self._check_s:
+                    self._check_s = loop.time() + CHECK_S
+                    await self._claim_lost()
+                while self._supervisor.takes_work and await self._claim_some():
+                    pass
+                await self._delegations.enforce()
+                self._failing = False
+            except (StoreError, OutcomeUnknown) as error:
+                if not self._failing:
+                    log.warning("tasks of other servers cannot be taken over: %s", error)
+                self._failing = True
+            except Exception:  # it would end the group, and the server with it
+                log.exception("tasks of other servers cannot be taken over")
+
+    async def _claim_some(self) -> bool:
+        """Claim a batch for the agents that are served here. Returns whether there may be more."""
+        supervisor = self._supervisor
+        claimed = await self._store.claim(supervisor.holder, SHARE_MAX, tuple(supervisor.runners))
+        for stored in claimed:
+            if self._observer is not None:
+                self._observer.taken_over(stored.head.agent)
+            supervisor.errand_on(stored.head.id, partial(self._settle_in_time, stored))
+        return len(claimed) == SHARE_MAX
+
+    async def _claim_lost(self) -> None:
+        """Take up tasks that are leased to this engine although nobody here works on them.
+
+        The answer to a claim may have been lost, or an offer was for a run that is gone.
+        """
+        supervisor = self._supervisor
+        for task_id in await self._store.leased(supervisor.holder):
+            if not supervisor.works_on(task_id):
+                supervisor.errand_on(task_id, partial(self._settle_in_time, None))
+
+    async def _settle_in_time(self, stored: Stored | None, task: TaskLog) -> None:
+        """Settle a claimed task, however long the store cannot be written. Somebody else may claim it meanwhile."""
+        while True:
+            try:
+                await self._tasks.catch_up(task)
+                if stored is None:
+                    stored = await self._store.load(task.head.id)
+                if stored is not None and self._is_mine(stored, task):
+                    await self._go_on(task, stored)
+            except StoreError:
+                await asyncio.sleep(self._settings.retry_s)
+            except (Refused, TaskNotFound):
+                return
+            else:
+                return
+
+    def _is_mine(self, stored: Stored, task: TaskLog) -> bool:
+        """Whether the lease is still that of `stored`, and of this engine."""
+        return task.holder == stored.holder == self._supervisor.holder and task.epoch == stored.epoch
+
+    # -- a claimed task ------------------------------------------------------------------------------------------------
+
+    async def _settle(self, stored: Stored) -> None:
+        task = await self._tasks.pin_stored(stored)
+        try:
+            await self._go_on(task, stored)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
+            self._supervisor.give_up_on(task, error)
+        finally:
+            self._tasks.unpin(task)
+
+    async def _go_on(self, task: TaskLog, stored: Stored) -> None:
+        """Cancel a claimed task, run it, or let it fail. Raises StoreError, or Refused if the lease is lost again."""
+        supervisor, runner = self._supervisor, self._supervisor.runners.get(stored.head.agent)
+        unbegun = stored.offered_until_ms is not None
+        if stored.cancel_requested or await self._tasks.orphaned(stored.head):
+            await supervisor.end(task, TaskState.CANCELED)
+            supervisor.tell_runner(task)
+        elif runner is not None and (unbegun or _restartable(runner)):
+            await supervisor.go_on(task, crashed=not unbegun)
+        else:
+            await supervisor.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)
+
+
+def _restartable(runner: Runner) -> bool:
+    return runner.restartable
