@@ -276,7 +276,8 @@ class ClusterBus:
         if self._down_s is None:
             self._down_s = asyncio.get_running_loop().time()
             log.warning(
-                "bus %s is down, so that replicas ask the store every second until it is back: %s",
+                "bus %s is down, so that this replica asks the store every second. See that it runs, and that the "
+                "setting `bus` names it: %s",
                 self._carrier.name,
                 why,
             )

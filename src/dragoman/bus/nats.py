@@ -147,4 +147,4 @@ class NatsConnection:
 
 
 def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)

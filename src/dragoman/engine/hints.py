@@ -6,7 +6,7 @@ taken in if it continues the prefix, and a poll finds what lost hints would have
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 
 import msgspec
 
@@ -151,7 +151,7 @@ class Hints:
             while self._wanted:
                 wanted, self._wanted = self._wanted, {}
                 try:
-                    await self._read([task for task_id in wanted if (task := self._logs.get(task_id)) is not None])
+                    await self._read(wanted)
                 except StoreError as error:
                     log.warning("what other replicas wrote cannot be read now: %s", error)
                     return
@@ -159,23 +159,21 @@ class Hints:
         finally:
             self._reading = None
 
-    def _await_early(self, wanted: dict[str, int], tries: int = 0) -> None:
+    def _await_early(self, wanted: Mapping[str, int], tries: int = 0) -> None:
         """Look again later at tasks whose announced events were not there."""
-        early = {task_id: seq for task_id, seq in wanted.items() if self._behind(task_id, seq)}
+        early = {task_id: seq for task_id, seq in wanted.items() if seq and self._misses(task_id, seq)}
         if early and tries < len(EARLY_S) and not self._stopped:
             asyncio.get_running_loop().call_later(EARLY_S[tries], self._look_again, early, tries + 1)
 
-    def _look_again(self, early: dict[str, int], tries: int) -> None:
-        still = [task_id for task_id, seq in early.items() if self._behind(task_id, seq)]
+    def _look_again(self, early: Mapping[str, int], tries: int) -> None:
+        still = {task_id: seq for task_id, seq in early.items() if self._misses(task_id, seq)}
         for task_id in still:
             self._want(task_id, 0)
-        if still:
-            self._await_early({task_id: early[task_id] for task_id in still}, tries)
+        self._await_early(still, tries)
 
-    def _behind(self, task_id: str, seq: int) -> bool:
-        """Whether the task is in memory, has not got so far, and is not being read."""
-        task = self._logs.get(task_id)
-        return task is not None and 0 < task.seq < seq and not task.terminal and task_id not in self._catching_up
+    def _misses(self, task_id: str, seq: int) -> bool:
+        """Whether the task lacks events up to `seq`, and nobody is reading it as a whole."""
+        return self._behind(task_id, seq) is not None and task_id not in self._catching_up
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -202,23 +200,40 @@ class Hints:
 
     async def look_around(self) -> None:
         """Read what other replicas wrote to all the tasks in memory. Raises StoreError."""
-        await self._read(list(self._logs.values()))
+        await self._read(dict.fromkeys(self._logs, 0))
 
-    async def _read(self, tasks: Iterable[TaskLog]) -> None:
-        """Read what follows the prefix of these tasks, in as few reads as its size allows. Raises StoreError."""
-        seen = {task.head.id: task for task in tasks if task.seq and not task.terminal}
-        while seen:
-            asked = [(task_id, task.seq) for task_id, task in seen.items()]
-            grown = await self._store.read_since(asked, READ_BYTES)
-            for task_id, events in grown.items():
-                self._take(seen.pop(task_id), events)
+    async def _read(self, wanted: Mapping[str, int]) -> None:
+        """Read tasks as far as the seq that is wanted, or, if that is 0, what there is. Raises StoreError.
+
+        All are read at once, in as few reads as their size allows. What is written meanwhile is left to the next time.
+        """
+        left = dict(wanted)
+        while seen := [
+            (task, seq) for task_id, seq in left.items() if (task := self._behind(task_id, seq)) is not None
+        ]:
+            grown = await self._store.read_since([(task.head.id, task.seq) for task, _ in seen], READ_BYTES)
             if not grown:
                 return
+            full = sum(logged.size for events in grown.values() for logged in events) > READ_BYTES // 2
+            for task, seq in seen:
+                events = grown.get(task.head.id)
+                if events is not None and not (self._take(task, events) and (full or seq)):
+                    del left[task.head.id]
 
-    def _take(self, task: TaskLog, events: Sequence[Logged]) -> None:
+    def _behind(self, task_id: str, seq: int) -> TaskLog | None:
+        """The task, if it is in memory, goes on, and has not got as far as `seq`, if that is not 0."""
+        task = self._logs.get(task_id)
+        if task is None or not task.seq or task.terminal or (seq and task.seq >= seq):
+            return None
+        return task
+
+    def _take(self, task: TaskLog, events: Sequence[Logged]) -> bool:
+        """Take in events that were read. Returns False if the task has to be read as a whole, which is done."""
         following = [logged for logged in events if logged.seq > task.seq]
-        if following and not task.adopt(_page(task, following)):
-            self._catch_up(task, following[-1].seq)
+        if not following or task.adopt(_page(task, following)):
+            return True
+        self._catch_up(task, following[-1].seq)
+        return False
 
     def _catch_up(self, task: TaskLog, seq: int) -> None:
         """Read a task as a whole, with its lease, in its turn, unless it has got as far as `seq` by then."""
