@@ -7,6 +7,7 @@ The pace of chunks is `burst` (the agent waits for nothing) or `turns` (the loop
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
 from dragoman import Agent, Context, Part, Reject
@@ -16,6 +17,7 @@ chunks = Agent("chunks", description="Yields as many chunks as the text says", v
 idle = Agent("idle", description="Works until it is canceled, and says nothing", version="1.0.0")
 gate = Agent("gate", description="Waits for its release, then yields chunks", version="1.0.0")
 release = Agent("release", description="Releases the gate that the text names", version="1.0.0")
+patient = Agent("patient", description="Says who runs it, then waits", version="1.0.0", restartable=True)
 judge = Agent("judge", description='Rejects the text "reject", gives back any other', version="1.0.0")
 
 
@@ -35,6 +37,12 @@ async def run_chunks(ctx: Context) -> AsyncIterator[str]:
 
 @idle.skill("idle", tags=["bench"])
 async def run_idle(ctx: Context) -> None:
+    await asyncio.Event().wait()
+
+
+@patient.skill("patient", tags=["bench"])
+async def run_patient(ctx: Context) -> AsyncIterator[str]:
+    yield f"process {os.getpid()}"
     await asyncio.Event().wait()
 
 

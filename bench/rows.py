@@ -18,6 +18,7 @@ from command import command
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
 from plan import ECHO, QUESTION, Figures, Plan, Row, answered, clocked
+from replicas import spread, taken_over
 from sends import auth, dialects, send
 from servers import Broken, Kind, Server, running
 from tokens import answers
@@ -297,5 +298,11 @@ ROWS = (
     Row("upstream", "a remote agent behind Dragoman's card, to a local one", ("dragoman",), upstream, 2),
     Row("tokens", "1,000 answers of a model at once, 50 tokens a second each", ("dragoman",), answers, 2),
     Row("command", "a program that is started for a task, to its own start", ("dragoman",), command),
+    Row("send_pg", "SendMessage on PostgreSQL", ("dragoman-postgres", "sdk-postgres"), send),
+    Row("get_pg", "GetTask on PostgreSQL", ("dragoman-postgres", "sdk"), get),
+    Row("stream_pg", "streamed events on PostgreSQL", ("dragoman-postgres", "sdk"), stream),
+    Row("list_pg", "ListTasks on PostgreSQL, 100,000 tasks against 1,000", ("dragoman-postgres",), listing, 1),
+    Row("replicas", "SendMessage at three replicas, to one", ("dragoman-postgres",), spread, 1),
+    Row("takeover", "kill -9 of a replica with a lease of 3 s", ("dragoman-postgres",), taken_over, 1),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

@@ -1,7 +1,7 @@
 """The official SDK's server with the bench agents, on uvicorn with httptools and uvloop, as its users run it.
 
-Same agents, paths and events as `agents.py` has for Dragoman. Tasks are kept in memory, or with `--store FILE` in
-SQLite (WAL, `synchronous=FULL`) through the SDK's own DatabaseTaskStore.
+Same agents, paths and events as `agents.py` has for Dragoman. Tasks are kept in memory, or with `--store` in SQLite
+(a file; WAL, `synchronous=FULL`) or PostgreSQL (a URL) through the SDK's own DatabaseTaskStore.
 """
 
 from __future__ import annotations
@@ -148,6 +148,16 @@ def sqlite_store(path: str) -> TaskStore:
     return DatabaseTaskStore(engine)
 
 
+def postgres_store(url: str) -> TaskStore:
+    """The SDK's database store on PostgreSQL, with SQLAlchemy's own pool."""
+    return DatabaseTaskStore(create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://")))
+
+
+def database_store(place: str) -> TaskStore:
+    """The SDK's database store in a file, or at a URL of PostgreSQL."""
+    return postgres_store(place) if place.startswith("postgresql://") else sqlite_store(place)
+
+
 async def fill(store: TaskStore, count: int, contexts: list[str]) -> None:
     """Writes finished tasks straight into the store: through its front door 100,000 would take minutes."""
     owner = ServerCallContext()
@@ -189,11 +199,13 @@ def app(port: int, store: TaskStore, filled: tuple[int, list[str]]) -> Starlette
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--port", type=int, required=True)
-    options.add_argument("--store", default="", help="a SQLite file; without it, tasks are kept in memory")
+    options.add_argument(
+        "--store", default="", help="a SQLite file or a postgresql:// URL; without it, tasks are kept in memory"
+    )
     options.add_argument("--fill", type=int, default=0, help="finished tasks to start with")
     options.add_argument("--contexts", default="", help="context ids to spread them over, with commas")
     given = options.parse_args()
-    store = sqlite_store(given.store) if given.store else InMemoryTaskStore()
+    store = database_store(given.store) if given.store else InMemoryTaskStore()
     uvicorn.run(
         app(given.port, store, (given.fill, given.contexts.split(","))),
         host="127.0.0.1",

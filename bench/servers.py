@@ -17,10 +17,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
+
+import postgres
 
 HERE = Path(__file__).parent
 SERVER_CORE = 0
@@ -34,7 +36,10 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the things compared. `{port}`, `{dir}` and `{name}` in the command are filled in at the start."""
+    """One of the things compared. `{port}`, `{dir}` and `{name}` in the command are filled in at the start.
+
+    So is `{postgres}`, with the URL of a database.
+    """
 
     name: str
     title: str
@@ -49,6 +54,11 @@ class Kind:
     def asked(self, name: str, *env: tuple[str, str]) -> Kind:
         """The same server under another name, with more in its environment."""
         return replace(self, name=name, env=(*self.env, *env))
+
+    @property
+    def needs_postgres(self) -> bool:
+        """Whether its command names a database of PostgreSQL."""
+        return any("{postgres}" in word for word in self.command)
 
     def instead(self, *command: str) -> list[str]:
         """Another program in its place, with the same profiler, if any."""
@@ -118,6 +128,8 @@ def kinds(dragoman: str) -> dict[str, Kind]:
         Kind("dragoman-memory", "Dragoman, memory:", (*serve, "memory:"), brief),
         Kind("sdk", "SDK, in memory", sdk, fast),
         Kind("sdk-sqlite", "SDK, SQLite WAL", (*sdk, "--store", "{dir}/sdk.db"), fast),
+        Kind("dragoman-postgres", "Dragoman, PostgreSQL", (*serve, "{postgres}"), brief),
+        Kind("sdk-postgres", "SDK, PostgreSQL", (*sdk, "--store", "{postgres}"), fast),
         Kind("floor", "floor", (sys.executable, str(HERE / "floor.py"), "--port", "{port}")),
     )
     return {kind.name: kind for kind in listed}
@@ -188,27 +200,35 @@ def tail(log: IO[bytes]) -> str:
 
 @contextmanager
 def running(
-    kind: Kind, more: Sequence[str] = (), timeout_s: float = 60, prepare: Callable[[Path], None] | None = None
+    kind: Kind,
+    more: Sequence[str] = (),
+    timeout_s: float = 60,
+    prepare: Callable[[Path], None] | None = None,
+    database: str = "",
 ) -> Iterator[Server]:
     """A server of that kind in a new directory, ready for its first request; gone when the block ends.
 
-    `prepare` is given the directory before the server starts.
+    `prepare` is given the directory before the server starts. A kind that needs PostgreSQL gets a database of its own,
+    unless `database` is the URL of one.
     """
     directory = Path(tempfile.mkdtemp(prefix="dragoman-bench-"))
     try:
         if prepare is not None:
             prepare(directory)
-        with started(kind, more, timeout_s, directory) as server:
-            yield server
+        with ExitStack() as stack:
+            if kind.needs_postgres and not database:
+                database = stack.enter_context(postgres.database())
+            yield stack.enter_context(started(kind, more, timeout_s, directory, database))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
-def started(kind: Kind, more: Sequence[str], timeout_s: float, directory: Path) -> Iterator[Server]:
+def started(kind: Kind, more: Sequence[str], timeout_s: float, directory: Path, database: str = "") -> Iterator[Server]:
     """A server of that kind in that directory."""
     port = free_port()
-    command = [word.format(port=port, dir=directory, name=kind.name) for word in (*kind.command, *more)]
+    filled = {"port": port, "dir": directory, "name": kind.name, "postgres": database}
+    command = [word.format(**filled) for word in (*kind.command, *more)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "PYTHON"))}
     with tempfile.TemporaryFile() as log:
         began = time.monotonic()

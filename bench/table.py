@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 # row → kind → figure → one value a round
 Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
@@ -33,6 +34,8 @@ class Requirement:
 
 GATEWAY_PER_S = 185
 """What LiteLLM's A2A gateway, which keeps nothing, passed on in a second on a machine of two cores."""
+
+_on_postgres = partial(Requirement, kind="dragoman-postgres")
 
 REQUIRED = (
     Requirement("send", "SendMessage, durable, to the SDK in memory", "rate", 8, against="sdk", unit="/s"),
@@ -69,6 +72,16 @@ REQUIRED = (
     Requirement("tokens", "the same: a token on its way, p99", "p99_ms", 150, at_least=False, unit=" ms"),
     Requirement("tokens", "the same: memory of each", "each_kb", 200, at_least=False, unit=" KB"),
     Requirement("command", "a program: what its task adds to its own start", "adds_ms", 15, at_least=False, unit=" ms"),
+    _on_postgres(
+        "send_pg", "SendMessage on PostgreSQL, to the SDK there", "rate", 25, against="sdk-postgres", unit="/s"
+    ),
+    _on_postgres("get_pg", "GetTask on PostgreSQL, to the SDK in memory", "rate", 0.5, against="sdk", unit="/s"),
+    _on_postgres(
+        "stream_pg", "streamed events on PostgreSQL, to the SDK in memory", "events", 6, against="sdk", unit="/s"
+    ),
+    _on_postgres("list_pg", "ListTasks on PostgreSQL, 100,000 to 1,000, worst", "worst", 2, at_least=False, unit=" ×"),
+    _on_postgres("replicas", "a SendMessage at three replicas, to one", "dearer", 1.25, at_least=False, unit=" ×"),
+    _on_postgres("takeover", "a task of a killed replica runs again", "seconds", 5, at_least=False, unit=" s"),
     Requirement("start", "start to first card", "seconds", 0.5, at_least=False, unit=" s"),
     Requirement("start", "packages of the core install", "packages", 40, at_least=False),
 )
@@ -102,19 +115,20 @@ def lines(results: Results) -> list[tuple[str, ...]]:
         if required.row not in results:
             continue
         ours = median(results, required.row, required.kind, required.figure)
-        theirs = {name: median(results, required.row, name, required.figure) for name in ("sdk", "sdk-sqlite", "floor")}
+        theirs = {name: median(results, required.row, name, required.figure) for name in OTHERS}
         other = theirs.get(required.against)
         value = ours if not required.against else ours / other if ours is not None and other else None
         sign = "≥" if required.at_least else "≤"
         bound = f"{sign} {required.bound:g}" + (" ×" if required.against else required.unit)
         compared = theirs.get(required.against or required.beside)
         ratio = number(ours / compared, " ×") if ours is not None and compared else ""
-        shown = (number(theirs[name], required.unit) for name in ("sdk", "sdk-sqlite", "floor"))
+        shown = (number(theirs[name], required.unit) for name in OTHERS)
         found.append((required.title, number(ours, required.unit), *shown, ratio, bound, verdict(required, value)))
     return found
 
 
-HEAD = ("row", "Dragoman", "SDK, memory", "SDK, SQLite", "floor", "ratio", "required", "")
+OTHERS = ("sdk", "sdk-sqlite", "sdk-postgres", "floor")
+HEAD = ("row", "Dragoman", "SDK, memory", "SDK, SQLite", "SDK, PostgreSQL", "floor", "ratio", "required", "")
 
 
 def markdown(results: Results) -> str:
