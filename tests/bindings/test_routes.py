@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from dragoman.bindings.routes import Route, Routes
 from dragoman.dialects import beeos, evoai, protoagent
-from dragoman.dialects.mounts import AGENT, ROOT, Mount
 from dragoman.dialects.resolve import MOUNTS
+from dragoman.dialects.system import AGENT, ROOT, Mount
 from dragoman.model.errors import NotFound
 
 ROUTES = Routes(["echo", "other"], "echo")

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman.bindings.routes import Routes
-from dragoman.dialects.api import Dialect, RestRequest
+from dragoman.dialects.api import Answer, Dialect, RestCall, RestRequest
 from dragoman.dialects.extensions import USAGE, usage_metadata
-from dragoman.dialects.tongue import Answer, RestCall
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import (

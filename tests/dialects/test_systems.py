@@ -2,8 +2,8 @@
 
 import pytest
 
-from dragoman.dialects.mounts import AGENT, ROOT
 from dragoman.dialects.resolve import CALLS, MOUNTS
+from dragoman.dialects.system import AGENT, ROOT
 from dragoman.dialects.systems import DIALECTS, PROFILES, SYSTEMS, load_system, load_systems
 
 

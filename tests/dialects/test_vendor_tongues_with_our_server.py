@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dragoman.dialects.api import Answer
 from dragoman.dialects.beeos import REST as BEEOS_REST
 from dragoman.dialects.beeos.client import TONGUE as BEEOS
 from dragoman.dialects.extensions import USAGE
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, media_type
-from dragoman.dialects.tongue import Answer
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, AgentFailed
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted

@@ -12,12 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.dialects import beeos, evoai, kaos, protoagent
-from dragoman.dialects.api import Dialect
+from dragoman.dialects.api import Dialect, RpcCall, Tongue
 from dragoman.dialects.beeos.client import TONGUE as BEEOS
 from dragoman.dialects.evoai.client import TONGUE as EVOAI
 from dragoman.dialects.kaos.client import TONGUE as KAOS
 from dragoman.dialects.protoagent.client import TONGUE as PROTOAGENT
-from dragoman.dialects.tongue import RpcCall, Tongue
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (

@@ -19,7 +19,7 @@ from dragoman import Part, TaskState
 from dragoman.client import HttpRefusal, connect
 from dragoman.client.connection import Connection
 from dragoman.client.decode import tongue
-from dragoman.dialects.tongue import RpcCall, Tongue
+from dragoman.dialects.api import RpcCall, Tongue
 from dragoman.model.errors import (
     ContentTypeNotSupported,
     InternalError,

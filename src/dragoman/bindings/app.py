@@ -38,8 +38,8 @@ from dragoman.bindings.request import Request
 from dragoman.bindings.routes import NOWHERE, EndpointName, Routes
 from dragoman.bindings.streams import Streams
 from dragoman.bindings.workers import Workers
-from dragoman.dialects.mounts import Mount
 from dragoman.dialects.resolve import MOUNTS
+from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id

@@ -15,8 +15,8 @@ from dragoman.bindings.limits import LARGE_BYTES, Limits
 from dragoman.bindings.request import Parameters, Request
 from dragoman.dialects import cards
 from dragoman.dialects.json_bounds import check_sent, check_size
-from dragoman.dialects.mounts import Mount
 from dragoman.dialects.resolve import mount_of
+from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Answered, Handler
 from dragoman.model.card import VERSIONS, AgentExtension, Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, VersionNotSupported

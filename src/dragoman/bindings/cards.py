@@ -18,8 +18,8 @@ from dragoman.auth.signatures import Signer, SigningRoom
 from dragoman.bindings.http import JSON, HttpRequest, HttpResponse
 from dragoman.bindings.request import Header, read_parameters
 from dragoman.dialects import cards
-from dragoman.dialects.mounts import Mount
 from dragoman.dialects.resolve import mount_of
+from dragoman.dialects.system import Mount
 from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Profile
 from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound
 

@@ -14,7 +14,7 @@ from dragoman import __version__
 from dragoman.bindings.http import NOT_SNIFFED, HttpRequest, HttpResponse
 from dragoman.bindings.request import Header
 from dragoman.dialects.cards import WELL_KNOWN
-from dragoman.dialects.mounts import AGENT, Mount
+from dragoman.dialects.system import AGENT, Mount
 from dragoman.model.card import Profile
 
 AGENTS_MAX = 100

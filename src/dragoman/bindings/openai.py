@@ -28,7 +28,7 @@ from dragoman.dialects import json_bounds
 from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.openai import encode
 from dragoman.dialects.openai.decode import Chat, decode
-from dragoman.dialects.openai.errors import encode_error, error_status, row, task_of
+from dragoman.dialects.openai.encode import encode_error, error_status, row, task_of
 from dragoman.engine.handler import Direct, Handler, Snapshot, Stream, StreamItem
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound, TaskTimeout, Unavailable

@@ -12,9 +12,8 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from dragoman.config import RESERVED_AGENT_IDS
-from dragoman.dialects.mounts import AGENT, ROOT, Mount
 from dragoman.dialects.resolve import CLOSEST_FIRST, MOUNTS, SYSTEMS
-from dragoman.dialects.system import OwnPath
+from dragoman.dialects.system import AGENT, ROOT, Mount, OwnPath
 from dragoman.model.errors import NotFound
 
 EndpointName = Literal[

@@ -20,8 +20,8 @@ from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, Timeout
 from dragoman.client.stream import TaskStream, check_task
 from dragoman.client.transport import Batch, StreamPosition, Transport
 from dragoman.client.webhooks import TaskWebhooks
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
-from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.model.card import VERSIONS, AgentCard
 from dragoman.model.errors import (
     A2AError,

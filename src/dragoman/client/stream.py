@@ -23,7 +23,7 @@ from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, ReadAga
 from dragoman.client.retries import Retrier, Timeouts
 from dragoman.client.task_fold import TaskFold
 from dragoman.client.transport import Batch, StreamPosition, succeeds
-from dragoman.dialects.tongue import Answer, Tongue
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Message
 from dragoman.model.operations import GetTask, Operation, SendMessage, StreamMessage, Subscribe

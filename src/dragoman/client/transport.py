@@ -23,9 +23,9 @@ from dragoman.client.errors import HttpRefusal, no_answer
 from dragoman.client.http import HttpClient
 from dragoman.client.retries import Retrier, RetryLater, Timeouts
 from dragoman.dialects import sse
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.sse import ServerSentEvent
-from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.model.errors import (
     A2AError,
     AgentFailed,

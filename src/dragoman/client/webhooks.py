@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.dialects.tongue import Answer
+from dragoman.dialects.api import Answer
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.operations import (
     CreatePushConfig,

@@ -1,7 +1,8 @@
-"""The shape of a dialect: a handful of functions over one model.
+"""The shape of a dialect: a handful of functions over one model, for the server's side and for the client's.
 
-Invariant: a decoder raises A2AError and nothing else, whatever the bytes (invariant 11); an encoder writes exactly what
-its dialect specifies (invariant 10).
+Invariant: pure. A server's decoder raises A2AError and nothing else, whatever the bytes (invariant 11); an encoder
+writes exactly what its dialect specifies (invariant 10). A client's decoder raises InvalidAgentResponse for a value
+that it cannot read, which names what was expected.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,11 +10,13 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from dragoman.dialects import jsonrpc, sse
+from dragoman.model.card import AgentCard
 from dragoman.model.errors import A2AError
 from dragoman.model.events import Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import Manners, Operation, PushConfig, Result
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.task import Record, Task, TaskHead
+from dragoman.model.updates import TaskList, Update
 
 STREAM_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"content-type", sse.CONTENT_TYPE.encode()),
@@ -126,3 +129,57 @@ class Dialect(Struct, frozen=True, kw_only=True):
     coalesce_s: float = 0.0
     push: PushForm | None = None
     extensions_header: bytes = b"x-a2a-extensions"
+
+
+# -- the client's side -------------------------------------------------------------------------------------------------
+
+Answer = Task | Message | TaskList | PushConfig | tuple[PushConfig, ...] | AgentCard | None
+"""The answer to a unary operation, as a client gets it."""
+
+
+class RpcCall(Struct, frozen=True):
+    """A JSON-RPC call: its method, and its params as JSON."""
+
+    method: str
+    params: bytes
+
+
+class RestCall(Struct, frozen=True):
+    """An HTTP+JSON call: `path` follows the interface's URL, with its query; `body` is empty if there is none."""
+
+    verb: str
+    path: str
+    body: bytes = b""
+
+
+class Tongue(Struct, frozen=True, kw_only=True):
+    """The client's side of one dialect.
+
+    `rpc` and `rest` encode an operation for either binding; None: the dialect lacks that binding. They raise
+    UnsupportedOperation for an operation that it cannot express. `read_answer` decodes the JSON of a result (the whole
+    body over HTTP+JSON), `read_update` that of a stream frame; one frame may hold several updates, or none.
+    `read_event` is the fast path for an ordinary frame with one update, in the envelope of that call; it returns None
+    for any other. With `enveloped` False, frames over JSON-RPC have no envelope. `read_error` decodes the `error`
+    member of a JSON-RPC answer, or the body of an HTTP answer with that status (0: it came in an envelope); an unknown
+    error becomes the nearest known one. `headers` go with every call. `streams`, `subscribes`, `pushes` and `lists` say
+    which operations the dialect has at all; if it cannot subscribe, a client polls. `deltas`: its chunks
+    do not say whether they continue an artifact or begin it again. `chats`: an agent that fails over A2A may answer
+    chat completions. `slash`: the URL of its JSON-RPC endpoint ends with a slash.
+    """
+
+    name: str
+    rpc: Callable[[Operation], RpcCall] | None
+    rest: Callable[[Operation], RestCall] | None
+    read_answer: Callable[[Operation, bytes], Answer]
+    read_update: Callable[[bytes], tuple[Update, ...]]
+    read_event: Callable[[str, int], Update | None] = lambda data, call_id: None
+    read_error: Callable[[bytes, int], A2AError]
+    headers: Mapping[str, str] = {}
+    enveloped: bool = True
+    streams: bool = True
+    subscribes: bool = True
+    pushes: bool = True
+    lists: bool = True
+    deltas: bool = False
+    chats: bool = False
+    slash: bool = False

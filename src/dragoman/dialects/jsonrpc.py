@@ -1,12 +1,18 @@
-"""JSON-RPC 2.0 envelopes: they are opened without parsing the params, and closed around encoded bytes.
+"""JSON-RPC 2.0: envelopes are opened without parsing the params, and closed around encoded bytes. Errors have A2A's
+codes, except where a dialect has its own.
 
-Invariant: an id is returned byte for byte as it came: clients compare a number with a number.
+Invariant: an id is returned byte for byte as it came: clients compare a number with a number. An error without a code
+is an internal error.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from dragoman.dialects import json_bounds
+from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, ParseError
 
 NULL_ID = b"null"
@@ -148,3 +154,74 @@ def _why_not_a_request(body: bytes) -> A2AError:
     if value.get("jsonrpc") != "2.0":
         return InvalidRequest('jsonrpc must be "2.0"')
     return InvalidRequest("method must be the name of a method")
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+INTERNAL = -32603
+
+CODES: Mapping[type[A2AError], int] = {
+    errors.ParseError: -32700,
+    errors.InvalidRequest: -32600,
+    errors.MethodNotFound: -32601,
+    errors.InvalidParams: -32602,
+    errors.LeaseLost: -32602,
+    errors.InternalError: INTERNAL,
+    errors.TaskNotFound: -32001,
+    errors.TaskNotCancelable: -32002,
+    errors.PushNotificationNotSupported: -32003,
+    errors.UnsupportedOperation: -32004,
+    errors.ContentTypeNotSupported: -32005,
+    errors.InvalidAgentResponse: -32006,
+    errors.ExtendedAgentCardNotConfigured: -32007,
+    errors.ExtensionSupportRequired: -32008,
+    errors.VersionNotSupported: -32009,
+    errors.AgentNotFound: -32602,
+    errors.NotFound: -32601,
+    errors.MethodNotAllowed: -32600,
+    errors.UnsupportedMediaType: -32600,
+    errors.PayloadTooLarge: -32600,
+    errors.RequestTimeout: -32600,
+    errors.Unavailable: INTERNAL,
+    errors.AgentOffline: INTERNAL,
+    errors.TaskTimeout: INTERNAL,
+    errors.AgentFailed: INTERNAL,
+    errors.Unauthorized: -32600,
+    errors.Forbidden: -32600,
+    # As in 1.0: the one server error of JSON-RPC 2.0 §5.1 that A2A gives no meaning to.
+    errors.TooManyRequests: -32000,
+}
+"""JSON-RPC's codes (JSON-RPC 2.0 §5.1) and A2A's (A2A 1.0 §9.5); a dialect overrides them with its own."""
+
+STATUSES: Mapping[type[A2AError], int] = {
+    errors.NotFound: 404,
+    errors.MethodNotAllowed: 405,
+    errors.UnsupportedMediaType: 415,
+    errors.PayloadTooLarge: 413,
+    errors.RequestTimeout: 408,
+    errors.Unavailable: 503,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.TooManyRequests: 429,
+}
+"""Errors of the HTTP request rather than of the call in it: only these have an HTTP status other than 200."""
+
+
+def error_code(error: A2AError, table: Mapping[type[A2AError], int]) -> int:
+    """Return the error's code in `table`."""
+    return table.get(type(error), INTERNAL)
+
+
+def error_status(error: A2AError) -> int:
+    """Return the HTTP status of a JSON-RPC answer with the error."""
+    return STATUSES.get(type(error), 200)
+
+
+def encode_error(number: int, message: str, data: dict[str, Any] | None) -> bytes:
+    """Encode the `error` member of a JSON-RPC answer."""
+    return msgspec.json.encode({"code": number, "message": clean(message), "data": data})
+
+
+def clean(text: str) -> str:
+    """Replace lone surrogates in `text`: paths and headers can contain them, but UTF-8 cannot encode them."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from dragoman.dialects import v03, v1
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.mounts import AGENT, ROOT, Mount
 from dragoman.dialects.requests import (
     OFFICIAL,
     ONLY_A_TASK,
@@ -23,7 +22,7 @@ from dragoman.dialects.requests import (
     role_of_1,
     slash,
 )
-from dragoman.dialects.system import ByTask, RequestFacts, Rule, System
+from dragoman.dialects.system import AGENT, ROOT, ByTask, Mount, RequestFacts, Rule, System
 from dragoman.dialects.systems import load_systems
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v1.decode import METHODS as METHODS_1

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from dragoman.dialects.api import RpcCall
 from dragoman.dialects.client.encode import encoded
-from dragoman.dialects.tongue import RpcCall
 from dragoman.dialects.v03.decode import fresh_id
 from dragoman.dialects.v03.encode import ROLES
 from dragoman.dialects.v03.fields import Fields

@@ -29,8 +29,8 @@ from dragoman.bindings.streams import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES
-from dragoman.dialects.mounts import ROOT, Mount
 from dragoman.dialects.resolve import MOUNTS, SYSTEMS
+from dragoman.dialects.system import ROOT, Mount
 from dragoman.dialects.systems import load_profile, load_system
 from dragoman.engine.api import Runner
 from dragoman.engine.handler import Handler

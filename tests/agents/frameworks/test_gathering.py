@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from dragoman.agents.frameworks.gathering import PIECES_MAX, flush_output, gather_texts, text_sink
+from dragoman.agents.frameworks.runs import PIECES_MAX, flush_output, gather_texts, text_sink
 from dragoman.agents.text_windows import Windows
 
 WINDOW_S = 0.05

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.openai.decode import Chat, decode
-from dragoman.dialects.openai.errors import encode_error, error_status
+from dragoman.dialects.openai.encode import encode_error, error_status
 from dragoman.model.errors import A2AError, InvalidParams
 
 JSON = st.recursive(

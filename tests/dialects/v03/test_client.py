@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman.dialects import v03
-from dragoman.dialects.api import Dialect
+from dragoman.dialects.api import Dialect, Tongue
 from dragoman.dialects.client import objects, scalars
 from dragoman.dialects.client.encode import named
-from dragoman.dialects.tongue import Tongue
 from dragoman.dialects.v03 import errors as v03_errors
 from dragoman.dialects.v03.client import TONGUE, TWICE
 from dragoman.model import errors, operations

@@ -9,8 +9,7 @@ import logging
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.gathering import flush_output
-from dragoman.agents.frameworks.runs import RunQuestion
+from dragoman.agents.frameworks.runs import RunQuestion, flush_output
 from dragoman.agents.python.context import Answer, Context
 
 log = logging.getLogger("dragoman.frameworks")

@@ -15,8 +15,7 @@ from typing import Any, get_type_hints
 from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message, session_of
-from dragoman.agents.frameworks.gathering import flush_output, text_sink
-from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent, flush_output, text_sink
 from dragoman.agents.lifecycle import Finding
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context

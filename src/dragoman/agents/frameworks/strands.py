@@ -16,8 +16,7 @@ from typing import Any
 from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.calls import Calls, answer_value
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
-from dragoman.agents.frameworks.gathering import flush_output, text_sink
-from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent, flush_output, text_sink
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject

@@ -12,7 +12,6 @@ from dragoman.dialects.beeos import decode, encode, errors
 from dragoman.dialects.beeos.client import TONGUE
 from dragoman.dialects.card_view import CardView, absolute_url
 from dragoman.dialects.cards import WELL_KNOWN
-from dragoman.dialects.mounts import Mount
 from dragoman.dialects.requests import (
     ONLY_A_TASK,
     always,
@@ -26,7 +25,7 @@ from dragoman.dialects.requests import (
     role_of_1,
     slash,
 )
-from dragoman.dialects.system import CardSign, OwnPath, RequestFacts, Rule, ServerProfile, System
+from dragoman.dialects.system import CardSign, Mount, OwnPath, RequestFacts, Rule, ServerProfile, System
 from dragoman.model.errors import VersionNotSupported
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners

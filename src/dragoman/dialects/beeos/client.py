@@ -7,12 +7,12 @@ requires. A stream's frames may have a JSON-RPC envelope or not, since its docum
 from msgspec.structs import replace
 
 from dragoman.dialects import vendors
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.beeos.encode import TAG, Json
 from dragoman.dialects.beeos.errors import CODES, WORDS
 from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import decode_answer, members
-from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.dialects.v03.encode import STATES
 from dragoman.dialects.vendors import (
     Method,

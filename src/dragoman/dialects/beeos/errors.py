@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from dragoman.dialects import rpc_errors
+from dragoman.dialects import jsonrpc
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, Forbidden, InvalidParams, TaskTimeout, Unauthorized
 
 CODES = {
-    **rpc_errors.CODES,
+    **jsonrpc.CODES,
     errors.TaskNotFound: -32000,
     errors.AgentNotFound: -32001,
     errors.AgentOffline: -32002,
@@ -78,20 +78,19 @@ STATUSES: dict[type[A2AError], int] = {
 def encode_error(error: A2AError) -> bytes:
     """Encode the `error` member of an answer; `data` has `code`, a word, and further facts: `taskId`, the fields."""
     data: dict[str, Any] = {"code": word(error)}
-    data |= {name: rpc_errors.clean(value) for name, value in error.metadata.items()}
+    data |= {name: jsonrpc.clean(value) for name, value in error.metadata.items()}
     if isinstance(error, TaskTimeout):
         data["taskId"] = error.task_id
     if isinstance(error, InvalidParams):
         data["fieldViolations"] = [
-            {"field": rpc_errors.clean(field), "description": rpc_errors.clean(text)}
-            for field, text in error.violations
+            {"field": jsonrpc.clean(field), "description": jsonrpc.clean(text)} for field, text in error.violations
         ]
-    return rpc_errors.encode(rpc_errors.code(error, CODES), error.message, data)
+    return jsonrpc.encode_error(jsonrpc.error_code(error, CODES), error.message, data)
 
 
 def error_status(error: A2AError) -> int:
     """Return the HTTP status of an answer: 200 for errors of a call, including an unknown agent."""
-    return rpc_errors.status(error)
+    return jsonrpc.error_status(error)
 
 
 def http_error(error: A2AError) -> bytes | None:
@@ -102,7 +101,7 @@ def http_error(error: A2AError) -> bytes | None:
 def envelope(error: A2AError) -> bytes:
     """Encode `{"success": false, "error": {"code", "message"}}`, with the words of its error reference."""
     return msgspec.json.encode(
-        {"success": False, "error": {"code": word(error), "message": rpc_errors.clean(error.message)}}
+        {"success": False, "error": {"code": word(error), "message": jsonrpc.clean(error.message)}}
     )
 
 

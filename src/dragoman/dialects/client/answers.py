@@ -7,11 +7,11 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from dragoman.dialects.api import Answer
 from dragoman.dialects.client import objects
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.objects import ReadPart
 from dragoman.dialects.client.scalars import Json, Unfit, items_in, members, text_in, texts_in
-from dragoman.dialects.tongue import Answer
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     CancelTask,

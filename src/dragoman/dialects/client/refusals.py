@@ -6,7 +6,7 @@ Invariant: any bytes give the nearest error of the tree, with the text that came
 import re
 from collections.abc import Callable, Mapping
 
-from dragoman.dialects import rpc_errors
+from dragoman.dialects import jsonrpc
 from dragoman.dialects.client.scalars import Json, decode_answer, text_in, texts_in
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidAgentResponse
@@ -54,7 +54,7 @@ STATUSES: Mapping[int, Kind] = {
 _OF_THE_REQUEST = frozenset({401, 403, 405, 408, 413, 415, 429})
 """Statuses that say more than the code beside them, which JSON-RPC uses for everything."""
 
-_NAMES: Mapping[str, Kind] = {kind.__name__: kind for kind in rpc_errors.CODES}
+_NAMES: Mapping[str, Kind] = {kind.__name__: kind for kind in jsonrpc.CODES}
 """The values of Dragoman's `data.reason` in dialects that are close to 0.3."""
 
 _NOBODY = frozenset({"missing_token", "api key not provided", "unauthorized: expected 'authorization: bearer <token>'"})

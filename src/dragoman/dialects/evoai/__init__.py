@@ -11,7 +11,6 @@ from dragoman.dialects.api import Dialect
 from dragoman.dialects.evoai import encode, errors
 from dragoman.dialects.evoai.client import TONGUE
 from dragoman.dialects.evoai.decode import METHODS, decode
-from dragoman.dialects.mounts import Mount
 from dragoman.dialects.requests import (
     ONLY_A_TASK,
     always,
@@ -22,7 +21,7 @@ from dragoman.dialects.requests import (
     slash,
     tagged_kind,
 )
-from dragoman.dialects.system import CardSign, Rule, ServerProfile, System, Variable
+from dragoman.dialects.system import CardSign, Mount, Rule, ServerProfile, System, Variable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 

@@ -11,9 +11,9 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from dragoman.dialects import vendors
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.scalars import Json, Unfit, decode_answer, items_in, members, text_in, texts_in
-from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.dialects.vendors import (
     LACKS,
     Method,

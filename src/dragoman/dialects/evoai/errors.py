@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from dragoman.dialects import rpc_errors
+from dragoman.dialects import jsonrpc
 from dragoman.dialects.evoai.decode import METHODS
-from dragoman.dialects.rpc_errors import clean
+from dragoman.dialects.jsonrpc import clean
 from dragoman.model import errors
 from dragoman.model.errors import (
     A2AError,
@@ -35,7 +35,7 @@ FAILED = "Agent processing failed"
 LATE = "Timeout exceeded"
 
 _CODES: dict[type[A2AError], int] = {
-    **rpc_errors.CODES,
+    **jsonrpc.CODES,
     errors.AgentFailed: -32000,
     errors.TaskTimeout: -32000,
     errors.AgentOffline: -32000,
@@ -43,7 +43,7 @@ _CODES: dict[type[A2AError], int] = {
     errors.AgentNotFound: -32001,
 }
 
-_STATUSES: dict[type[A2AError], int] = {**rpc_errors.STATUSES, errors.AgentNotFound: 404}
+_STATUSES: dict[type[A2AError], int] = {**jsonrpc.STATUSES, errors.AgentNotFound: 404}
 
 _DETAILS: dict[type[A2AError], str] = {
     errors.AgentNotFound: "Agent not found",
@@ -56,7 +56,7 @@ def encode_error(error: A2AError) -> bytes:
     """Encode the error object: `code`, `message`, and `data` if there is more to report."""
     failed = isinstance(error, TaskTimeout | AgentOffline)
     message = FAILED if failed else clean(error.message)
-    body: dict[str, Any] = {"code": rpc_errors.code(error, _CODES), "message": message}
+    body: dict[str, Any] = {"code": jsonrpc.error_code(error, _CODES), "message": message}
     data = _data(error)
     if data:
         body["data"] = data

@@ -7,9 +7,8 @@ that is asked for, and the errors of a task have exactly the client's words.
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.fasta2a import encode
 from dragoman.dialects.fasta2a.decode import METHODS, decode
-from dragoman.dialects.mounts import AGENT, ROOT
 from dragoman.dialects.requests import answer_in, role_of_1, untagged
-from dragoman.dialects.system import RequestFacts, Rule, System
+from dragoman.dialects.system import AGENT, ROOT, RequestFacts, Rule, System
 from dragoman.dialects.v03.errors import error_status
 from dragoman.model.operations import Manners
 

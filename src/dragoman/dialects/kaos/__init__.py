@@ -4,11 +4,10 @@ Invariant: an answer has every key that KAOS's text shows, in its order; our own
 """
 
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.kaos import decode, encode, errors
+from dragoman.dialects.kaos import decode, encode
 from dragoman.dialects.kaos.client import TONGUE
-from dragoman.dialects.mounts import ROOT
 from dragoman.dialects.requests import answer_in, pascal, slash
-from dragoman.dialects.system import CardSign, RequestFacts, Rule, ServerProfile, System, Variable
+from dragoman.dialects.system import ROOT, CardSign, RequestFacts, Rule, ServerProfile, System, Variable
 from dragoman.model.operations import Manners
 
 METHODS = frozenset(decode.METHODS)
@@ -24,8 +23,8 @@ JSONRPC = Dialect(
     encode_snapshot=encode.encode_snapshot,
     encode_message=encode.encode_message,
     encode_event=encode.encode_event,
-    encode_error=errors.encode_error,
-    error_status=errors.error_status,
+    encode_error=encode.encode_error,
+    error_status=encode.error_status,
     manners=Manners(answers_with_message=False, cancels_ended=True),
     extensions_header=b"a2a-extensions",
 )

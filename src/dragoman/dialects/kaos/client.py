@@ -8,11 +8,11 @@ message in a task's history is its answer: KAOS need not give it anywhere else.
 from msgspec.structs import replace
 
 from dragoman.dialects import vendors
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.kaos.encode import TAG
-from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.dialects.vendors import LACKS, Method, Methods, encode_calls, history_params, lacks, message
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Part, Role

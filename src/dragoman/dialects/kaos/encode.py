@@ -1,16 +1,19 @@
-"""Encodes results for KAOS: flat tasks, a string as the state's message, the answer in the history.
+"""Encodes results and errors for KAOS: flat tasks, a string as the state's message, the answer in the history.
 
 Invariant: `id`, `sessionId`, `status`, `history` come first, as in KAOS's text; `contextId`, `output` and `artifacts`
-come after. Every part is tagged `type`.
+come after. Every part is tagged `type`. An error's `data` is always present and always null; its code is A2A's, as in
+KAOS's text.
 """
 
 from typing import Any
 
 import msgspec
 
+from dragoman.dialects import jsonrpc
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES, history_limit
 from dragoman.dialects.vendors import encode_artifact, encode_part, text_of
+from dragoman.model.errors import A2AError, MethodNotFound, ParseError
 from dragoman.model.events import Event
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import Operation, Result, TaskPage
@@ -112,3 +115,21 @@ def _in_microseconds(timestamp: str) -> str:
 
 def _message(said: Message) -> Json:
     return {"role": ROLES[said.role], "parts": [encode_part(part, TAG) for part in said.parts]}
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def encode_error(error: A2AError) -> bytes:
+    """Encode the `error` member of an answer."""
+    message = error.message
+    if isinstance(error, MethodNotFound):
+        message = f"Method not found: {error.method[:100]}"
+    elif isinstance(error, ParseError):
+        message = f"Parse error: {message}"
+    return jsonrpc.encode_error(jsonrpc.error_code(error, jsonrpc.CODES), message, None)
+
+
+def error_status(error: A2AError) -> int:
+    """Return the HTTP status of an answer: 200 for errors of a call."""
+    return jsonrpc.error_status(error)

@@ -16,10 +16,10 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Raw
 
-from dragoman.dialects import jsonrpc, rpc_errors
+from dragoman.dialects import jsonrpc
+from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.mcp import names
 from dragoman.dialects.mcp.requests import WORK_LEVEL, Greeting
-from dragoman.dialects.rpc_errors import clean
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
 from dragoman.model.message import Artifact, Message, Part
@@ -288,9 +288,9 @@ def result(request_id: bytes, encoded: bytes) -> bytes:
 
 def error(request_id: bytes, refused: A2AError) -> bytes:
     """Encode an error answer."""
-    told: dict[str, Any] = {"code": code(refused), "message": rpc_errors.clean(refused.message)}
+    told: dict[str, Any] = {"code": code(refused), "message": jsonrpc.clean(refused.message)}
     if isinstance(refused, InvalidParams):
-        told["data"] = [{"field": rpc_errors.clean(at), "description": fix} for at, fix in refused.violations]
+        told["data"] = [{"field": jsonrpc.clean(at), "description": fix} for at, fix in refused.violations]
     before, after = jsonrpc.error_envelope(request_id)
     return before + _ENCODER.encode(told) + after
 
@@ -304,7 +304,7 @@ def status(refused: A2AError) -> int:
     """Return the HTTP status of an error answer; 404 means that the session no longer exists."""
     if isinstance(refused, errors.ParseError | errors.InvalidRequest):
         return 400
-    return rpc_errors.status(refused)
+    return jsonrpc.error_status(refused)
 
 
 class ProgressEncoder:
@@ -331,13 +331,13 @@ class ProgressEncoder:
         if self._total >= self._last > 0:
             params["total"] = self._total
         if text:
-            params["message"] = rpc_errors.clean(text)
+            params["message"] = jsonrpc.clean(text)
         return _notification(names.PROGRESS, params)
 
 
 def log(agent: str, text: str) -> bytes:
     """Encode a log message with an agent's message about its work."""
-    return _notification(names.LOGGED, {"level": WORK_LEVEL, "logger": agent, "data": rpc_errors.clean(text)})
+    return _notification(names.LOGGED, {"level": WORK_LEVEL, "logger": agent, "data": jsonrpc.clean(text)})
 
 
 def question_id(task_id: str, seq: int) -> str:
@@ -359,7 +359,7 @@ def question(request_id: str, text: str) -> bytes:
             "id": request_id,
             "method": names.ELICIT,
             "params": {
-                "message": rpc_errors.clean(text) or "The agent asks for an answer",
+                "message": jsonrpc.clean(text) or "The agent asks for an answer",
                 "requestedSchema": {
                     "type": "object",
                     "properties": {QUESTION: {"type": "string", "title": "Answer"}},

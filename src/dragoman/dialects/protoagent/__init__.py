@@ -11,13 +11,12 @@ from msgspec.structs import replace
 from dragoman.dialects import v1
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.cards import WELL_KNOWN
-from dragoman.dialects.mounts import Mount
 from dragoman.dialects.protoagent import encode
 from dragoman.dialects.protoagent.client import TONGUE
 from dragoman.dialects.protoagent.decode import METHODS, decode, decode_rest
 from dragoman.dialects.protoagent.extensions import EXTENSIONS
 from dragoman.dialects.requests import always, answer_in, pascal, refuse_version
-from dragoman.dialects.system import CardSign, OwnPath, Rule, ServerProfile, System, Variable
+from dragoman.dialects.system import CardSign, Mount, OwnPath, Rule, ServerProfile, System, Variable
 from dragoman.dialects.v03.errors import encode_error, error_status
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners

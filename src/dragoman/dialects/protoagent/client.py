@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman.dialects import vendors
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.extensions import USAGE, usage_metadata
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, marked, media_type
-from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.dialects.vendors import (
     Method,
     Methods,

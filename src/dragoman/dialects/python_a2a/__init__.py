@@ -7,10 +7,9 @@ the task so far, at `stream` the text that was added.
 from msgspec.structs import replace
 
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.mounts import AGENT, ROOT
-from dragoman.dialects.python_a2a import encode, errors
+from dragoman.dialects.python_a2a import encode
 from dragoman.dialects.python_a2a.decode import CONVERSATION, METHODS, bare, decode
-from dragoman.dialects.system import OwnPath, System
+from dragoman.dialects.system import AGENT, ROOT, OwnPath, System
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 
@@ -33,8 +32,8 @@ JSONRPC = Dialect(
     encode_snapshot=encode.encode_task,
     encode_message=encode.encode_task_message,
     encode_event=encode.encode_task_event,
-    encode_error=errors.encode_error,
-    error_status=errors.error_status,
+    encode_error=encode.encode_error,
+    error_status=encode.error_status,
     folds=frozenset({ArtifactChunk, StatusChanged}),
     manners=Manners(
         answers_with_message=False,
@@ -54,7 +53,7 @@ MESSAGES = replace(
     encode_snapshot=encode.encode_text_snapshot,
     encode_message=encode.encode_text_message,
     encode_event=encode.encode_text_event,
-    encode_error=errors.encode_bare_error,
+    encode_error=encode.encode_bare_error,
     folds=frozenset({StatusChanged}),
     around_answer=_bare,
     around_error=_bare,

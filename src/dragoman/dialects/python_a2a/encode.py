@@ -1,7 +1,8 @@
 """Encodes results and stream frames for python-a2a's clients: tasks, messages, conversations, and chunks of text.
 
 Invariant: a task that has ended, or waits for its caller, has an artifact with a part that the client can show. Without
-one the client takes the endpoint for a wrong one, and sends its message elsewhere.
+one the client takes the endpoint for a wrong one, and sends its message elsewhere. Every error has a status of 400 or
+more: the client takes an answer with status 200 for a task.
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,13 @@ from typing import Any, assert_never
 import msgspec
 from msgspec import UNSET
 
+from dragoman.dialects import jsonrpc
 from dragoman.dialects.python_a2a.decode import STATES
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import final, newest, submitted
+from dragoman.dialects.v03.errors import rest_error_status
 from dragoman.dialects.vendors import encode_part, text_of
+from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import GetTask, Operation, Result, SendMessage
@@ -237,3 +241,23 @@ def _content(data: Json) -> Json | None:
         if isinstance(held := data.get(kind), dict):
             return {TAG: kind, **held}
     return {TAG: "error", "message": data["error"]} if isinstance(data.get("error"), str) else None
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def encode_error(error: A2AError) -> bytes:
+    """Encode the `error` member of an answer by JSON-RPC."""
+    data = {name: jsonrpc.clean(value) for name, value in error.metadata.items()}
+    return jsonrpc.encode_error(jsonrpc.error_code(error, jsonrpc.CODES), error.message, data or None)
+
+
+def encode_bare_error(error: A2AError) -> bytes:
+    """Encode the answer to a bare message: a message whose content is the error, and `error`, as at `/stream`."""
+    text = jsonrpc.clean(error.message)
+    return msgspec.json.encode({"content": {"type": "error", "message": text}, "role": "system", "error": text})
+
+
+def error_status(error: A2AError) -> int:
+    """Return the HTTP status of an error, over JSON-RPC too."""
+    return rest_error_status(error)

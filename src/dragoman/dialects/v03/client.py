@@ -19,11 +19,11 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from dragoman.dialects import json_bounds
+from dragoman.dialects.api import Answer, RestCall, RpcCall, Tongue
 from dragoman.dialects.client import answers, objects, refusals, scalars
 from dragoman.dialects.client.encode import Json, encoded, moment, named, no_earlier, present, query, segment
 from dragoman.dialects.client.objects import WRAPPED, ReadPart, beyond
 from dragoman.dialects.json_fields import raw_bytes
-from dragoman.dialects.tongue import Answer, RestCall, RpcCall, Tongue
 from dragoman.dialects.v03.decode import STATES
 from dragoman.dialects.v03.encode import STATES as STATE_NAMES
 from dragoman.dialects.v03.encode import message

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dragoman.dialects.jsonrpc import clean
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
 
@@ -69,7 +70,7 @@ _OUTSIDE_JSONRPC = frozenset(
 
 def encode_error(error: A2AError) -> bytes:
     """Encode the `error` member of a JSON-RPC answer; `data` is an object, as @a2a-js/sdk 0.3 types it."""
-    return msgspec.json.encode({"code": _row(error).code, "message": _clean(error.message), "data": _data(error)})
+    return msgspec.json.encode({"code": _row(error).code, "message": clean(error.message), "data": _data(error)})
 
 
 def error_status(error: A2AError) -> int:
@@ -83,7 +84,7 @@ def encode_rest_error(error: A2AError) -> bytes:
     """Encode the body of an HTTP+JSON error: @a2a-js/sdk 0.3 reads `code`, a2a-sdk 1.x speaking 0.3 reads `type`."""
     row = _row(error)
     return msgspec.json.encode(
-        {"type": row.name, "code": row.code, "message": _clean(error.message), "data": _data(error)}
+        {"type": row.name, "code": row.code, "message": clean(error.message), "data": _data(error)}
     )
 
 
@@ -97,15 +98,10 @@ def _row(error: A2AError) -> _Row:
 
 
 def _data(error: A2AError) -> dict[str, Any]:
-    metadata = {name: _clean(value) for name, value in error.metadata.items()}
+    metadata = {name: clean(value) for name, value in error.metadata.items()}
     data: dict[str, Any] = {"reason": type(error).__name__, **metadata}
     if isinstance(error, InvalidParams):
         data["fieldViolations"] = [
-            {"field": _clean(field), "description": _clean(text)} for field, text in error.violations
+            {"field": clean(field), "description": clean(text)} for field, text in error.violations
         ]
     return data
-
-
-def _clean(text: str) -> str:
-    """Replace lone surrogates in `text`: paths and headers can contain them, but UTF-8 cannot encode them."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

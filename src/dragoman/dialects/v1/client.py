@@ -18,10 +18,10 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from dragoman.dialects import json_bounds
+from dragoman.dialects.api import Answer, RestCall, RpcCall, Tongue
 from dragoman.dialects.client import answers, objects, refusals, scalars
 from dragoman.dialects.client.encode import Json, encoded, moment, named, no_earlier, present, query, segment
 from dragoman.dialects.client.objects import beyond
-from dragoman.dialects.tongue import Answer, RestCall, RpcCall, Tongue
 from dragoman.dialects.v1.errors import TABLE
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidAgentResponse, UnsupportedOperation

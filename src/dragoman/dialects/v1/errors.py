@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from dragoman.dialects.jsonrpc import clean
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, AgentNotFound, InvalidParams, TooManyRequests, Unavailable
 
@@ -78,7 +79,7 @@ def row(error: A2AError) -> ErrorCodes:
 
 def encode_rpc_error(error: A2AError) -> bytes:
     """Encode the `error` member of a JSON-RPC answer (A2A 1.0 §9.5)."""
-    return msgspec.json.encode({"code": row(error).code, "message": _clean(error.message), "data": _details(error)})
+    return msgspec.json.encode({"code": row(error).code, "message": clean(error.message), "data": _details(error)})
 
 
 def encode_http_error(error: A2AError) -> bytes:
@@ -87,7 +88,7 @@ def encode_http_error(error: A2AError) -> bytes:
     status = {
         "code": known.http_status,
         "status": known.grpc_status,
-        "message": _clean(error.message),
+        "message": clean(error.message),
         "details": _details(error),
     }
     return msgspec.json.encode({"error": status})
@@ -104,7 +105,7 @@ def http_status(error: A2AError) -> int:
 
 
 def _details(error: A2AError) -> list[dict[str, Any]]:
-    metadata = {_clean(name): _clean(value) for name, value in error.metadata.items()}
+    metadata = {clean(name): clean(value) for name, value in error.metadata.items()}
     details: list[dict[str, Any]] = [
         {"@type": f"{_TYPE}ErrorInfo", "reason": row(error).reason, "domain": DOMAIN, "metadata": metadata}
     ]
@@ -119,10 +120,5 @@ def _details(error: A2AError) -> list[dict[str, Any]]:
 
 
 def _bad_request(violations: Any) -> dict[str, Any]:
-    fields = [{"field": _clean(field), "description": _clean(description)} for field, description in violations]
+    fields = [{"field": clean(field), "description": clean(description)} for field, description in violations]
     return {"@type": f"{_TYPE}BadRequest", "fieldViolations": fields}
-
-
-def _clean(text: str) -> str:
-    """Replace lone surrogates in `text`: paths and headers can contain them, but UTF-8 cannot encode them."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
