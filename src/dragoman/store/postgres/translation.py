@@ -26,8 +26,9 @@ ENDINGS = (AdminShutdownError, CrashShutdownError, CannotConnectNowError, Postgr
 LOST = (*ENDINGS, asyncpg.InterfaceError, ConnectionError)
 """The connection is gone. Another one may work."""
 
-FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
-"""What asyncpg raises for the fault of a server or of a network. `InternalClientError` is a fault of the program."""
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+"""What asyncpg raises for the fault of a server or of a network. asyncpg 0.32 raises `InternalClientError` (cannot
+switch to state) if the server ends the session between two requests."""
 
 
 def translate(error: Exception, shown: str) -> StoreError:
