@@ -4,8 +4,11 @@ import pytest
 
 from dragoman.store.open import open_store
 from dragoman.testing.store_cases import CASES, Bench, Case
+from dragoman.testing.store_cases.handles import HANDLES
+
+EVERY = CASES + HANDLES
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("case", EVERY, ids=[case.__name__ for case in EVERY])  # type: ignore[attr-defined]
 async def test_the_store_conforms(case: Case, postgres_url: str) -> None:
     await case(Bench(lambda clock: open_store(postgres_url, clock), durable=True))

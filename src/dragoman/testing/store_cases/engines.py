@@ -373,6 +373,7 @@ async def a_run_whose_holder_is_dead_is_abandoned(bench: Bench) -> None:
     async with _two(bench) as (engines, one, other):
         task = await one.send("wait count", wait=False)
         await engines.stage.begun.wait()
+        await one.reach(task.head.id, TaskState.WORKING)
         await engines.store.replicas.leave("h1")
         await engines.stage.canceled.wait()
         assert (await other.get(task.head.id)).state is TaskState.WORKING
@@ -421,6 +422,7 @@ async def an_engine_that_has_lost_a_task_does_not_end_it(bench: Bench) -> None:
         one = await engines.start("h1", agents, poll_s=DEADLINE_S, claim_s=DEADLINE_S)
         task = await one.send("wait", wait=False)
         await engines.stage.begun.wait()
+        await one.reach(task.head.id, TaskState.WORKING)
         await engines.store.replicas.join("h2", address="", agents=("stage",))
         await engines.store.replicas.leave("h1")
         assert [stored.head.id for stored in await engines.store.claim("h2", 1)] == [task.head.id]
