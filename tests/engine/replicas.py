@@ -11,6 +11,7 @@ from dragoman.engine.api import Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.events import Logged
+from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
@@ -84,7 +85,7 @@ class Stage:
     async def _run(self, run: Run) -> None:
         self.begun.set()
         if run.message.text == "ask":
-            await say(run, (await run.ask("what?")).text)
+            await say(run, (await run.ask((Part(text="what?"),))).text)
             return
         try:
             while (piece := await self.pieces.get()) is not None:

@@ -157,6 +157,15 @@ async def test_a_message_and_a_cancel_reach_the_run_at_once() -> None:
         assert stage.canceled.is_set()
 
 
+async def test_the_keeper_of_a_suspended_run_learns_at_once_what_became_of_the_task() -> None:
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        asked = await one.send("ask")
+        assert (asked.state, one.in_memory, one.bus.followed) == (S.INPUT_REQUIRED, 1, {})
+        await other.cancel(asked.head.id)
+        await until(lambda: one.in_memory == 0)
+
+
 async def test_a_caller_who_waits_elsewhere_is_answered_by_a_hint() -> None:
     stage, hub = Stage(), Hub()
     async with replicas(2, stage, hub.bus) as (one, other):

@@ -130,6 +130,17 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     assert (mine.holder, mine.epoch, mine.seq) == ("there", 2, 4)
 
 
+async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: Store) -> None:
+    mine, other = await log_of(store), await log_of(store)
+    await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
+    heard: list[str] = []
+    mine.attach(lambda message: heard.append(message.text), lambda: heard.append("lost") is not None)
+    await other.catch_up()
+    await other.append(lambda log: write(status(S.CANCELED)))
+    await mine.catch_up()
+    assert (heard, mine.attached, mine.state) == (["lost"], False, S.CANCELED)
+
+
 async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:
     mine, other = await log_of(store), await log_of(store)
     leased = Decision(events=(status(S.WORKING),), now_ms=1, holder="there")

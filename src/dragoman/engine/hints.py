@@ -76,7 +76,7 @@ class Hints:
         self._bus.queued(agent)
 
     def _publish(self, task: TaskLog, append: Append, written: Appended) -> None:
-        """Tell of a commit: those who follow the task, and the replica that has its lease."""
+        """Tell of a commit: those who follow the task, and the replica that runs it or keeps its suspended run."""
         if not append.events:
             return
         leases = append.holder is not None
@@ -95,7 +95,8 @@ class Hints:
                     append.snapshot is not None,
                 )
             )
-        concerned = append.holder if leases and append.holder != self._replica_id else task.holder
+        offered = leases and append.holder != self._replica_id
+        concerned = append.holder if offered else task.holder or task.keeper
         to = concerned if concerned != self._replica_id else None
         self._bus.publish(task.head.id, written.last_seq, page, to=to)
 
@@ -133,7 +134,7 @@ class Hints:
         task = self._logs.get(task_id)
         if task is None or not task.seq or task.terminal or (seq is not None and seq <= task.seq):
             return
-        if task.holder == self._replica_id and seq is not None:
+        if task.attached and seq is not None:
             self._catch_up(task, seq)  # its run has to learn what became of the lease
         elif page is None or (decoded := _decode(page)) is None or not task.adopt(decoded):
             self._want(task_id, seq or 0)

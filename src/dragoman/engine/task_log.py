@@ -575,7 +575,7 @@ class TaskLog:
         """Read what the store has beyond the prefix. Returns False if that is nothing. Raises StoreError or Unknown.
 
         Only during a turn, so that a write of this log is not taken for one of another engine. The run here hears the
-        messages that others wrote, unless another engine has leased the task: then the run has lost it.
+        messages that others wrote, unless another engine has leased or ended the task: then the run has lost it.
         """
         stored = await self._store.load(self.head.id)
         if stored is None:
@@ -611,6 +611,9 @@ class TaskLog:
         if self.ended is not None and self.terminal and not was_terminal:
             status = self.record().status
             self.ended(self, StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms), False)
+        if self.terminal and self.attached:  # not by the run, whose end is never written after events of others
+            self._receive = None
+            self._leased()
         self.wake()
         return True
 
@@ -650,7 +653,7 @@ class TaskLog:
         That is so if they do not continue the prefix, while a write is under way here, and if a run works on the task
         here, which has to learn what became of its lease.
         """
-        if self.busy or self._receive is not None or page.first != self.seq + 1 or not page.events:
+        if self.busy or self.attached or page.first != self.seq + 1 or not page.events:
             return False
         if page.epoch is not None and page.epoch >= self.epoch:
             if page.epoch > self.epoch:
@@ -675,6 +678,11 @@ class TaskLog:
     def detach(self) -> None:
         """No run works on the task here any more."""
         self._receive, self._leased = None, _nobody
+
+    @property
+    def attached(self) -> bool:
+        """Whether a run works on the task here, or is suspended here."""
+        return self._receive is not None
 
     # -- following ---------------------------------------------------------------------------------------------------
 
