@@ -124,6 +124,15 @@ def mixed_runs(store: Store) -> Iterator[str]:
                 yield f"task {kept.task_id} completed after {len(whole)} of {total} chunks"
 
 
+def taken_over(store: Store) -> int:
+    """How many tasks have the words of several runs: one died, and another one went on."""
+    count = 0
+    for kept in store.values():
+        signed = (part for event in kept.events if event.kind == "text" for part in event.text.split() if "/" in part)
+        count += len({part.partition("/")[0] for part in signed}) > 1
+    return count
+
+
 def stuck_tasks(store: Store) -> Iterator[str]:
     """Every task has ended, or waits for its caller. Nobody holds a task that has ended."""
     for kept in store.values():

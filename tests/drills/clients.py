@@ -81,7 +81,7 @@ class Clients:
         while not self._over.is_set():
             if self._made:
                 agent, task_id = self._chance.choice(self._made[-50:])
-                await self._watch_task(agent, task_id, [])
+                await self._watch_task(agent, task_id, [], self._chance.choice(("", "0")))
             else:
                 await asyncio.sleep(RETRY_S)
 
@@ -191,14 +191,16 @@ class Clients:
         if canceled is not None:
             self._hear(canceled)
 
-    async def _watch_task(self, agent: str, task_id: str, so_far: list[Seen]) -> None:
-        """Follow a task to its end, or until it waits, over as many connections as it takes."""
+    async def _watch_task(self, agent: str, task_id: str, so_far: list[Seen], after: str = "") -> None:
+        """Follow a task to its end, or until it waits, over as many connections as it takes.
+
+        `after` is the id from which it begins, if not from the task as it stands.
+        """
         self.record.followed.append((task_id, so_far))
         ended = asyncio.Event()
 
         async def watch(caller: Caller) -> None:
-            after = str(so_far[-1].seq) if so_far else ""
-            async with caller.subscribe(agent, task_id, after) as frames:
+            async with caller.subscribe(agent, task_id, str(so_far[-1].seq) if so_far else after) as frames:
                 async for frame in _each_in_time(frames):
                     if not frame.id:
                         continue  # a hint to come back

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
-from tests.drills.checker import ENDS, WAITS, Kept, faults
+from tests.drills.checker import ENDS, WAITS, Kept, faults, taken_over
 from tests.drills.clients import PATIENCE_S, Clients
 from tests.drills.kept import read_all
 from tests.drills.record import Called, Record
@@ -109,6 +109,7 @@ async def drill(
             await clients.made(clients.count + WARM)
             clients.stop()
         kept = await settled(read or (lambda: read_beside(store_url)), record)
+    record.taken_over = taken_over(kept)
     found = faults(record, kept, stopped=stopped)
     print(f"seed {seed}: {len(kept)} tasks, {record.counts()}")
     assert found == [], "\n".join(found[:20])

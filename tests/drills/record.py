@@ -42,7 +42,8 @@ class Record:
 
     `acknowledged` are the tasks that were given for a message, by its id; `ended` the terminal states that were told of
     a task; `followed` what each follower of a task has seen, over all of its connections. `pushed` are the tasks that
-    webhooks are told of. `failed` are the calls that no retry made good.
+    webhooks are told of. `failed` are the calls that no retry made good. `taken_over` counts the tasks that several
+    runs wrote, one after the other.
     """
 
     asked: dict[str, Asked] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Record:
     pushed: set[str] = field(default_factory=set)
     called: list[Called] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    taken_over: int = 0
     retries: int = 0
 
     def counts(self) -> str:
@@ -60,6 +62,7 @@ class Record:
         events = sum(len(seen) for _, seen in self.followed)
         repeated = len(self.called) - len({call.webhook_id for call in self.called})
         return (
-            f"{len(self.asked)} messages, {self.retries} retries, {len(self.ended)} ends told, {len(self.followed)} "
-            f"followers saw {events} events, {len(self.called)} webhook calls of which {repeated} repeats"
+            f"{len(self.asked)} messages, {self.retries} retries, {self.taken_over} tasks taken over, "
+            f"{len(self.ended)} ends told, {len(self.followed)} followers saw {events} events, {len(self.called)} "
+            f"webhook calls of which {repeated} repeats"
         )

@@ -220,7 +220,11 @@ class PostgresStore:
         return run
 
     async def _submit(self, run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> Any:
-        return await self._start(run, task_id)
+        """Make a write that may be repeated without harm, so that a lost outcome counts as a failure."""
+        try:
+            return await self._start(run, task_id)
+        except OutcomeUnknown as error:
+            raise StoreError(str(error)) from error
 
     def _start(self, run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
         """Start a write, which is finished before the store closes."""
