@@ -41,7 +41,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve bench docs peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster bench docs peers frameworks requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -78,6 +78,9 @@ test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real 
 
 serve: $(VENV)/.core ## the server with the example agents; PORT=7870 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
 	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --store $(STORE) $(ARGS)
+
+cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT on, with a PostgreSQL and a NATS of their own; Ctrl-C ends all
+	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)
 
 bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)

@@ -22,8 +22,9 @@ async def give_back(ctx: Context) -> tuple[Part, ...]:
     return ctx.parts
 
 
-# Yields: every chunk reaches the caller at once. Canceling the task stops the function where it waits.
-countdown = Agent("countdown", description="Counts down, one step a second")
+# Yields: every chunk reaches the caller at once. Canceling the task stops the function where it waits. It may be run
+# again after a crash, because counting twice does no harm.
+countdown = Agent("countdown", description="Counts down, one step a second", restartable=True)
 
 
 @countdown.skill("countdown", tags=["example", "streaming"], examples=["5", "Count down from 20 every 0.5 s"])
