@@ -1,16 +1,20 @@
 """Writes whose acknowledgement is lost: they are repeated with their id, and made once."""
 
+import asyncio
 from uuid import uuid4
 
 import pytest
 
 from dragoman.engine import task_log
 from dragoman.engine.api import Run
+from dragoman.engine.intake import child_of
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, MessageReceived, StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
+from dragoman.store.api import Append, Appended, Repeat
 from tests.engine.house import Scripted, house, say, text_of
+from tests.engine.test_delegate import order
 
 S = TaskState
 
@@ -76,3 +80,32 @@ async def test_callers_do_not_wait_for_a_write_whose_outcome_stays_unknown(monke
         events = [logged.event for logged in await h.log(done.head.id)]
         assert [each.message.text for each in events if isinstance(each, MessageReceived)] == ["red"]
         assert [task.head.id for task in (await h.listed()).records] == [done.head.id]
+
+
+async def test_an_answer_that_is_passed_on_and_sent_again_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
+    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+
+    async def parent(run: Run) -> None:
+        delegated = await run.delegate(order())
+        await say(run, delegated.text)
+
+    async def asks(run: Run) -> None:
+        await say(run, (await run.ask((Part(text="which?"),))).text)
+
+    async with house(Scripted(parent), Scripted(asks, "other"), retry_s=0.01) as h:
+        asked = await h.send("go")
+        assert asked.state is S.INPUT_REQUIRED
+        child_id, append = child_of(asked.head.id, 1), h.store.append
+
+        def lose(write: Append) -> "asyncio.Future[Appended | Repeat]":
+            h.store.lost = 1 if write.task_id == child_id and lost.pop() else 0
+            return append(write)
+
+        lost = [False] * 50 + [True] * 10
+        monkeypatch.setattr(h.store, "append", lose)
+        done = await h.send("this", task_id=asked.head.id)
+        done = await h.reach(done.head.id, S.COMPLETED)
+        assert text_of(done) == "this"
+        said = [logged.event for logged in await h.log(child_id) if isinstance(logged.event, MessageReceived)]
+        assert [each.message.text for each in said] == ["this"]

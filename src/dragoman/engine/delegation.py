@@ -157,7 +157,10 @@ class Delegations:
             raise AgentNotFound(agent)
         serving.busy += 1
         try:
-            taken = await self._send(runner, self._call(run, agent, send), send, origin)
+            call = self._call(run, agent, send)
+            if origin is None:  # an answer, which this run or another one of the parent may send again
+                call = replace(call, idempotency_key=send.message.message_id)
+            taken = await self._send(runner, call, send, origin)
         finally:
             serving.done()
         assert not isinstance(taken, Message)  # WORKS asks for a task
@@ -241,12 +244,14 @@ class Delegations:
         while not child.terminal and (deadline is None or self._supervisor.loop.time() < deadline):
             try:
                 taken = await self._send_as_caller(run, head.agent, send)
+                self._tasks.unpin(taken.task)
+                if child.seq < taken.seq:  # an earlier try, or another run of the parent, has written it
+                    await self._tasks.catch_up(child)
             except (StoreError, AgentOffline, Unavailable):
                 await asyncio.sleep(self._retry_s)
             except A2AError as refused:
                 return None if child.terminal else str(refused)
             else:
-                self._tasks.unpin(taken.task)
                 return None
         return None
 

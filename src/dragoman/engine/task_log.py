@@ -497,6 +497,8 @@ class TaskLog:
         """A run may write after events of others; followers need those too. The prefix stays short if this fails."""
         try:
             await self.refresh()
+        except StoreError as error:
+            logger.warning("task %s: what others wrote cannot be read now: %s", self.head.id, error)
         except Exception:
             logger.exception("task %s: what was written cannot be taken in", self.head.id)
             self.wake()
