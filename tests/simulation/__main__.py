@@ -6,6 +6,7 @@ With `--mutation NAME` the code under test has one of the bugs of `tests.simulat
 import argparse
 import time
 
+from tests.simulation.mutations import MUTATIONS
 from tests.simulation.world import simulate
 
 
@@ -13,14 +14,16 @@ def main() -> None:
     """Run the seeds that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seeds", help="a seed, or a range like 1-500")
+    parser.add_argument("--mutation", choices=MUTATIONS, help="put this bug in")
     options = parser.parse_args()
+    change = MUTATIONS.get(options.mutation)
     first, _, last = options.seeds.partition("-")
     if not last:
-        print(simulate(int(first)).report())
+        print(simulate(int(first), change).report())
         return
     began_s, wrong, steps = time.perf_counter(), 0, 0
     for seed in range(int(first), int(last) + 1):
-        outcome = simulate(seed)
+        outcome = simulate(seed, change)
         steps += outcome.steps
         if outcome.wrong:
             wrong += 1

@@ -183,10 +183,11 @@ class _Checking:
 
     def _delivered(self, made: h.Delivered) -> Iterable[str]:
         key = (made.task_id, made.config_id)
+        repeated = made.webhook_id in self._webhook_ids
         known = self._webhook_ids.setdefault(made.webhook_id, (*key, made.seq))
         if known != (*key, made.seq):
             yield f"webhook-id {made.webhook_id} stands for {known} and for {(*key, made.seq)}"
-        if made.seq < self._hooked.get(key, 0):
+        if made.seq < self._hooked.get(key, 0) and not repeated:
             yield f"webhook {made.config_id} of {made.task_id} hears of {made.seq} after {self._hooked[key]}"
         self._hooked[key] = max(made.seq, self._hooked.get(key, 0))
 

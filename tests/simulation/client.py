@@ -61,6 +61,8 @@ class Clients:
         self.unfinished: dict[str, str] = {}
         """What the clients are doing."""
         self.random = Random(f"clients {seed}")
+        self.talkative = self.random.random() < 0.3
+        """Whether clients say much unasked, to agents that ask much."""
         self._ids = 0
 
     def message_id(self) -> str:
@@ -95,7 +97,8 @@ class Client:
         random, unfinished = self._random, self._shared.unfinished
         unfinished[name] = "waits"
         await asyncio.sleep(random.random() * 8)
-        job = Job(self, name, random.choice(tuple(AGENTS)), write_script(random))
+        script = write_script(random, asks=0.4 if self._shared.talkative else 0.18)
+        job = Job(self, name, random.choice(tuple(AGENTS)), script)
         await job.run()
         del unfinished[name]
 
@@ -185,7 +188,7 @@ class Job:
         if not self.task_id:
             return
         self._shared.tasks.append((self.client.name, self.agent, self.task_id))
-        others = [self._meddle() for _ in range(random.randrange(3))]
+        others = [self._meddle() for _ in range(random.randrange(5 if self._shared.talkative else 3))]
         await asyncio.gather(self._follow() if random.random() < 0.7 else self._poll(), *others)
 
     # -- sending -------------------------------------------------------------------------------------------------------
@@ -361,15 +364,15 @@ class Job:
     async def _meddle(self) -> None:
         """Say something unasked, cancel, list, read, or look at somebody else's task."""
         random = self._random
-        await asyncio.sleep(random.random() * 5)
+        await asyncio.sleep(random.random() ** 3 * 5)
         chance = random.random()
-        if chance < 0.2 and "a" in self.script.split():
+        if chance < (0.7 if self._shared.talkative else 0.3) and "a" in self.script.split():
             await self._say(f"b{random.randrange(100)}")
-        elif chance < 0.35:
+        elif chance < 0.45:
             await self._cancel()
-        elif chance < 0.55:
+        elif chance < 0.65:
             await self._list()
-        elif chance < 0.75:
+        elif chance < 0.8:
             await self._get()
         else:
             await self._spy()
@@ -429,23 +432,23 @@ class Job:
             self._history.add(Leaked(name, what, task_id))
 
 
-def write_script(random: Random, depth: int = 0) -> str:
+def write_script(random: Random, depth: int = 0, asks: float = 0.18) -> str:
     """A random script: see `tests.simulation.agents`."""
     steps: list[str] = []
     if random.random() < 0.15:
         steps.append(f"x{random.choice((20, 300))}")
     for _ in range(random.randrange(1, 6 - 2 * depth)):
-        chance = random.random()
+        chance = random.random() if random.random() > asks - 0.18 else 0.75
         if chance < 0.35:
             steps.append(f"c{random.randrange(1, 5)}")
         elif chance < 0.6:
             steps.append(f"s{random.choice((1, 10, 40, 150))}")
         elif chance < 0.7:
             steps.append("p")
-        elif chance < 0.88 or depth:
+        elif chance < 0.7 + asks or depth:
             steps.append("a")
         else:
-            inner = write_script(random, depth + 1).replace(" ", ",")
+            inner = write_script(random, depth + 1, asks).replace(" ", ",")
             steps.append(f"{random.choice('ddD')}:{random.choice(tuple(AGENTS))}:{inner}")
     if random.random() < 0.06:
         steps.append(random.choice("fr"))

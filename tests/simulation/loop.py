@@ -181,7 +181,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._closed = True
         events._set_running_loop(self)
         try:
-            for task in self._tasks:
+            for task in self._tasks:  # cleaning up may add more
                 if not task.done():
                     try:
                         task.get_coro().close()  # type: ignore[union-attr]

@@ -142,6 +142,8 @@ class Place:
         self._bus: HubBus | None = None
         self._clock = clock
         self._history = history
+        self.alter: Callable[[SimulatedStore, HubBus], None] = lambda store, bus: None
+        """Alters the store of each new process, which writes through it. Only mutations change it."""
         self._random = Random(f"place {seed} {name}").random
         self._starts = 0
         self._connections: dict[Connection, None] = {}
@@ -181,6 +183,9 @@ class Place:
             await self._serve()
         except* StoreError as errors:
             self._history.add(Fault(f"{self.process.name} gives up: {errors.exceptions[0]}"))
+        self._exit()
+
+    def _exit(self) -> None:
         self._loop.post(self._server.process, 0.0, self._ended, self.process)
 
     def _ended(self, process: Process) -> None:
@@ -200,6 +205,8 @@ class Place:
         await store.open(name)
         bus = self._bus = self._hub.bus()
         self._hub.places[bus] = self
+        self.alter(store, bus)
+        store.replicas.on_fenced(lambda replica_id: self._exit(), lambda replica_id: None)
         poster = Receiver(loop, self._history, self._random, self.network)
         courier = Courier(
             store.outbox,

@@ -150,6 +150,8 @@ class SimulatedStore:
         self.writes = 0
         self.failed_writes = 0
         self.outage: Outage | None = None
+        self.alter: Callable[[Append], Append] = _unaltered
+        """What becomes of an append before it is sent. Only mutations change it."""
         self._open = False
         self._arrivals: dict[str, float] = {}
         self._answers: dict[str, float] = {}
@@ -247,7 +249,7 @@ class SimulatedStore:
 
     def append(self, append: Append) -> "Future[Appended | Repeat]":
         self.writes += 1
-        act = partial(self.database.append, self.name, append)
+        act = partial(self.database.append, self.name, self.alter(append))
         return self.request(act, task_id=append.task_id, lost=OutcomeUnknown)
 
     @asynccontextmanager
@@ -372,8 +374,9 @@ class Hold:
         def act() -> Appended | Repeat | Refused:
             if not self._store.server.holds(self._task_id, self):
                 raise StoreError("the transaction took too long")
-            return self._store.database.append(self._store.name, append)
+            return self._store.database.append(self._store.name, altered)
 
+        altered = self._store.alter(append)
         return self._store.request(act, task_id=self._task_id, owner=self, lost=OutcomeUnknown)
 
     def end(self) -> None:
@@ -527,6 +530,10 @@ class SimulatedOutbox:
     async def owed_count(self) -> tuple[int, int]:
         found: tuple[int, int] = await self._store.request(self._rows.owed_count)
         return found
+
+
+def _unaltered(append: Append) -> Append:
+    return append
 
 
 def _nothing() -> None:

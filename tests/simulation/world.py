@@ -229,7 +229,6 @@ class World:
             if place.process.stopped:
                 self.loop.go_on(place.process)
             place.restart()
-        self._at(LEASE_MS / 1000 + 1, self.places[0].drain)  # a start takes over what dead replicas left
 
 
 def simulate(seed: int, change: Callable[[World], None] | None = None) -> Outcome:

@@ -1,0 +1,32 @@
+"""Each bug that is put in on purpose is found within 1,000 seeds."""
+
+import gc
+
+import pytest
+
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.world import Outcome, simulate
+
+SEEDS = 1_000
+
+
+def find(name: str) -> Outcome | None:
+    """The first simulation that a mutation makes go wrong."""
+    for seed in range(1, SEEDS + 1):
+        outcome = simulate(seed, MUTATIONS[name])
+        if outcome.wrong:
+            return outcome
+        if seed % 20 == 0:
+            gc.collect()
+    return None
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_bug_that_was_put_in_is_found(name: str) -> None:
+    outcome = find(name)
+    gc.collect()  # what a bug leaves behind goes now
+    assert outcome is not None, f"{name} was not found in {SEEDS} seeds"
+    report = outcome.report()
+    assert f"seed {outcome.seed}:" in report
+    assert outcome.wrong[0] in report
