@@ -80,7 +80,7 @@ class Stage:
         self.canceled = asyncio.Event()
 
     def agent(self) -> Scripted:
-        return Scripted(self._run)
+        return Scripted(self._run, restartable=True)
 
     async def _run(self, run: Run) -> None:
         self.begun.set()
@@ -107,7 +107,7 @@ async def replicas(
     """So many engines on one store, which hear of each other by the bus, or else by a poll that never comes."""
     clock, shared = StandingClock(), open_store("memory:", StandingClock())
     await shared.open("first")
-    settings = EngineSettings(poll_s=poll_s, healthy_poll_s=healthy_poll_s, cancel_grace_s=NEVER_S)
+    settings = EngineSettings(poll_s=poll_s, healthy_poll_s=healthy_poll_s, cancel_grace_s=NEVER_S, claim_s=NEVER_S)
     made: list[Replica[BusT]] = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(shared.close)

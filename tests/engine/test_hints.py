@@ -166,6 +166,19 @@ async def test_the_keeper_of_a_suspended_run_learns_at_once_what_became_of_the_t
         await until(lambda: one.in_memory == 0)
 
 
+async def test_the_tasks_of_a_replica_that_stops_are_taken_over_at_once() -> None:
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        stage.begun.clear()
+        await one.engine.drain(0)
+        async with asyncio.timeout(60):
+            await stage.begun.wait()
+        stage.pieces.put_nowait(None)
+        await other.reach(task_id, S.COMPLETED)
+
+
 async def test_a_caller_who_waits_elsewhere_is_answered_by_a_hint() -> None:
     stage, hub = Stage(), Hub()
     async with replicas(2, stage, hub.bus) as (one, other):

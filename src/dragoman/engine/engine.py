@@ -180,6 +180,9 @@ class Engine:
         await self._supervisor.drain(grace_s)
         self._recovery.stop()
         await self._store.replicas.leave(self._supervisor.holder)
+        if self._hints is not None:
+            for agent in self._runners:
+                self._hints.queued(agent)  # what this engine leaves behind is taken over at once
 
     def _pushes(self, agent: str) -> bool:
         """Whether webhooks are called for this agent's tasks."""
