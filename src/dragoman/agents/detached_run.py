@@ -7,7 +7,7 @@ from asyncio import Future
 from collections.abc import Sequence
 from typing import Protocol
 
-from dragoman.model.message import Part
+from dragoman.model.message import Message, Part
 from dragoman.model.operations import Shown
 
 
@@ -32,6 +32,14 @@ class DetachedRun(Protocol):
 
     def caught_up(self) -> None:
         """Do nothing: no replay happens here."""
+        return
+
+    def known(self, count: int, *, replays: bool) -> tuple[Message, ...]:
+        """Return nothing: no replay happens here."""
+        return ()
+
+    def carries_on(self) -> None:
+        """Do nothing: the output of earlier runs is kept elsewhere."""
         return
 
     def working(self) -> None:

@@ -13,7 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.worker import wire
-from dragoman.agents.worker.agent import AskCaller, Give, Say, WorkerAgent, artifacts_of, sound_parts
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.leases import REPORTED
+from dragoman.agents.worker.words import AskCaller, Give, Say, artifacts_of, sound_parts
 from dragoman.bindings.calls import decode_body
 from dragoman.bindings.http import Gone, HttpRequest, HttpResponse, error_response, json_response, read_json
 from dragoman.bindings.limits import Limits
@@ -21,6 +23,7 @@ from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.api import Delegation
 from dragoman.engine.handler import Handler
+from dragoman.engine.replay import DELIVERED
 from dragoman.model.errors import A2AError, InvalidParams, NotFound, UnsupportedOperation
 from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
@@ -104,7 +107,7 @@ class Workers:
                 principal=run.principal.id,
                 traceparent=run.traceparent,
                 lineage=run.lineage,
-                note=run.record.note,
+                note=_worker_note(run.record.note),
             )
         )
         return replace(delivered, refused=partial(agent.leases.release, token))
@@ -115,16 +118,16 @@ class Workers:
         return _json(wire.HeartbeatReply(beat.cancel, agent.leases.lease_s, beat.answers))
 
     async def _release(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        agent.leases.release((await self._read(request, body, wire.ReleaseRequest)).lease)
+        await agent.give_back((await self._read(request, body, wire.ReleaseRequest)).lease)
         return NO_CONTENT
 
     async def _history(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        return _json(wire.HistoryReply(await agent.leases.find_held(asked.lease).run.history(asked.limit)))
+        return _json(wire.HistoryReply(await (await agent.leases.hold(asked.lease)).run.history(asked.limit)))
 
     async def _references(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        records = await agent.leases.find_held(asked.lease).run.references()
+        records = await (await agent.leases.hold(asked.lease)).run.references()
         return _json(wire.ReferencesReply(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -134,26 +137,24 @@ class Workers:
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
         if state is TaskState.WORKING:
-            offer = agent.leases.find_held(said.lease)
             steps = None if said.progress is None else (said.progress.current, said.progress.total)
             word = Say(parts, steps, said.metadata)
-            await agent.tell(offer, word, usage=_usage(said.usage), number=said.number)
+            await agent.say(said.lease, word, usage=_usage(said.usage), number=said.number)
             return _json(wire.EmptyReply())
         if state is None or state not in TERMINAL | INTERRUPTED:
             raise InvalidParams("state", "must be working, input-required, auth-required, or one that ends the task")
         await _count_tokens(agent, said.lease, said.usage)
-        task_id = agent.leases.task_of(said.lease)
+        task_id = await agent.leases.find_task(said.lease)
         return await self._send_report(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
 
     async def _artifact(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         said = await self._read(request, body, wire.ArtifactReport)
-        offer = agent.leases.find_held(said.lease)
         if not said.artifact.artifact_id and said.append:
             raise InvalidParams("artifact.artifactId", "is needed to append to it")
         (artifact,) = artifacts_of((said.artifact.artifact(),))
         last_chunk = not said.append if said.last_chunk is None else said.last_chunk
         word = Give(artifact, said.append, last_chunk)
-        await agent.tell(offer, word, usage=_usage(said.usage), number=said.number)
+        await agent.say(said.lease, word, usage=_usage(said.usage), number=said.number)
         return _json({"artifact_id": artifact.artifact_id})
 
     async def _ask(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
@@ -187,14 +188,14 @@ class Workers:
         said = await self._read(request, body, wire.CompletionReport)
         await _count_tokens(agent, said.lease, said.usage)
         artifacts = tuple(given.artifact() for given in said.artifacts)
-        report = CompleteTask(id=agent.leases.task_of(said.lease), artifacts=artifacts, lease=said.lease)
+        report = CompleteTask(id=await agent.leases.find_task(said.lease), artifacts=artifacts, lease=said.lease)
         return await self._send_report(request, report)
 
     async def _fail(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         said = await self._read(request, body, wire.FailureReport)
         await _count_tokens(agent, said.lease, said.usage)
         parts = sound_parts(wire.parts_in(said.message), "message")
-        task_id = agent.leases.task_of(said.lease)
+        task_id = await agent.leases.find_task(said.lease)
         report = UpdateStatus(id=task_id, state=TaskState.FAILED, parts=parts, lease=said.lease)
         return await self._send_report(request, report)
 
@@ -221,7 +222,12 @@ class Workers:
 async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerTokens | None) -> None:
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
     if tokens is not None and agent.leases.holds(token):
-        await agent.tell(agent.leases.find_held(token), Say(), usage=_usage(tokens))
+        await agent.say(token, Say(), usage=_usage(tokens))
+
+
+def _worker_note(note: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The notes of earlier workers, without those of the server about them."""
+    return {name: text for name, text in (note or {}).items() if name not in (DELIVERED, REPORTED)} or None
 
 
 def _usage(tokens: wire.WorkerTokens | None) -> Usage | None:

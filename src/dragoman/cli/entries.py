@@ -15,7 +15,8 @@ from dragoman.agents.program.executable import build_environment, check_program,
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.agents.tools import Tools
-from dragoman.agents.worker.agent import LEASE_S, WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.leases import LEASE_S
 from dragoman.cli.references import AgentReferenceError, load_reference_as
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
 from dragoman.client.credentials import CredentialsFactory

@@ -44,6 +44,10 @@ class RunAgain(Exception):
     """Raised by a restartable runner to have its task run once more: it is leased anew and run as after a crash."""
 
 
+class RunElsewhere(RunAgain):
+    """As RunAgain, for a task that other replicas may run: it goes back into the queue of its agent."""
+
+
 class Delegation(Struct, frozen=True, kw_only=True):
     """A task for another agent of this server.
 
@@ -181,6 +185,18 @@ class Run(Protocol):
         """Skip the replay: the agent knows the caller's earlier answers from the task, so all it emits is new."""
         ...
 
+    def known(self, count: int, *, replays: bool) -> tuple[Message, ...]:
+        """Skip the caller's first `count` further messages, which the agent has had, and return them.
+
+        Unless it `replays`, it has had all that answered its questions, so that there is no replay. Those it has not
+        had are for its next `ask`.
+        """
+        ...
+
+    def carries_on(self) -> None:
+        """Keep what was emitted since the task was last given to a worker (`replay.DELIVERED`): it is still at work."""
+        ...
+
     def goes_on(self) -> None:
         """Keep what an earlier run emitted, even if that run died: the agent continues from `record`."""
         ...
@@ -220,7 +236,8 @@ class Runner(Protocol):
     A runner of agents elsewhere may have three more attributes, False where they are absent. With `waits` its task
     stays `submitted` until the run says `working`. With `speaks_soon` that word is held back briefly, to be written
     with the agent's first event, which is usually on its way by then; it saves a commit. With `may_refuse` the run may
-    find that nobody takes the task on at present (`Ended.retry_after_s`).
+    find that nobody takes the task on at present (`Ended.retry_after_s`). One with `wants`, a number, begins only as
+    many queued tasks as that says at the moment: others of its tasks are for other replicas.
     """
 
     profile: Profile
@@ -257,6 +274,10 @@ class Outreaching(Protocol):
 @runtime_checkable
 class Reported(Protocol):
     """A runner whose workers report their work from elsewhere (BeeOS: UpdateStatus, CompleteTask)."""
+
+    async def prepare(self, report: CompleteTask | UpdateStatus) -> None:
+        """Bring the run of the task here, if another replica has it. The task has not ended. Raises as `report`."""
+        ...
 
     async def report(self, report: CompleteTask | UpdateStatus) -> None:
         """Take a worker's report on a task of this agent. A report that does not end the task is committed on return.

@@ -125,6 +125,13 @@ class DirectRun:
     def caught_up(self) -> None:
         """Do nothing: there is no replay."""
 
+    def known(self, count: int, *, replays: bool) -> tuple[Message, ...]:
+        """Return nothing: there is no earlier run."""
+        return ()
+
+    def carries_on(self) -> None:
+        """Do nothing: there is no earlier run."""
+
     def working(self) -> None:
         """Do nothing: there is no task to be `working`."""
 

@@ -5,7 +5,8 @@ not committed (invariant 2).
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -62,7 +63,7 @@ from dragoman.model.operations import (
 )
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskState
-from dragoman.store.api import Store, StoreError, StoreFull
+from dragoman.store.api import Refused, Store, StoreError, StoreFull
 
 OtherOperation = (
     GetTask
@@ -188,6 +189,41 @@ class Engine:
         """Whether webhooks are called for this agent's tasks."""
         runner = self._runners.get(agent)
         return runner is None or runner.profile.pushes
+
+    # -- workers of other replicas -----------------------------------------------------------------------------------
+
+    async def take_over(self, task_id: str) -> TaskState | None:
+        """Run a working task here, in place of whoever has its lease: see `agents.worker.desk.Host`."""
+        task = await self._tasks.pin_known(task_id)
+        if task is None:
+            return None
+        try:
+            await self._supervisor.take_over(task)
+            return task.state
+        except Refused:
+            return None
+        finally:
+            self._tasks.unpin(task)
+
+    async def runs(self, task_id: str) -> bool:
+        """Whether a run of the task is here and has its lease: see `agents.worker.desk.Host`."""
+        async with self.watch(task_id) as task:
+            run = None if task is None else self._supervisor.run_of(task)
+            return run is not None and not run.abandoned
+
+    @asynccontextmanager
+    async def watch(self, task_id: str) -> AsyncIterator[TaskLog | None]:
+        """A task that is kept up to date in the block: see `agents.worker.desk.Host`."""
+        task = await self._tasks.pin_known(task_id)
+        try:
+            yield task
+        finally:
+            if task is not None:
+                self._tasks.unpin(task)
+
+    def claim_soon(self) -> None:
+        """Look for queued tasks at once: see `agents.worker.desk.Host`."""
+        self._recovery.wake()
 
     # -- other agents ------------------------------------------------------------------------------------------------
 
@@ -393,6 +429,8 @@ class Engine:
             if task.terminal:
                 fits = policy.repeats(await self._files.record(task.record()), report)
             else:
+                if task.state not in INTERRUPTED:
+                    await runner.prepare(report)
                 run, end = self._supervisor.run_of(task), policy.end_of(report)
                 if run is None and task.state in INTERRUPTED:
                     raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")

@@ -66,7 +66,10 @@ class Recovery:
         Tasks of a restartable agent run again; others fail with reason `interrupted`. A requested cancel takes
         precedence. Raises StoreError: a server that cannot write its store must not start.
         """
-        while claimed := await self._store.claim(self._supervisor.holder, CLAIMED_MAX):
+        agents: tuple[str, ...] | None = None
+        if self._settings.poll_s > 0 and (wants := self._wants()):  # their tasks wait for those who want them
+            agents = tuple(agent for agent in self._supervisor.runners if agent not in wants)
+        while claimed := await self._store.claim(self._supervisor.holder, CLAIMED_MAX, agents):
             await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
 
     # -- while the engine runs -----------------------------------------------------------------------------------------
@@ -111,15 +114,30 @@ class Recovery:
             except Exception:  # it would end the group, and the server with it
                 log.exception("tasks of other servers cannot be taken over")
 
+    def _wants(self) -> dict[str, int]:
+        """How many queued tasks those agents take at present that do not take any number."""
+        numbers = ((agent, getattr(runner, "wants", None)) for agent, runner in self._supervisor.runners.items())
+        return {agent: wants for agent, wants in numbers if wants is not None}
+
     async def _claim_some(self) -> bool:
         """Claim a batch for the agents that are served here. Returns whether there may be more."""
+        wants = self._wants()
+        more = await self._claim(SHARE_MAX, tuple(agent for agent in self._supervisor.runners if agent not in wants))
+        for agent, number in wants.items():
+            await self._claim(min(number, SHARE_MAX), (agent,))
+        return more
+
+    async def _claim(self, limit: int, agents: tuple[str, ...]) -> bool:
+        """Claim at most `limit` tasks of these agents. Returns whether there may be more."""
+        if not (limit and agents):
+            return False
         supervisor = self._supervisor
-        claimed = await self._store.claim(supervisor.holder, SHARE_MAX, tuple(supervisor.runners))
+        claimed = await self._store.claim(supervisor.holder, limit, agents)
         for stored in claimed:
             if self._observer is not None:
                 self._observer.taken_over(stored.head.agent)
             supervisor.errand_on(stored.head.id, partial(self._settle_in_time, stored))
-        return len(claimed) == SHARE_MAX
+        return len(claimed) == limit
 
     async def _claim_lost(self) -> None:
         """Take up tasks that are leased to this engine although nobody here works on them.
@@ -172,7 +190,8 @@ class Recovery:
             await supervisor.end(task, TaskState.CANCELED)
             supervisor.tell_runner(task)
         elif runner is not None and (unbegun or _restartable(runner)):
-            await supervisor.go_on(task, crashed=not unbegun)
+            queued_again = getattr(runner, "wants", None) is not None  # an earlier run may have written to it
+            await supervisor.go_on(task, crashed=not unbegun or queued_again)
         else:
             await supervisor.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)
 

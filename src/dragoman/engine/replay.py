@@ -13,6 +13,9 @@ from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, TaskHead, Usage
 
+DELIVERED = ".delivered"
+"""The note with which a runner marks that a worker begins with the task. Each worker gets one."""
+
 
 class ReplayMismatch(Exception):
     """The agent asked something else than in an earlier run: its recorded answers do not fit (DESIGN §5)."""
@@ -25,10 +28,11 @@ class Replay:
     message that came while the agent worked answers whatever it asked next. `usage` holds the tokens used up to the
     last answered question; a run that replaces one that `crashed`, which died while it worked, counts on from there.
     `delegated` holds the outcomes of delegations by number, `passed` the answers that were passed on to delegated
-    tasks, by task. The replay is `active` as long as recorded answers are left, including those passed on.
+    tasks, by task. `delivered` are the artifacts written since the task was last given to a worker (`DELIVERED`). The
+    replay is `active` as long as recorded answers are left, including those passed on.
     """
 
-    __slots__ = ("_answers", "_baseline", "_delegated", "_passed", "active", "crashed", "late", "usage")
+    __slots__ = ("_answers", "_baseline", "_delegated", "_passed", "active", "crashed", "delivered", "late", "usage")
 
     def __init__(
         self,
@@ -38,8 +42,10 @@ class Replay:
         usage: Usage | None = None,
         delegated: Iterable[Delegated] = (),
         passed: Iterable[tuple[str, Message]] = (),
+        delivered: Iterable[str] = (),
     ) -> None:
         self.usage = usage
+        self.delivered = frozenset(delivered)
         self._delegated: dict[int, Delegated] = {}
         for each in delegated:
             self._delegated[each.number] = each
@@ -65,6 +71,14 @@ class Replay:
         self._answers.popleft()
         self.active = bool(self._answers or self._passed)
         return answer
+
+    def skip(self, count: int | None = None) -> tuple[Message, ...]:
+        """Take the next `count` recorded answers, or all, whatever was asked."""
+        size = len(self._answers) if count is None else min(count, len(self._answers))
+        taken = tuple(self._answers.popleft()[1] for _ in range(size))
+        if taken:  # nothing changes NOTHING
+            self.active = bool(self._answers or self._passed)
+        return taken
 
     def drop(self) -> None:
         """Discard all recorded answers."""
@@ -129,6 +143,7 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
     usage: Usage | None = None
     delegated: list[Delegated] = []
     passed: list[tuple[str, Message]] = []
+    written: set[str] = set()
     for logged in log:
         event = logged.event
         match event:
@@ -147,13 +162,18 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
                     baseline = {artifact.artifact_id: artifact for artifact in fold.record().artifacts}
             case Delegated():
                 delegated.append(event)
-            case StatusChanged() | ArtifactChunk() | Noted():
+            case Noted(note):
+                if DELIVERED in note:
+                    written.clear()
+            case ArtifactChunk(artifact):
+                written.add(artifact.artifact_id)
+            case StatusChanged():
                 pass
         fold.add(logged.seq, event)
     if first is None:
         raise ValueError("a log begins with Submitted")
     late = (message for _, message in answers[answered:])
-    replay = Replay(answers[:answered], late, baseline if crashed else None, usage, delegated, passed)
+    replay = Replay(answers[:answered], late, baseline if crashed else None, usage, delegated, passed, written)
     return first, replay
 
 

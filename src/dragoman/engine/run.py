@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner, came_to
+from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, RunElsewhere, Runner, came_to
 from dragoman.engine.files import Files
 from dragoman.engine.history import History
 from dragoman.engine.replay import Replay, ReplayMismatch
@@ -161,6 +161,8 @@ class TaskRun:
         self.task: asyncio.Task[None] | None = None
         self.again = False
         """Whether the agent gave this run up, and the task is to be run once more."""
+        self.elsewhere = False
+        """Whether another replica may run it then."""
         self.runner = runner
         self.log = log
         self.replay = replay
@@ -399,6 +401,19 @@ class TaskRun:
         """Skip the replay: the agent knows the earlier answers."""
         self.replay.drop()
 
+    def known(self, count: int, *, replays: bool) -> tuple[Message, ...]:
+        """Skip the caller's messages that the agent has had, and return them."""
+        answers = self.replay.skip(count if replays else None)
+        if not replays:
+            self.replay.drop()
+        late = (self._late.popleft() for _ in range(min(len(self._late), max(0, count - len(answers)))))
+        return (*answers, *late)
+
+    def carries_on(self) -> None:
+        """Keep what was emitted since the task was last given to a worker."""
+        self._written |= self.replay.delivered
+        self._used = self.log.usage
+
     def goes_on(self) -> None:
         """Keep what an earlier run emitted."""
         self.replay.keep()
@@ -507,8 +522,9 @@ class TaskRun:
         try:
             await self.runner.run(self)
             ending = MISMATCH if self.replay.active else self._failure or (TaskState.COMPLETED, "", "")
-        except RunAgain:
+        except RunAgain as given_up:
             await self._writer.drained()
+            self.elsewhere = isinstance(given_up, RunElsewhere)
             self.again = not (self.cancel_requested or self.abandoned)
             self.abandoned = True
             self._writer.stop()

@@ -197,7 +197,8 @@ class Supervisor:
         if error is not None and not self._over:
             self.give_up_on(task, error)
         elif run.again and not self.stopping.begun:
-            self.errand(task, lambda: self._run_again(task))
+            again, epoch = self._queue if run.elsewhere else self._run_again, run.lease
+            self.errand(task, lambda: again(task, epoch))
         self._forget(run, task)
         task.wake()
 
@@ -290,14 +291,48 @@ class Supervisor:
             task.detach()
             self._tasks.unpin(task)
 
-    async def _run_again(self, task: TaskLog) -> None:
+    async def take_over(self, task: TaskLog) -> None:
+        """Run a working task here from now on, in place of whoever has its lease. Nothing that they do counts any more.
+
+        Raises StoreError, or Refused if the task has been deleted.
+        """
+
+        def decide(log: TaskLog) -> Decision | None:
+            mine = log.holder == self.holder and self.run_of(log) is not None
+            idle = log.terminal or log.state in INTERRUPTED or self.stopping.begun
+            return None if mine or idle else Decision(events=(), now_ms=0, holder=self.holder)
+
+        if await task.append(decide) is not None:
+            if (run := self.run_of(task)) is not None:
+                self._leave_behind(run, task)
+            self._take_up(task, crashed=True)
+
+    async def _queue(self, task: TaskLog, epoch: int) -> None:
+        """Put a task back into the queue of its agent, from which any replica takes it."""
+
+        def decide(log: TaskLog) -> Decision | None:
+            lost = log.terminal or log.epoch != epoch or log.holder != self.holder or self.run_of(log) is not None
+            return None if lost else Decision(events=(), now_ms=0, epoch=epoch, release=True)
+
+        while True:
+            try:
+                if await task.append(decide) is not None and self._hints is not None:
+                    self._hints.queued(task.head.agent)
+            except Refused:
+                return
+            except StoreError as error:
+                log.warning("task %s waits: it cannot be queued: %s", task.head.id, error)
+                await asyncio.sleep(self._settings.retry_s)
+            else:
+                return
+
+    async def _run_again(self, task: TaskLog, epoch: int) -> None:
         """Lease the task anew and run it from its start, unless it ends or somebody else runs it."""
 
         def decide(log: TaskLog) -> Decision | None:
             lost = log.terminal or log.epoch != epoch or self.run_of(log) is not None
             return None if lost else self._lease(log)
 
-        epoch = task.epoch
         while True:
             try:
                 if await task.append(decide) is not None:

@@ -17,6 +17,7 @@ from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.desk import Desk
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import App, CurrentApp
 from dragoman.config import Config
@@ -59,10 +60,14 @@ ReadConfigAgain = Callable[[], Loaded]
 
 
 class AgentLifetimes:
-    """Opens agents before they are served. `counts` gets the call counters of agents on other servers."""
+    """Opens agents before they are served. `counts` gets the call counters of agents on other servers.
 
-    def __init__(self, counts: Counts | None) -> None:
+    The `desk` is there if other replicas serve the same workers.
+    """
+
+    def __init__(self, counts: Counts | None, desk: Desk | None = None) -> None:
         self._counts = counts
+        self._desk = desk
         self._served: tuple[Runner, ...] = ()
         self._open: list[Living] = []
 
@@ -84,7 +89,7 @@ class AgentLifetimes:
         """Serve `agents` from now on, and give their workers work."""
         self._served = tuple(agents)
         for worker in self._workers:
-            worker.leases.open()
+            worker.leases.open(self._desk)
         if self._counts is not None:
             self._counts.upstreams.clear()
             self._counts.upstreams.update({agent.profile.id: agent.route.calls for agent in self._upstreams})

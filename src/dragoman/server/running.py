@@ -21,6 +21,7 @@ from dragoman import __version__
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.desk import Desk
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App, CurrentApp
 from dragoman.bindings.listener import Listener, bound_socket
@@ -144,7 +145,8 @@ async def running(
         handler = admit(linked) if telemetry is None else Traced(admit(linked), telemetry)
         a2a = handler if config.tasks else admit(NoStore(clock))
         stopping = asyncio.Event()
-        lifetimes = AgentLifetimes(counts)
+        desk = Desk(store.shared, engine) if store.replicas.shared else None
+        lifetimes = AgentLifetimes(counts, desk)
         watch = ClusterWatch(config, store, bus, lambda: engine.replica_id, lambda: _taken_over(counts))
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded, watch.figures)
         streams = Streams(config.keepalive_s)
@@ -190,6 +192,7 @@ async def running(
                 hearing = tasks.create_task(trail.hear(), name="acts of commands")
                 exchanging = tasks.create_task(usage.run(), name="exchange of usage")
                 reading = tasks.create_task(sessions.run(), name="words about calls of MCP")
+                serving_workers = tasks.create_task(_run_desk(desk), name="leases of workers")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
@@ -207,7 +210,7 @@ async def running(
                         shutdown.within("a webhook call", webhooks.close()),
                         shutdown.within("an agent", lifetimes.close()),
                     )
-                    for task in (sweeper, file_sweeper, hearing, exchanging, reading):
+                    for task in (sweeper, file_sweeper, hearing, exchanging, reading, serving_workers):
                         task.cancel()
                     shutdown.spend_rest()
                     await asyncio.gather(
@@ -215,6 +218,7 @@ async def running(
                         shutdown.within("the audit trail", trail.stop()),
                         shutdown.within("the bus", bus.close()),
                         shutdown.within("the exchange of usage", usage.close()),
+                        shutdown.within("the leases of workers", _close_desk(desk)),
                         shutdown.within("the store of files", files.close()),
                         shutdown.within("OpenTelemetry", _flush(telemetry)),
                     )
@@ -359,6 +363,18 @@ def _make_telemetry(config: Config) -> "OpenTelemetry | None":
             "run pip install '.[otel]' in a copy of Dragoman's repository, or turn telemetry off"
         ) from error
     return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
+
+
+async def _run_desk(desk: Desk | None) -> None:
+    """Keep the leases of workers that other replicas serve, too."""
+    if desk is not None:
+        await desk.run()
+
+
+async def _close_desk(desk: Desk | None) -> None:
+    """Write what is due for these leases a last time."""
+    if desk is not None:
+        await desk.close()
 
 
 async def _flush(telemetry: "OpenTelemetry | None") -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.worker.agent import AskCaller, Give, Offer, Say, WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.leases import Offer
+from dragoman.agents.worker.words import AskCaller, Give, Say
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,

@@ -1,0 +1,582 @@
+"""Leases: the tasks of one agent that workers may take, and those that they have.
+
+Invariant: at most one worker has a task. A lease that ran out, was given back or was canceled never counts again. With
+a `Desk` a lease is stored before its worker hears of it, and a replica that its worker calls brings the run to itself.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.agents.worker.desk import Desk, FoundLease, StoredLease, task_of
+from dragoman.agents.worker.words import Word
+from dragoman.engine.api import Run
+from dragoman.engine.replay import DELIVERED
+from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
+from dragoman.model.events import Delegated
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState, Usage
+from dragoman.store.api import StoreError
+
+LEASE_S = 30.0
+"""Seconds that a worker may be silent before its task goes to another."""
+
+SEEN_S = 30.0
+"""Seconds after the last word of a worker during which its agent counts as online (DESIGN §6)."""
+
+ENDED_KEPT = 4096
+"""Most leases remembered after their task ended, to answer calls that their workers still make."""
+
+BRING_S = 10.0
+"""How long a run may take to come from another replica. It reads the task's log."""
+
+AGAIN_S = 1.0
+"""Pause before a lease is looked up again that could not be read, or a run that did not come."""
+
+WAITS = "the task waits for its caller's message: its worker goes on when that has come"
+
+REPORTED = ".reported"
+"""The note of the newest numbered word: the lease's token and the number. It is written together with that word."""
+
+
+class LeaseMoved(LeaseLost):
+    """The run went to another replica, to which the worker has turned. Whoever waits here looks for it anew."""
+
+
+class PendingWord(Struct, eq=False):
+    """A worker's word on its way to the run. `taken` is done when the run has taken it; the worker waits for that."""
+
+    word: Word
+    usage: Usage | None
+    number: int
+    taken: "asyncio.Future[None]"
+
+
+class Lost(Struct, frozen=True):
+    """No worker has the task any more."""
+
+
+class Unwanted(Struct, frozen=True):
+    """No worker waits here for the task any more: those of another replica may."""
+
+
+class Expired(Struct, frozen=True):
+    """The worker has not called here for as long as its lease lasts."""
+
+
+class Lease(Struct, eq=False):
+    """One delivery of a task. `reported` is the number of the newest word; `answers` are those to its questions.
+
+    `stored` is the lease as the store has it, in a `version`; None without a desk. Once a lease is `over`, `moved` says
+    that it goes on elsewhere.
+    """
+
+    token: str
+    worker: str
+    expiry: asyncio.TimerHandle | None = None
+    reported: int = 0
+    answers: list[Message] = []  # msgspec creates an empty default anew for each instance
+    waiting: list["asyncio.Future[None]"] = []
+    over: bool = False
+    moved: bool = False
+    stored: StoredLease | None = None
+    version: int = 0
+
+    def wake(self) -> None:
+        """Answer the waiting heartbeats, because there is news."""
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class Offer:
+    """A run that workers may take: its lease, if a worker has it, and the worker's words.
+
+    `first`: nobody has worked on the task before. `leased`: a worker has had it since the run began.
+    """
+
+    __slots__ = ("asked", "first", "handed", "inbox", "lease", "leased", "replays", "run")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.first = run.epoch <= 1
+        self.leased = False
+        self.replays = False
+        """Whether the worker repeats its questions in the same order, as `dragoman worker` does."""
+        self.lease: Lease | None = None
+        self.asked: Sequence[Part] | None = None
+        """The open question."""
+        self.handed: dict[int, asyncio.Task[Delegated | None]] = {}
+        """The tasks given to other agents, by number. A result of None: the order differs from the recorded one."""
+        self.inbox: asyncio.Queue[PendingWord | Lost | Unwanted | Expired | Exception] = (
+            asyncio.Queue()
+        )  # a worker waits for each of its words
+
+
+class Beat(Struct, frozen=True):
+    """The answer to a heartbeat. `answers` are those that the worker has not seen."""
+
+    cancel: bool
+    answers: tuple[Message, ...] = ()
+
+
+class Leases:
+    """The offers of the agent `agent`, and the workers that wait for them."""
+
+    def __init__(self, agent: str, lease_s: float = LEASE_S, seen_s: float = SEEN_S) -> None:
+        self.lease_s = lease_s
+        self.desk: Desk | None = None
+        """What is known on all replicas; None if there is but one."""
+        self._agent = agent
+        self._seen_s = seen_s
+        self._seen_at: float | None = None
+        self._offers: dict[str, Offer] = {}
+        self._waiting: deque[Offer] = deque()
+        self._leases: dict[str, tuple[Offer, Lease]] = {}
+        self._ended: dict[str, tuple[str, bool]] = {}
+        self._idle: dict[asyncio.Future[None], None] = {}
+        self._arriving: dict[str, list[asyncio.Future[None]]] = {}
+        """Those who wait for the run of a task that comes from another replica."""
+        self._closed = False
+
+    @property
+    def seen(self) -> bool:
+        """Whether a worker waits for work, or has called lately, here or on another replica."""
+        if self._idle or (self._seen_at is not None and _now() - self._seen_at <= self._seen_s):
+            return True
+        return self.desk is not None and self.desk.sees(self._agent)
+
+    def saw(self) -> None:
+        """Record that a worker has called."""
+        self._seen_at = _now()
+        if self.desk is not None:
+            self.desk.saw(self._agent, self._seen_s)
+
+    def open(self, desk: Desk | None = None) -> None:
+        """Give out work from now on, with a `desk` also to workers that call other replicas."""
+        self.desk = desk
+        self._closed = False
+
+    def close(self) -> None:
+        """Give out no more work, since the server is stopping. Tasks without a worker are left to the next start."""
+        self._closed = True
+        for offer in tuple(self._waiting):
+            offer.inbox.put_nowait(Lost())
+        self._waiting.clear()
+        for idle in self._idle:
+            if not idle.done():
+                idle.set_result(None)
+        for _, lease in self._leases.values():
+            lease.wake()
+
+    # -- for the agent -----------------------------------------------------------------------------------------------
+
+    @property
+    def wants(self) -> int:
+        """How many more tasks workers wait for here."""
+        return max(0, len(self._idle) - len(self._waiting))
+
+    def add(self, offer: Offer) -> None:
+        """Offer a run to the first worker that asks."""
+        self._enter(offer)
+        if self._closed:
+            offer.inbox.put_nowait(Lost())
+            return
+        self._waiting.append(offer)
+        self._wake_one()
+
+    def attach(self, offer: Offer, found: FoundLease) -> None:
+        """Let a run go on with the lease that a worker has already. It may have begun on another replica."""
+        stored, run = found.lease, offer.run
+        said = run.known(stored.base + stored.asked, replays=stored.replays)
+        run.carries_on()
+        token, _, number = (run.record.note or {}).get(REPORTED, "").rpartition(":")
+        lease = Lease(
+            stored.token,
+            stored.worker,
+            answers=list(said[stored.base :]),
+            reported=int(number) if token == stored.token else 0,
+            stored=stored,
+            version=found.version,
+        )
+        offer.lease, offer.leased, offer.first, offer.replays = lease, True, stored.first, stored.replays
+        self._leases[lease.token] = offer, lease
+        self._renew(offer, lease, found.left_s)
+        self._enter(offer)
+
+    def _enter(self, offer: Offer) -> None:
+        task_id = offer.run.head.id
+        self._offers[task_id] = offer
+        for arrived in self._arriving.pop(task_id, ()):
+            if not arrived.done():
+                arrived.set_result(None)
+
+    def remove(self, offer: Offer, *, canceled: bool, moved: bool = False) -> None:
+        """Withdraw the offer of a run that is over. With `canceled`, its worker learns of it at its next heartbeat.
+
+        With `moved` the lease goes on, with a run on another replica.
+        """
+        task_id = offer.run.head.id
+        if self._offers.get(task_id) is offer:
+            del self._offers[task_id]
+        if offer in self._waiting:
+            self._waiting.remove(offer)
+        lease = self._end_lease(offer)
+        if lease is not None:
+            lease.moved = moved
+            if not moved:
+                self._ended[lease.token] = task_id, canceled
+                while len(self._ended) > ENDED_KEPT:
+                    del self._ended[next(iter(self._ended))]
+            if self.desk is not None:
+                self.desk.forget(task_id)
+        while not offer.inbox.empty():
+            if isinstance(told := offer.inbox.get_nowait(), PendingWord) and not told.taken.done():
+                told.taken.set_exception(LeaseMoved() if moved else LeaseLost())
+        if lease is not None:
+            lease.wake()
+
+    async def check_expiry(self, offer: Offer) -> None:
+        """Take the task away from a worker that has not called here in time, unless it has called another replica."""
+        lease, desk = offer.lease, self.desk
+        if lease is None or desk is None:
+            return
+        try:
+            found = await desk.find(offer.run.head.id)
+        except StoreError:
+            self._renew(offer, lease, AGAIN_S)
+            return
+        if offer.lease is lease:
+            if found is not None and found.lease.token == lease.token:
+                self._renew(offer, lease, found.left_s)
+            else:
+                self._lose(offer)
+
+    async def answered(self, offer: Offer, answer: Message) -> None:
+        """Give an answer to the worker that asked. With a desk, what it has had is stored first."""
+        lease, desk = offer.lease, self.desk
+        if lease is None:
+            return
+        lease.answers.append(answer)
+        if desk is not None and lease.stored is not None:
+            lease.stored = replace(lease.stored, asked=len(lease.answers))
+            try:
+                await self._store(desk, offer.run.head.id, lease, lease.stored)
+            except StoreError:
+                pass  # the worker may be asked to repeat its question, if it turns to another replica now
+        lease.wake()
+
+    async def _store(self, desk: Desk, task_id: str, lease: Lease, stored: StoredLease) -> None:
+        """Replace the stored lease, unless another worker has the task by now. Raises StoreError."""
+        while (version := await desk.write(task_id, stored, self.lease_s, lease.version)) is None:
+            found = await desk.find(task_id)
+            if found is None or found.lease.token != lease.token:
+                return
+            lease.version = found.version  # another replica had the run meanwhile
+        lease.version = version
+
+    # -- for workers -------------------------------------------------------------------------------------------------
+
+    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> Offer | None:
+        """Lease the task that has waited longest; None if there is none for `wait_s`.
+
+        Raises Unavailable when the server is stopping.
+        """
+        self.saw()
+        if self._closed:
+            raise Unavailable("the server is stopping: ask again in a moment", 1)
+        deadline = _now() + wait_s
+        try:
+            while True:
+                while (offer := self._next()) is None and not self._closed and (rest := deadline - _now()) > 0:
+                    await self._wait(rest)
+                if offer is None or await self._lease(offer, worker, replays=replays):
+                    return offer
+        finally:
+            self._return_surplus()
+
+    async def _wait(self, rest_s: float) -> None:
+        """Wait for an offer."""
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle[idle] = None
+        if self.desk is not None:
+            self.desk.host.claim_soon()
+        try:
+            async with asyncio.timeout(rest_s):
+                await idle
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            self._idle.pop(idle, None)
+            self._wake_one()
+            raise
+        finally:
+            self._idle.pop(idle, None)
+            self.saw()
+
+    async def _lease(self, offer: Offer, worker: str, *, replays: bool) -> bool:
+        """Give a task to a worker. Returns False if it is over meanwhile. Raises Unavailable."""
+        run, desk = offer.run, self.desk
+        lease = Lease(f"{run.head.id}.{secrets.token_urlsafe(12)}", worker)
+        if desk is not None:
+            offer.first = DELIVERED not in (run.record.note or {})
+            base = 0 if replays else len(run.known(0, replays=False))
+            lease.stored = StoredLease(lease.token, worker, replays, offer.first, base)
+            try:
+                lease.version = await desk.write(run.head.id, lease.stored, self.lease_s) or 0
+            except StoreError as error:
+                self._waiting.appendleft(offer)
+                raise Unavailable("the server's store cannot answer now: ask again", 1) from error
+            if self._offers.get(run.head.id) is not offer:
+                desk.drop(run.head.id, lease.version)
+                return False
+            try:
+                run.note(**{DELIVERED: "yes"})
+            except asyncio.CancelledError:  # the run's, which is over: nothing was awaited here
+                desk.drop(run.head.id, lease.version)
+                return False
+        offer.lease, offer.leased, offer.replays = lease, True, replays
+        self._leases[lease.token] = offer, lease
+        self._renew(offer, lease)
+        return True
+
+    def _return_surplus(self) -> None:
+        """Give back what no worker waits for here, if workers of other replicas may."""
+        while self.desk is not None and len(self._waiting) > len(self._idle):
+            self._waiting.pop().inbox.put_nowait(Unwanted())
+
+    async def beat(self, token: str, wait_s: float, known: int) -> Beat:
+        """Renew a lease, and wait up to `wait_s` for news: a cancel, or an answer beyond the `known` ones.
+
+        Raises LeaseLost.
+        """
+        self.saw()
+        deadline = _now() + min(wait_s, self.lease_s / 2)
+        while True:
+            if self._was_canceled(token):
+                return Beat(cancel=True)
+            try:
+                if token in self._leases or self.desk is None:
+                    return await self._beat_here(token, deadline, known)
+                if (beat := await self._beat_elsewhere(self.desk, token, deadline, known)) is not None:
+                    return beat
+            except LeaseMoved:
+                continue
+
+    async def _beat_here(self, token: str, deadline: float, known: int) -> Beat:
+        offer, lease = self._find(token)
+        self._renew(offer, lease)
+        wait_s = deadline - _now()
+        if not lease.over and len(lease.answers) <= known and wait_s > 0 and not self._closed:
+            news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            lease.waiting.append(news)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await news
+            except TimeoutError:
+                pass
+            finally:
+                if news in lease.waiting:
+                    lease.waiting.remove(news)
+        if lease.over:
+            if self._was_canceled(token):
+                return Beat(cancel=True)
+            raise LeaseMoved if lease.moved else LeaseLost
+        self._renew(offer, lease)
+        return Beat(cancel=False, answers=tuple(lease.answers[known:]))
+
+    async def _beat_elsewhere(self, desk: Desk, token: str, deadline: float, known: int) -> Beat | None:
+        """As `beat`, while the run is on another replica; None once it is here. An answer brings it here."""
+        loop, task_id = asyncio.get_running_loop(), task_of(token)
+        stored = (await desk.check(token)).lease
+        desk.hear(task_id, self.lease_s)
+        async with desk.host.watch(task_id) as log:
+            while log is not None:
+                if token in self._leases:
+                    return None
+                if log.state is TaskState.CANCELED:
+                    return Beat(cancel=True)
+                if log.terminal:
+                    break
+                said = sum(message.role is Role.USER for message in log.record().history) - 1
+                if log.state not in INTERRUPTED and said - stored.base > known:
+                    await self.hold(token)
+                    return None
+                if self._closed or _now() >= deadline:
+                    return Beat(cancel=False)
+                await log.wait(loop, deadline)
+        raise LeaseLost
+
+    async def wait_for_answer(self, token: str, wait_s: float) -> bool:
+        """Wait until the question of a lease whose run is on another replica is answered. Returns False if it is not.
+
+        Raises LeaseLost.
+        """
+        desk = self.desk
+        if desk is None or token in self._leases:
+            return True
+        loop, task_id = asyncio.get_running_loop(), task_of(token)
+        deadline = _now() + min(wait_s, self.lease_s / 2)
+        await desk.check(token)
+        desk.hear(task_id, self.lease_s)
+        async with desk.host.watch(task_id) as log:
+            while log is not None and log.state in INTERRUPTED:
+                if self._closed or _now() >= deadline:
+                    return False
+                await log.wait(loop, deadline)
+        return True
+
+    async def hold(self, token: str, *, confirmed: bool = False) -> Offer:
+        """The offer that a lease belongs to. A run on another replica is brought here.
+
+        A run that is here may have gone to another replica a moment ago, so that what is written for it is refused.
+        With `confirmed` the store has been asked. Raises LeaseLost, Unavailable, or InvalidParams while a question of
+        the task is open.
+        """
+        self.saw()
+        while confirmed and token in self._leases and not await self.confirm(token):
+            pass
+        if token in self._leases or self.desk is None or token in self._ended:
+            return self._find(token)[0]
+        await self.desk.check(token)
+        await self.bring(task_of(token), token)
+        return self._find(token)[0]
+
+    async def confirm(self, token: str) -> bool:
+        """Whether the run that is here is still the one of the lease, so that what it refuses is refused.
+
+        Raises Unavailable.
+        """
+        if self.desk is None:
+            return True
+        try:
+            present = await self.desk.host.runs(task_of(token))
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+        if not present:
+            await asyncio.sleep(0)  # lets the former run leave
+        return present
+
+    async def bring(self, task_id: str, token: str | None = None) -> None:
+        """Bring the run of a task here, with the lease of the `token` if one is given.
+
+        Raises LeaseLost if the task has ended, Unavailable, or InvalidParams as `hold`.
+        """
+        desk, loop = self.desk, asyncio.get_running_loop()
+        if desk is None:
+            return
+        until = _now() + BRING_S
+        try:
+            while token not in self._leases if token is not None else not await desk.host.runs(task_id):
+                if _now() > until:
+                    raise Unavailable("the task is on its way from another server: try again", 1)
+                arrived: asyncio.Future[None] = loop.create_future()
+                self._arriving.setdefault(task_id, []).append(arrived)
+                state = await desk.host.take_over(task_id)
+                if state is None or state in TERMINAL:
+                    raise LeaseLost
+                if state in INTERRUPTED:
+                    raise InvalidParams("id", WAITS)
+                await asyncio.wait((arrived,), timeout=AGAIN_S)
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+
+    def release(self, token: str) -> None:
+        """Give a task back, so that another worker gets it at once. Raises LeaseLost."""
+        self.saw()
+        offer, _ = self._find(token)
+        self._lose(offer)
+
+    def holds(self, token: str) -> bool:
+        """Whether the lease is in force here."""
+        return token in self._leases
+
+    async def find_task(self, token: str) -> str:
+        """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
+        self.saw()
+        if token in self._ended and not self._was_canceled(token):
+            return self._ended[token][0]
+        if token not in self._leases and self.desk is not None and token not in self._ended:
+            await self.desk.check(token)
+            return task_of(token)
+        return self._find(token)[0].run.head.id
+
+    def find_offer(self, task_id: str, token: str | None) -> Offer | None:
+        """The offer that a report belongs to; None if the task is not offered now.
+
+        A report may omit the lease only while at most one worker can have it. Raises LeaseLost, or InvalidParams.
+        """
+        self.saw()
+        if token is not None:
+            offer, _ = self._find(token)
+            if offer.run.head.id != task_id:
+                raise LeaseLost
+            return offer
+        offer_or_none = self._offers.get(task_id)
+        if offer_or_none is not None and offer_or_none.leased and not offer_or_none.first:
+            raise InvalidParams("lease", "is needed, since the task was delivered again: send the one you got")
+        return offer_or_none
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _was_canceled(self, token: str) -> bool:
+        return token in self._ended and self._ended[token][1]
+
+    def _next(self) -> Offer | None:
+        return self._waiting.popleft() if self._waiting and not self._closed else None
+
+    def _wake_one(self) -> None:
+        if not self._waiting:
+            return
+        for idle in self._idle:
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    def _find(self, token: str) -> tuple[Offer, Lease]:
+        held = self._leases.get(token)
+        if held is None:
+            raise LeaseLost
+        return held
+
+    def _renew(self, offer: Offer, lease: Lease, left_s: float | None = None) -> None:
+        """Let a lease last for as long as leases do, or for `left_s`, because that is what the store says."""
+        if lease.over:
+            return
+        if lease.expiry is not None:
+            lease.expiry.cancel()
+        loop = asyncio.get_running_loop()
+        if self.desk is None:
+            lease.expiry = loop.call_later(self.lease_s, self._lose, offer)
+            return
+        if left_s is None:
+            self.desk.hear(offer.run.head.id, self.lease_s)
+        lease.expiry = loop.call_later(left_s or self.lease_s, offer.inbox.put_nowait, Expired())
+
+    def _lose(self, offer: Offer) -> None:
+        """Take the task away from its worker. While a question is open, no other worker is needed."""
+        lease = self._end_lease(offer)
+        if lease is not None:
+            if self.desk is not None:
+                self.desk.drop(offer.run.head.id, lease.version)
+            lease.wake()
+        if offer.asked is None:
+            offer.inbox.put_nowait(Lost())
+
+    def _end_lease(self, offer: Offer) -> Lease | None:
+        lease, offer.lease = offer.lease, None
+        if lease is not None:
+            lease.over = True
+            if lease.expiry is not None:
+                lease.expiry.cancel()
+            del self._leases[lease.token]
+        return lease
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

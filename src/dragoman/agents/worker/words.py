@@ -1,0 +1,129 @@
+"""The words of workers about their tasks, as values, and the checks of their content.
+
+Invariant: a word that a check has passed can be written to any task.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.agents.content import parts_of, sound_artifact
+from dragoman.engine.api import Delegation, Run
+from dragoman.engine.files import same_parts
+from dragoman.model.errors import InvalidParams
+from dragoman.model.ids import new_id
+from dragoman.model.message import Artifact, Part
+from dragoman.model.operations import CompleteTask, UpdateStatus
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+
+QUESTIONS = {
+    TaskState.INPUT_REQUIRED: "More input is needed.",
+    TaskState.AUTH_REQUIRED: "Authentication is needed.",
+}
+"""The question when a worker sends only the state."""
+
+
+class Say(Struct, frozen=True):
+    """A report while `working`; an empty one only carries the usage."""
+
+    parts: tuple[Part, ...] = ()
+    progress: tuple[int, int] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Give(Struct, frozen=True):
+    """An artifact, or a chunk of one."""
+
+    artifact: Artifact
+    append: bool = False
+    last_chunk: bool = True
+
+
+class AskCaller(Struct, frozen=True):
+    """A question to the caller. `number` counts those of a lease, 0: a new one. `note` is stored with it."""
+
+    parts: tuple[Part, ...]
+    auth: bool = False
+    number: int = 0
+    note: dict[str, str] | None = None
+
+
+class Hand(Struct, frozen=True):
+    """A task for another agent of the server. Its number is that of the order."""
+
+    order: Delegation
+
+
+class EndTask(Struct, frozen=True):
+    """The end of the task, with its last artifacts."""
+
+    state: TaskState
+    parts: tuple[Part, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+
+Word = Say | Give | AskCaller | Hand | EndTask
+
+
+def word_of(report: CompleteTask | UpdateStatus) -> Word:
+    """Convert a report by BeeOS' methods to a word. Raises InvalidParams."""
+    if isinstance(report, CompleteTask):
+        return EndTask(TaskState.COMPLETED, artifacts=artifacts_of(report.artifacts))
+    parts = sound_parts(report.parts, "status.message")
+    state, progress = report.state, report.progress
+    if state in TERMINAL:
+        return EndTask(state, parts)
+    if state in INTERRUPTED:
+        return AskCaller(parts or (Part(text=QUESTIONS[state]),), auth=state is TaskState.AUTH_REQUIRED)
+    if state is not TaskState.WORKING:
+        raise InvalidParams("status.state", "must be working, input-required, auth-required, or one that ends the task")
+    if progress is not None and progress.message and not parts:
+        parts = (Part(text=progress.message),)
+    return Say(parts, None if progress is None else (progress.current, progress.total))
+
+
+def artifacts_of(given: Sequence[Artifact]) -> tuple[Artifact, ...]:
+    """Check the artifacts that a worker gives. Those without an id get one. Raises InvalidParams."""
+    made: list[Artifact] = []
+    for index, artifact in enumerate(given):
+        named = replace(artifact, artifact_id=artifact.artifact_id or new_id(), parts=_unbound(artifact.parts))
+        try:
+            made.append(sound_artifact(named))
+        except (TypeError, ValueError) as error:
+            raise InvalidParams(f"artifacts[{index}]", str(error)) from error
+    return tuple(made)
+
+
+def sound_parts(parts: Sequence[Part], field: str) -> tuple[Part, ...]:
+    """Check the parts. Raises InvalidParams."""
+    try:
+        return parts_of(_unbound(parts)) if parts else ()
+    except (TypeError, ValueError) as error:
+        raise InvalidParams(field, str(error)) from error
+
+
+def _unbound(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts without the fields that only the store may set: which of its files they are."""
+    return tuple(
+        part if part.blob is None and part.file is None else replace(part, blob=None, file=None) for part in parts
+    )
+
+
+def says_anything(word: Say) -> bool:
+    """Whether the report has any content."""
+    return bool(word.parts) or word.progress is not None or word.metadata is not None
+
+
+def adds(run: Run, word: Say) -> bool:
+    """Whether the report adds anything to what the task already says."""
+    record = run.record
+    said = record.status.message.parts if record.status.message is not None else ()
+    at = None if record.progress is None else (record.progress.current, record.progress.total)
+    return (
+        record.state is not TaskState.WORKING
+        or not same_parts(said, word.parts)
+        or (word.progress is not None and at != word.progress)
+        or word.metadata is not None
+    )

@@ -1,0 +1,265 @@
+"""Workers of a cluster: each of their calls reaches another replica than the one before."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import cycle
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.config import Config
+from dragoman.model.card import Profile
+from dragoman.server import serving
+from tests.shared_store import shared_store
+
+DEADLINE_S = 60.0
+
+V1 = {"A2A-Version": "1.0"}
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """The URL of a store that all servers share."""
+    if request.param == "postgres":
+        yield request.getfixturevalue("postgres_url")
+    else:
+        async with shared_store(monkeypatch):
+            yield "memory:"
+
+
+class Cluster:
+    """Servers on one store. Whoever does not name one calls the next in turn."""
+
+    def __init__(self, servers: list[aiohttp.ClientSession]) -> None:
+        self.servers = servers
+        self._turn = cycle(range(len(servers)))
+
+    async def act(self, action: str, body: dict[str, Any], at: int | None = None) -> tuple[int, Any]:
+        """One call of a worker: status and decoded answer."""
+        http = self.servers[next(self._turn) if at is None else at]
+        async with http.post(f"/workers/far/{action}", json=body) as answer:
+            return answer.status, await answer.json() if answer.status != 204 else None
+
+    async def take(self, at: int | None = None, **said: Any) -> dict[str, Any]:
+        """The next task for a worker, which asks until it gets one."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                status, delivery = await self.act("lease", {"worker": "w", "wait_s": 20, **said}, at)
+                if status == 200:
+                    return dict(delivery)
+                assert status == 204, delivery
+
+    async def report(self, action: str, lease: str, at: int | None = None, **said: Any) -> Any:
+        """A report that is taken."""
+        status, answer = await self.act(action, {"lease": lease, **said}, at)
+        assert status == 200, answer
+        return answer
+
+    async def say(self, lease: str, text: str, number: int, at: int | None = None) -> None:
+        """A chunk of the artifact."""
+        chunk = {"artifactId": "a", "parts": [{"text": text}]}
+        await self.report("artifact", lease, at, artifact=chunk, append=True, number=number)
+
+    async def send(self, text: str = "hi", at: int | None = None, **more: Any) -> dict[str, Any]:
+        """SendMessage that does not wait."""
+        message = {"messageId": f"m-{text}", "role": "ROLE_USER", "parts": [{"text": text}], **more}
+        body = {"message": message, "configuration": {"returnImmediately": True}}
+        http = self.servers[next(self._turn) if at is None else at]
+        async with http.post("/agents/far/message:send", json=body, headers=V1) as answer:
+            assert answer.status == 200, await answer.text()
+            return dict((await answer.json())["task"])
+
+    async def task(self, task_id: str, at: int | None = None) -> dict[str, Any]:
+        http = self.servers[next(self._turn) if at is None else at]
+        async with http.get(f"/agents/far/tasks/{task_id}", headers=V1) as answer:
+            return dict(await answer.json())
+
+    async def reach(self, task_id: str, state: str, at: int | None = None) -> dict[str, Any]:
+        """Read the task until it is in that state."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (task := await self.task(task_id, at))["status"]["state"] != f"TASK_STATE_{state}":
+                await asyncio.sleep(0.01)
+        return task
+
+
+def far(lease_s: float, *, queues: bool) -> WorkerAgent:
+    profile = Profile(id="far", name="far", description="Elsewhere", version="1", skills=())
+    return WorkerAgent(profile, queues=queues, lease_s=lease_s)
+
+
+@asynccontextmanager
+async def cluster(
+    url: str, count: int = 3, *, lease_s: float = 30, queues: bool = True, **said: Any
+) -> AsyncIterator[Cluster]:
+    config = Config(port=0, store=url, shutdown_grace_s=0.2, cancel_grace_s=0.2, allow_unauthenticated=True, **said)
+    async with AsyncExitStack() as stack:
+        servers = []
+        for _ in range(count):
+            base = await stack.enter_async_context(serving(config, [far(lease_s, queues=queues)]))
+            timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+            servers.append(await stack.enter_async_context(aiohttp.ClientSession(base, timeout=timeout)))
+        yield Cluster(servers)
+
+
+async def test_a_task_is_done_through_all_replicas(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        delivery = await here.take(at=1)
+        lease = delivery["lease"]
+        assert delivery["task"]["id"] == sent["id"]
+        assert delivery["note"] is None
+        for number, word in enumerate(("one ", "two ", "three ", "four "), 1):
+            await here.say(lease, word, number)
+            await here.say(lease, word, number)  # again, on the next replica, since the answer was lost
+            assert await here.report("heartbeat", lease) == {"cancel": False, "expires_s": 30.0, "answers": []}
+        await here.report("update", lease, message="almost", usage={"input": 3}, number=5)
+        for _ in range(3):
+            task = await here.report("complete", lease, artifacts=[{"artifactId": "z", "parts": [{"text": "Z"}]}])
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        for at in range(3):
+            kept = await here.task(sent["id"], at)
+            texts = ["".join(part["text"] for part in one["parts"]) for one in kept["artifacts"]]
+            assert texts == ["one two three four ", "Z"]
+            assert kept["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 3
+        assert (await here.act("update", {"lease": lease, "message": "late"}))[0] == 409
+
+
+async def test_a_worker_that_waits_gets_a_task_that_is_sent_to_another_replica(store: str) -> None:
+    async with cluster(store, 2) as here:
+        waiting = asyncio.create_task(here.take(at=1))
+        sent = await here.send("hello", at=0)
+        delivery = await waiting
+        assert delivery["task"]["id"] == sent["id"]
+        assert (await here.act("lease", {"worker": "w2"}, 0)) == (204, None)
+        assert (await here.act("lease", {"worker": "w2"}, 1)) == (204, None)
+        await here.report("complete", delivery["lease"], 1)
+
+
+async def test_a_question_and_its_answer_cross_replicas(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=1))["lease"]
+        for number, words in enumerate((("Which?", "this"), ("And then?", "that")), 1):
+            question, answer = words
+            asked = {"lease": lease, "question": number, "message": question, "wait_s": 0}
+            for at in range(3):
+                assert await here.act("ask", asked, at) == (200, {"answer": None, "expires_s": 30.0})
+            task = await here.reach(sent["id"], "INPUT_REQUIRED")
+            assert task["status"]["message"]["parts"] == [{"text": question}]
+            waiting = asyncio.create_task(here.act("ask", {**asked, "wait_s": 15}, 2))
+            await here.send(answer, at=0, taskId=sent["id"])
+            status, came = await waiting
+            assert status == 200
+            assert came["answer"]["parts"] == [{"text": answer}]
+            for at in range(3):
+                status, came = await here.act("ask", asked, at)
+                assert came["answer"]["parts"] == [{"text": answer}]
+            await here.say(lease, answer, number)
+        await here.report("complete", lease)
+        task = await here.task(sent["id"])
+        assert [message["parts"][0]["text"] for message in task["history"]] == [
+            "hello",
+            "Which?",
+            "this",
+            "And then?",
+            "that",
+        ]
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["thisthat"]
+
+
+async def test_an_answer_comes_with_a_heartbeat_on_any_replica(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0))["lease"]
+        await here.report("update", lease, 1, state="input-required", message="Which?")
+        beating = asyncio.create_task(here.report("heartbeat", lease, 2, wait_s=15))
+        await here.send("this", at=0, taskId=sent["id"])
+        beat = await beating
+        async with asyncio.timeout(DEADLINE_S):
+            while not beat["answers"]:
+                beat = await here.report("heartbeat", lease, wait_s=1)
+        assert [answer["parts"] for answer in beat["answers"]] == [[{"text": "this"}]]
+        await here.report("complete", lease)
+
+
+async def test_a_worker_that_repeats_its_questions_goes_on_anywhere(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello")
+        lease = (await here.take(replays=True))["lease"]
+        for number in (1, 2):
+            await here.report("ask", lease, question=number, message=f"Question {number}?", wait_s=0)
+            await here.send(f"answer {number}", taskId=sent["id"])
+            await here.report("ask", lease, question=number, message=f"Question {number}?", wait_s=15)
+        await here.say(lease, "before ", 1)
+        assert (await here.act("release", {"lease": lease}))[0] == 204
+        again = await here.take(replays=True)
+        lease = again["lease"]
+        assert again["task"]["id"] == sent["id"]
+        await here.say(lease, "dropped ", 1)
+        for number in (1, 2):
+            answer = await here.report("ask", lease, question=number, message=f"Question {number}?", wait_s=15)
+            assert answer["answer"]["parts"] == [{"text": f"answer {number}"}]
+        await here.say(lease, "after", 2)
+        await here.report("complete", lease)
+        task = await here.task(sent["id"])
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after"]
+
+
+async def test_a_cancel_on_one_replica_reaches_the_worker_on_another(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=1))["lease"]
+        beating = asyncio.create_task(here.report("heartbeat", lease, 2, wait_s=15))
+        async with here.servers[0].post(f"/agents/far/tasks/{sent['id']}:cancel", json={}, headers=V1) as answer:
+            assert answer.status == 200, await answer.text()
+        beat = await beating
+        async with asyncio.timeout(DEADLINE_S):
+            while not beat["cancel"]:
+                beat = await here.report("heartbeat", lease, wait_s=1)
+        assert (await here.act("update", {"lease": lease, "message": "late"}))[0] == 409
+
+
+async def test_a_worker_goes_on_when_its_replica_stops(store: str) -> None:
+    async with cluster(store, 2) as here:
+        async with cluster(store, 1) as passing:
+            sent = await here.send("hello", at=0)
+            lease = (await passing.take(at=0))["lease"]
+            await passing.say(lease, "one ", 1)
+        await here.say(lease, "one ", 1)
+        await here.say(lease, "two", 2)
+        await here.report("complete", lease)
+        task = await here.task(sent["id"])
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["one two"]
+
+
+async def test_the_task_of_a_silent_worker_goes_to_one_of_another_replica(store: str) -> None:
+    async with cluster(store, lease_s=1) as here:
+        sent = await here.send("hello", at=0)
+        lost = (await here.take(at=0))["lease"]
+        await here.say(lost, "half", 1)
+        found = await here.take(at=1)
+        assert found["task"]["id"] == sent["id"]
+        assert (await here.act("heartbeat", {"lease": lost}, 2))[0] == 409
+        assert (await here.act("update", {"lease": lost, "message": "late"}, 0))[0] == 409
+        await here.report("complete", found["lease"], artifacts=[{"artifactId": "a", "parts": [{"text": "whole"}]}])
+        task = await here.task(sent["id"])
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["whole"]
+
+
+async def test_a_worker_that_was_seen_anywhere_puts_its_agent_online_everywhere(store: str) -> None:
+    async with cluster(store, 2, queues=False) as here:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+        body = {"message": message, "configuration": {"returnImmediately": True}}
+        async with here.servers[0].post("/agents/far/message:send", json=body, headers=V1) as answer:
+            assert answer.status == 503
+        waiting = asyncio.create_task(here.take(at=1))
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                async with here.servers[0].post("/agents/far/message:send", json=body, headers=V1) as answer:
+                    if answer.status == 200:
+                        break
+        delivery = await waiting
+        await here.report("complete", delivery["lease"], 0)
