@@ -89,7 +89,7 @@ def text_of(message: Message | None) -> str:
 # -- calls of their clients --------------------------------------------------------------------------------------------
 
 
-class Method(Struct, frozen=True):
+class VendorMethod(Struct, frozen=True):
     """A system's method for an operation, and the function that makes the params of a call from the operation.
 
     Params that are absent or empty are left out, unless the call is `whole`.
@@ -100,7 +100,7 @@ class Method(Struct, frozen=True):
     whole: bool = False
 
 
-Methods = Mapping[type[Operation], Method]
+Methods = Mapping[type[Operation], VendorMethod]
 """The methods of a system, by operation."""
 
 _NO_STREAMS = ("streams", "send, or ask with GetTask")

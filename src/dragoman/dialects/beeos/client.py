@@ -15,8 +15,8 @@ from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import decode_answer, members
 from dragoman.dialects.v03.encode import STATES
 from dragoman.dialects.vendors import (
-    Method,
     Methods,
+    VendorMethod,
     encode_artifact,
     encode_calls,
     encode_part,
@@ -202,19 +202,19 @@ _STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound, 503: errors.AgentOf
 """The meaning of its gateway's statuses if the body says nothing better."""
 
 METHODS: Methods = {
-    SendMessage: Method("SendMessage", _send),
-    StreamMessage: Method("SendStreamingMessage", _send),
-    GetTask: Method("GetTask", history_params),
-    ListTasks: Method("ListTasks", _page),
-    CancelTask: Method("CancelTask", task_params),
-    Subscribe: Method("SubscribeToTask", task_params),
-    CreatePushConfig: Method("SetPushNotificationConfig", webhook_params),
-    GetPushConfig: Method("GetPushNotificationConfig", _webhook_id),
-    ListPushConfigs: Method("ListPushNotificationConfigs", lambda operation: {"id": operation.task_id}),
-    DeletePushConfig: Method("DeletePushNotificationConfig", _webhook_id),
-    GetExtendedCard: Method("agent/getAuthenticatedExtendedCard", no_params),
-    CompleteTask: Method("CompleteTask", _completion),
-    UpdateStatus: Method("UpdateStatus", _status),
+    SendMessage: VendorMethod("SendMessage", _send),
+    StreamMessage: VendorMethod("SendStreamingMessage", _send),
+    GetTask: VendorMethod("GetTask", history_params),
+    ListTasks: VendorMethod("ListTasks", _page),
+    CancelTask: VendorMethod("CancelTask", task_params),
+    Subscribe: VendorMethod("SubscribeToTask", task_params),
+    CreatePushConfig: VendorMethod("SetPushNotificationConfig", webhook_params),
+    GetPushConfig: VendorMethod("GetPushNotificationConfig", _webhook_id),
+    ListPushConfigs: VendorMethod("ListPushNotificationConfigs", lambda operation: {"id": operation.task_id}),
+    DeletePushConfig: VendorMethod("DeletePushNotificationConfig", _webhook_id),
+    GetExtendedCard: VendorMethod("agent/getAuthenticatedExtendedCard", no_params),
+    CompleteTask: VendorMethod("CompleteTask", _completion),
+    UpdateStatus: VendorMethod("UpdateStatus", _status),
 }
 
 TONGUE = Tongue(

@@ -16,8 +16,8 @@ from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.scalars import Json, Unfit, decode_answer, items_in, members, text_in, texts_in
 from dragoman.dialects.vendors import (
     LACKS,
-    Method,
     Methods,
+    VendorMethod,
     encode_calls,
     history_params,
     message,
@@ -216,15 +216,15 @@ _WORDS = {
 _STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound}
 
 METHODS: Methods = {
-    SendMessage: Method("message/send", _send),
-    StreamMessage: Method("message/stream", _send),
-    GetTask: Method("tasks/get", lambda operation: _with_task_id(history_params(operation))),
-    CancelTask: Method("tasks/cancel", lambda operation: _with_task_id(task_params(operation))),
-    Subscribe: Method("tasks/resubscribe", lambda operation: _with_task_id(task_params(operation))),
-    CreatePushConfig: Method("tasks/pushNotificationConfig/set", _registration, whole=True),
-    GetPushConfig: Method("tasks/pushNotificationConfig/get", lambda operation: {"taskId": operation.task_id}),
-    DeletePushConfig: Method("tasks/pushNotificationConfig/set", _removal, whole=True),
-    GetExtendedCard: Method("agent/authenticatedExtendedCard", no_params),
+    SendMessage: VendorMethod("message/send", _send),
+    StreamMessage: VendorMethod("message/stream", _send),
+    GetTask: VendorMethod("tasks/get", lambda operation: _with_task_id(history_params(operation))),
+    CancelTask: VendorMethod("tasks/cancel", lambda operation: _with_task_id(task_params(operation))),
+    Subscribe: VendorMethod("tasks/resubscribe", lambda operation: _with_task_id(task_params(operation))),
+    CreatePushConfig: VendorMethod("tasks/pushNotificationConfig/set", _registration, whole=True),
+    GetPushConfig: VendorMethod("tasks/pushNotificationConfig/get", lambda operation: {"taskId": operation.task_id}),
+    DeletePushConfig: VendorMethod("tasks/pushNotificationConfig/set", _removal, whole=True),
+    GetExtendedCard: VendorMethod("agent/authenticatedExtendedCard", no_params),
 }
 
 TONGUE = Tongue(

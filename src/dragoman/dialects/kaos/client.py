@@ -13,7 +13,7 @@ from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.kaos.encode import TAG
-from dragoman.dialects.vendors import LACKS, Method, Methods, encode_calls, history_params, lacks, message
+from dragoman.dialects.vendors import LACKS, Methods, VendorMethod, encode_calls, history_params, lacks, message
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Part, Role
 from dragoman.model.operations import (
@@ -82,9 +82,9 @@ def _with_output(task: Task, output: str | None) -> Task:
 
 
 METHODS: Methods = {
-    SendMessage: Method("SendMessage", _send),
-    GetTask: Method("GetTask", history_params),
-    CancelTask: Method("CancelTask", lambda operation: {"id": operation.id}),
+    SendMessage: VendorMethod("SendMessage", _send),
+    GetTask: VendorMethod("GetTask", history_params),
+    CancelTask: VendorMethod("CancelTask", lambda operation: {"id": operation.id}),
 }
 
 TONGUE = Tongue(

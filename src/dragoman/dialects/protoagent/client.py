@@ -16,8 +16,8 @@ from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.extensions import USAGE, usage_metadata
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, marked, media_type
 from dragoman.dialects.vendors import (
-    Method,
     Methods,
+    VendorMethod,
     encode_calls,
     history_params,
     message,
@@ -130,16 +130,16 @@ def _find_cost(artifacts: Sequence[Artifact]) -> Json | None:
 
 
 METHODS: Methods = {
-    SendMessage: Method("message/send", _send),
-    StreamMessage: Method("message/stream", _send),
-    GetTask: Method("tasks/get", history_params),
-    CancelTask: Method("tasks/cancel", task_params),
-    Subscribe: Method("tasks/resubscribe", task_params),
-    CreatePushConfig: Method("tasks/pushNotificationConfig/set", webhook_params),
-    GetPushConfig: Method("tasks/pushNotificationConfig/get", _webhook_id),
-    ListPushConfigs: Method("tasks/pushNotificationConfig/list", lambda operation: {"taskId": operation.task_id}),
-    DeletePushConfig: Method("tasks/pushNotificationConfig/delete", _webhook_id),
-    GetExtendedCard: Method("agent/getAuthenticatedExtendedCard", no_params),
+    SendMessage: VendorMethod("message/send", _send),
+    StreamMessage: VendorMethod("message/stream", _send),
+    GetTask: VendorMethod("tasks/get", history_params),
+    CancelTask: VendorMethod("tasks/cancel", task_params),
+    Subscribe: VendorMethod("tasks/resubscribe", task_params),
+    CreatePushConfig: VendorMethod("tasks/pushNotificationConfig/set", webhook_params),
+    GetPushConfig: VendorMethod("tasks/pushNotificationConfig/get", _webhook_id),
+    ListPushConfigs: VendorMethod("tasks/pushNotificationConfig/list", lambda operation: {"taskId": operation.task_id}),
+    DeletePushConfig: VendorMethod("tasks/pushNotificationConfig/delete", _webhook_id),
+    GetExtendedCard: VendorMethod("agent/getAuthenticatedExtendedCard", no_params),
 }
 
 TONGUE = Tongue(
