@@ -82,6 +82,11 @@ class Lines:
                 self._talks += 1
                 self._over.notify_all()
 
+    @property
+    def open(self) -> int:
+        """How many connections are open, as far as the server has seen."""
+        return self.came - self._talks
+
     async def over(self, talks: int) -> None:
         """Until so many connections have been talked with to the end."""
         async with self._over:
