@@ -69,7 +69,7 @@ async def served(odd: Odd) -> AsyncIterator[str]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/mcp"  # type: ignore[union-attr]
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     finally:
         await runner.cleanup()
 

@@ -17,24 +17,39 @@ from dragoman.store.sqlite.schema import check
 from dragoman.testing.store_cases.bench import by_run, chunk, loaded, message, new_task
 
 
+class BreakableClock(SystemClock):
+    """A clock that may be broken."""
+
+    broken = False
+
+    def now_ms(self) -> int:
+        if self.broken:
+            raise ZeroDivisionError
+        return super().now_ms()
+
+
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(f"sqlite:///{tmp_path}/store.db", SystemClock())
+def clock() -> BreakableClock:
+    return BreakableClock()
+
+
+@pytest.fixture
+async def store(
+    tmp_path: Path, clock: BreakableClock, connections: list[apsw.Connection]
+) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(f"sqlite:///{tmp_path}/store.db", clock)
     await store.open("h1")
     yield store
     await store.close()
     assert check(tmp_path / "store.db") == []
 
 
-def connection(store: SqliteStore) -> apsw.Connection:
-    """The writer's, which is idle now."""
-    return store._writer._tables.connection
-
-
-async def test_a_full_file_refuses_what_does_not_fit_and_takes_it_when_there_is_space(store: SqliteStore) -> None:
+async def test_a_full_file_refuses_what_does_not_fit_and_takes_it_when_there_is_space(
+    store: SqliteStore, writer: apsw.Connection
+) -> None:
     await store.create(new_task("small"))
-    pages = int(connection(store).pragma("page_count"))
-    connection(store).pragma("max_page_count", pages + 20)
+    pages = int(writer.pragma("page_count"))
+    writer.pragma("max_page_count", pages + 20)
     large = message("large", Part(raw=b"x" * 500_000))
     outcomes = await asyncio.gather(
         store.create(new_task("t1")),
@@ -48,7 +63,7 @@ async def test_a_full_file_refuses_what_does_not_fit_and_takes_it_when_there_is_
     assert await store.load("t2") is None
     with pytest.raises(StoreFull, match="free some space"):
         await store.create(new_task("t3", said=large))
-    connection(store).pragma("max_page_count", 1 << 30)
+    writer.pragma("max_page_count", 1 << 30)
     assert isinstance(await store.create(new_task("t2", said=large)), Appended)
     assert (await loaded(store, "t2")).events[0].event.message == large  # type: ignore[union-attr]
 
@@ -106,38 +121,36 @@ async def test_a_full_disk_is_told_and_survived(disk: Path) -> None:
     await again.close()
 
 
-async def test_a_file_whose_first_write_failed_comes_with_the_next(store: SqliteStore) -> None:
+async def test_a_file_whose_first_write_failed_comes_with_the_next(store: SqliteStore, writer: apsw.Connection) -> None:
     await store.create(new_task("t1"))
-    pages = int(connection(store).pragma("page_count"))
-    connection(store).pragma("max_page_count", pages + 20)
+    pages = int(writer.pragma("page_count"))
+    writer.pragma("max_page_count", pages + 20)
     event = chunk("", Part(raw=b"x" * 500_000))
     with pytest.raises(StoreFull):
         await store.append(by_run("t1", event))
-    connection(store).pragma("max_page_count", 1 << 30)
+    writer.pragma("max_page_count", 1 << 30)
     first, second = store.append(by_run("t1", event)), store.append(by_run("t1", event))
     await asyncio.gather(first, second)
     assert [logged.event for logged in (await loaded(store, "t1")).events[1:]] == [event, event]
 
 
-async def test_a_batch_in_which_a_statement_fails_is_written_one_by_one(store: SqliteStore) -> None:
-    connection(store).execute(
+async def test_a_batch_in_which_a_statement_fails_is_written_one_by_one(
+    store: SqliteStore, writer: apsw.Connection
+) -> None:
+    writer.execute(
         "CREATE TEMP TRIGGER bad BEFORE INSERT ON main.tasks WHEN new.id = 't3' BEGIN SELECT raise(ABORT, 'no'); END"
     )
     outcomes = await asyncio.gather(*(store.create(new_task(f"t{n}")) for n in range(6)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Appended] * 3 + [StoreError] + [Appended] * 2
     assert await store.load("t3") is None
-    connection(store).execute("DROP TRIGGER bad")
+    writer.execute("DROP TRIGGER bad")
 
 
-async def test_an_error_in_the_code_reaches_the_one_who_waits(store: SqliteStore) -> None:
-    class Broken:
-        def now_ms(self) -> int:
-            raise ZeroDivisionError
-
-    clock, store._writer._clock = store._writer._clock, Broken()
+async def test_an_error_in_the_code_reaches_the_one_who_waits(store: SqliteStore, clock: BreakableClock) -> None:
+    clock.broken = True
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(store.create(new_task("t1")), 60)
-    store._writer._clock = clock
+    clock.broken = False
     assert isinstance(await store.create(new_task("t1")), Appended)
 
 

@@ -17,6 +17,7 @@ from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import Migration, migrate, migrations
 from dragoman.testing.store_cases.bench import Bench, ending, new_task
+from tests.store.sqlite.connections import noted, writing
 
 
 def at(path: Path) -> SqliteStore:
@@ -105,9 +106,10 @@ async def test_a_path_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 async def test_the_file_is_durable_and_in_wal_mode(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = at(path)
-    await store.open("h")
-    writing = store._writer._tables.connection
-    assert [writing.pragma(name) for name in ("journal_mode", "synchronous", "fullfsync")] == ["wal", 2, 0]
+    with noted() as connections:
+        await store.open("h")
+    writer = writing(connections)
+    assert [writer.pragma(name) for name in ("journal_mode", "synchronous", "fullfsync")] == ["wal", 2, 0]
     await store.close()
     assert not path.with_name("store.db-wal").exists(), "the log was folded into the file"
 

@@ -18,6 +18,7 @@ from dragoman.store.sqlite.schema import check, migrations
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, TaskState, W, chunk, ending, new_task
 from dragoman.testing.store_cases.deliveries import CLAIM_MS, HOST, telling, webhook
+from tests.store.sqlite.connections import noted, writing
 
 Action = Callable[[Store], Awaitable[object]]
 
@@ -143,7 +144,7 @@ def many_owed(task_id: str, host: str, count: int) -> NewTask:
     return replace(new_task(task_id), push=webhook(host=host), deliveries=tuple(map(telling, range(count))))
 
 
-async def steps_of_a_claim(store: SqliteStore, clock: SetClock) -> tuple[int, tuple[Due, ...]]:
+async def steps_of_a_claim(store: SqliteStore, writer: apsw.Connection, clock: SetClock) -> tuple[int, tuple[Due, ...]]:
     """What a claim of the healthy lane costs SQLite, in steps of its machine, and what it takes."""
     steps = 0
 
@@ -152,12 +153,11 @@ async def steps_of_a_claim(store: SqliteStore, clock: SetClock) -> tuple[int, tu
         steps += 1
         return False
 
-    connection = store._opened.writer._tables.connection  # type: ignore[union-attr]
-    connection.set_progress_handler(count, 1)
+    writer.set_progress_handler(count, 1)
     try:
         dues = await store.outbox.claim(Lane.HEALTHY, clock.ms, clock.ms + CLAIM_MS, limit=10, per_host=10)
     finally:
-        connection.set_progress_handler(None)
+        writer.set_progress_handler(None)
     return steps, dues
 
 
@@ -166,7 +166,8 @@ async def test_what_is_owed_to_dead_hosts_costs_a_claim_of_live_ones_nothing() -
     for dead_hosts in (1, 100):
         clock = SetClock()
         store = SqliteStore("memory:", clock)
-        await store.open("h1")
+        with noted() as connections:
+            await store.open("h1")
         try:
             for first in range(0, 10 * dead_hosts, 100):
                 tasks = [
@@ -181,7 +182,7 @@ async def test_what_is_owed_to_dead_hosts_costs_a_claim_of_live_ones_nothing() -
             await store.create(many_owed("live", HOST, 20))
             (due,) = await store.outbox.claim(Lane.UNKNOWN, clock.ms, clock.ms + 1, limit=10, per_host=10)
             await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
-            steps, dues = await steps_of_a_claim(store, clock)
+            steps, dues = await steps_of_a_claim(store, writing(connections), clock)
             assert [due.task_id for due in dues] == ["live"]
             costs.append(steps)
         finally:

@@ -17,6 +17,7 @@ from dragoman.store.sqlite.writer import GATHERING_S, GATHERING_TURNS
 from dragoman.store.sqlite.writes import Act
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, message, new_task
+from tests.store.sqlite.connections import noted, writing
 
 STATES = (W, TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED, TaskState.SUBMITTED)
 Action = Callable[[Store], Awaitable[object]]
@@ -88,7 +89,8 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
     """Else two groups of callers take turns, each with commits of its own, for as long as they call."""
     store, loop = SqliteStore("memory:", SetClock()), asyncio.get_running_loop()
     begun, go_on, commits = asyncio.Event(), threading.Event(), list[None]()
-    await store.open("h1")
+    with noted() as connections:
+        await store.open("h1")
     try:
 
         def run(_: Tables, now_ms: int) -> None:
@@ -99,7 +101,7 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
             commits.append(None)
             return False
 
-        store._writer._tables.connection.set_commit_hook(committing)
+        writing(connections).set_commit_hook(committing)
         first = store._writer.submit(Act(run))
 
         async def what_comes_of_it() -> None:
