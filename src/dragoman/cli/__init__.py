@@ -11,6 +11,7 @@ from dragoman.cli.audit import audit
 from dragoman.cli.keys import keys
 from dragoman.cli.push import push
 from dragoman.cli.serve import serve
+from dragoman.cli.store import store
 from dragoman.cli.worker import worker
 
 
@@ -26,3 +27,4 @@ main.add_command(agents)
 main.add_command(keys)
 main.add_command(audit)
 main.add_command(push)
+main.add_command(store)

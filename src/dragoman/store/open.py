@@ -3,17 +3,23 @@
 Invariant: no other module knows which drivers there are. The driver of S3 is imported only if the setting names it.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dragoman.model.ids import Clock, SystemClock
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
 from dragoman.store.blobs.folder import FolderBlobs
+from dragoman.store.copying import Copied, Progress, copy
 from dragoman.store.path import ALLOWED, hide_password, is_shared, store_path
 from dragoman.store.replicas import Heartbeat
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import note_server as _note
 from dragoman.store.sqlite.connection import noted_server as _noted
+from dragoman.store.sqlite.transfer import check as check_file
+from dragoman.store.sqlite.transfer import open_source as open_file
+from dragoman.store.sqlite.transfer import open_target as open_file_copy
+from dragoman.store.transfer import Source, Target
 
 FOLDER = "folder:"
 
@@ -40,6 +46,46 @@ def _postgres_store(url: str, clock: Clock, heartbeat: Heartbeat) -> Store:
             "Dragoman's repository"
         ) from error
     return PostgresStore(url, DatabaseClock() if isinstance(clock, SystemClock) else clock, heartbeat)
+
+
+async def check_store(url: str) -> list[str]:
+    """One line for each fault in the store at `url`; none if all is well. It only reads, also beside servers.
+
+    Counters match rows, logs have no gaps, nothing belongs to a missing task. Raises StoreError if it cannot be read.
+    """
+    if is_shared(url):
+        from dragoman.store.postgres.transfer import check as check_schema
+
+        return await check_schema(url)
+    return check_file(url)
+
+
+async def copy_store(source: str, target: str, show: Callable[[Progress], None], *, restart: bool = False) -> Copied:
+    """Copy the store at one url into an empty one at another. A copy that was killed goes on where it was.
+
+    `restart` deletes what is left of a copy. Raises StoreError.
+    """
+    rows: Source
+    if is_shared(source):
+        from dragoman.store.postgres.transfer import open_source
+
+        rows = await open_source(source)
+    else:
+        rows = open_file(source)
+    try:
+        place: Target
+        if is_shared(target):
+            from dragoman.store.postgres.transfer import open_target
+
+            place = await open_target(target, rows.name, restart=restart)
+        else:
+            place = open_file_copy(target, rows.name, restart=restart)
+        try:
+            return await copy(rows, place, show)
+        finally:
+            await place.close()
+    finally:
+        await rows.close()
 
 
 def database_dsn(url: str) -> str:

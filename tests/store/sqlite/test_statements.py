@@ -12,7 +12,7 @@ from dragoman.store.sqlite.schema import NAME, for_rows, migrate, migrations, re
 FOLDER = Path(dragoman.store.sqlite.__file__).parent
 
 
-@pytest.mark.parametrize("name", ["queries.sql", "keys.sql", "outbox.sql", "shared.sql", "checks.sql"])
+@pytest.mark.parametrize("name", ["queries.sql", "keys.sql", "outbox.sql", "shared.sql", "transfer.sql", "checks.sql"])
 def test_every_statement_has_one_name_and_a_description(name: str) -> None:
     text = (FOLDER / name).read_text()
     names = NAME.findall(text)
@@ -22,7 +22,7 @@ def test_every_statement_has_one_name_and_a_description(name: str) -> None:
         assert piece.strip().count(";") - piece.count("--") <= 1
 
 
-@pytest.mark.parametrize("name", ["queries.sql", "keys.sql", "outbox.sql", "shared.sql"])
+@pytest.mark.parametrize("name", ["queries.sql", "keys.sql", "outbox.sql", "shared.sql", "transfer.sql"])
 def test_every_statement_is_used(name: str) -> None:
     code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
     left_over = [one for one in read_statements(name) if f'"{one}"' not in code and f"'{one}'" not in code]

@@ -4,6 +4,7 @@ Invariant: nothing is set on a connection that a proxy, which pools transactions
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import asyncpg
@@ -49,6 +50,18 @@ class Connection(Protocol):
 
     async def fetchval(self, sql: str, *values: object, timeout: float | None = None) -> Any:
         """The first value of the first row; None if there is none."""
+        ...
+
+    async def copy_records_to_table(
+        self,
+        table_name: str,
+        *,
+        records: Sequence[tuple[Any, ...]],
+        columns: Sequence[str],
+        schema_name: str,
+        timeout: float,
+    ) -> str:
+        """Insert rows."""
         ...
 
     async def close(self, *, timeout: float | None = None) -> None:

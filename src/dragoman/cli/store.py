@@ -1,0 +1,77 @@
+"""`dragoman store`: copy a store to another place, or look for faults in one.
+
+Invariant: neither changes what is in the store that it reads. Tables of an earlier version are migrated first.
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.store.path import hide_password
+
+if TYPE_CHECKING:
+    from dragoman.store.copying import Progress
+
+
+@click.group()
+def store() -> None:
+    """Copy a store, or look for faults in one.
+
+    A store is a file (sqlite:///path) or a PostgreSQL database (postgresql://user@host/database).
+    """
+
+
+@store.command("copy")
+@click.argument("source")
+@click.argument("target")
+@click.option("--restart", is_flag=True, help="Delete what is left of an unfinished copy first.")
+def copy_(source: str, target: str, restart: bool) -> None:
+    """Copy everything in the store SOURCE into the empty store TARGET, and compare both.
+
+    Stop the server of SOURCE first if that is a file. A copy that was interrupted goes on where it was when the same
+    command is run again. TARGET is not there until the copy is whole.
+    """
+    import asyncio
+
+    from dragoman.store.api import OutcomeUnknown, StoreError
+    from dragoman.store.open import copy_store
+
+    with click.progressbar(length=1, label="Copying", file=sys.stderr) as bar:
+
+        def show(progress: "Progress") -> None:
+            stages = ("copied", "compared")
+            bar.label = ("Copying", "Comparing")[stages.index(progress.stage)]
+            bar.length = max(1, progress.tasks * len(stages))
+            bar.update(progress.done + stages.index(progress.stage) * progress.tasks - bar.pos)
+
+        try:
+            done = asyncio.run(copy_store(source, target, show, restart=restart))
+        except (StoreError, OutcomeUnknown) as error:
+            raise click.ClickException(str(error)) from error
+    rows = ", ".join(f"{count} {name}" for name, count in done.rows.items() if count and name != "tasks")
+    also = f" ({rows})" if rows else ""
+    click.echo(f"Copied {done.tasks} tasks to {hide_password(target)}{also}: all compare equal.")
+
+
+@store.command()
+@click.argument("url")
+def check(url: str) -> None:
+    """Look for faults in the store at URL: counters that are off, logs with gaps, rows that belong to nothing.
+
+    It works while servers use the store. Prints a line for each fault, and ends with 1 if there is any.
+    """
+    import asyncio
+
+    from dragoman.store.api import StoreError
+    from dragoman.store.open import check_store
+
+    try:
+        faults = asyncio.run(check_store(url))
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    for fault in faults:
+        click.echo(fault)
+    if faults:
+        sys.exit(1)
+    click.echo(f"No faults in {hide_password(url)}.")

@@ -1,0 +1,114 @@
+"""Copying: moves everything that is in one store to another one, in steps that can be taken up again.
+
+Invariant: the target takes its place only when every row of it has been compared with the source by digests. A step is
+one transaction, so that a copy that was killed goes on behind the last one.
+"""
+
+from collections.abc import AsyncIterator, Callable
+
+from msgspec import Struct
+
+from dragoman.store.api import StoreError
+from dragoman.store.transfer import OF_TASKS, WHOLE, Row, Source, Target, digest
+
+STEP_BYTES = 16 << 20
+"""About how much one step reads, unless a single task is larger."""
+
+STEP_TASKS = 500
+STEP_ROWS = 2000
+
+
+class Progress(Struct, frozen=True):
+    """How far a copy is. `stage` is "copied" or "compared", `done` of `tasks` tasks are."""
+
+    stage: str
+    done: int
+    tasks: int
+
+
+class Copied(Struct, frozen=True):
+    """What a copy has made: how many tasks, and how many rows of each table. `again`: it had to begin anew."""
+
+    tasks: int
+    rows: dict[str, int]
+    again: bool = False
+
+
+async def copy(source: Source, target: Target, show: Callable[[Progress], None]) -> Copied:
+    """Copy what is missing in `target`, compare all, and let it take its place.
+
+    If the rows that are there already are not the source's any more, since it was written to after a copy was killed,
+    all is copied anew. Raises StoreError if the stores differ even so.
+    """
+    tasks = await source.count()
+    await _copy(source, target, tasks, show)
+    found = await _compare(source, target, tasks, show)
+    again = isinstance(found, str)
+    if isinstance(found, str):
+        await target.clear()
+        await _copy(source, target, tasks, show)
+        found = await _compare(source, target, tasks, show)
+    if isinstance(found, str):
+        raise StoreError(f"the copy differs from the source in its {found}: the source is being written to, or damaged")
+    await target.finish(await source.numbers())
+    return Copied(tasks, found, again)
+
+
+async def _copy(source: Source, target: Target, tasks: int, show: Callable[[Progress], None]) -> None:
+    for table in WHOLE:
+        after = await target.last_key(table)
+        while rows := await source.rows(table, after, STEP_ROWS):
+            await target.write([(table, rows)])
+            after = rows[-1][: table.keys]
+    last = await target.last_task()
+    done = await target.count()
+    show(Progress("copied", done, tasks))
+    async for first, end, some in _steps(source, last):
+        await target.write([(table, await source.rows_of(table, (first, end))) for table in OF_TASKS])
+        done += some
+        show(Progress("copied", done, tasks))
+
+
+async def _compare(
+    source: Source, target: Target, tasks: int, show: Callable[[Progress], None]
+) -> dict[str, int] | str:
+    """The numbers of rows by table, or the name of the first table in which the stores differ."""
+    counts: dict[str, int] = {}
+    for table in WHOLE:
+        counts[table.name] = 0
+        after: Row | None = None
+        while rows := await source.rows(table, after, STEP_ROWS):
+            if digest(rows) != digest(await target.rows(table, after, STEP_ROWS)):
+                return table.name
+            counts[table.name] += len(rows)
+            after = rows[-1][: table.keys]
+        if await target.rows(table, after, 1):
+            return table.name
+    counts |= {table.name: 0 for table in OF_TASKS}
+    done, last = 0, 0
+    async for _, end, some in _steps(source, 0):
+        for table in OF_TASKS:
+            rows = await source.rows_of(table, (last + 1, end))
+            if digest(rows) != digest(await target.rows_of(table, (last + 1, end))):
+                return table.name
+            counts[table.name] += len(rows)
+        done, last = done + some, end
+        show(Progress("compared", done, tasks))
+    if await target.last_task() > last:
+        return "tasks"
+    return counts
+
+
+async def _steps(source: Source, after: int) -> AsyncIterator[tuple[int, int, int]]:
+    """The first and the last number of the tasks of each step, and how many they are."""
+    first, some, size = 0, 0, 0
+    while sizes := await source.sizes(after, STEP_TASKS):
+        for task, task_bytes in sizes:
+            if some and size + task_bytes > STEP_BYTES:
+                yield first, after, some
+                some, size = 0, 0
+            first = first if some else task
+            some, size, after = some + 1, size + task_bytes, task
+        if some:
+            yield first, after, some
+            some, size = 0, 0
