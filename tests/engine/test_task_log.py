@@ -92,7 +92,7 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     """A run's chunks do not depend on the seq, so the store takes them; followers see all events all the same."""
     mine, other = await log_of(store), await log_of(store)
     heard: list[str] = []
-    mine.attach(lambda message: heard.append(message.text), lambda: None)
+    mine.attach(lambda message, _: heard.append(message.text), lambda: False)
     recent = mine.follow()
     await mine.append(lambda log: write(chunk("a"), epoch=1))
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
@@ -107,7 +107,7 @@ async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(
     mine, other = await log_of(store), await log_of(store)
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
     heard: list[str] = []
-    mine.attach(lambda message: heard.append(message.text), lambda: None)
+    mine.attach(lambda message, _: heard.append(message.text), lambda: False)
 
     def ask(log: TaskLog) -> Decision | None:
         return None if heard else write(status(S.INPUT_REQUIRED), epoch=1)
@@ -122,7 +122,7 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
     assert (mine.state, mine.holder) == (S.INPUT_REQUIRED, None)
     heard: list[str] = []
-    mine.attach(lambda message: heard.append(message.text), lambda: heard.append("fenced"))
+    mine.attach(lambda message, _: heard.append(message.text), lambda: bool(heard.append("fenced")))
     answer = Decision(events=(MessageReceived(said("yes"), TIME), status(S.WORKING)), now_ms=1, holder="there")
     await other.append(lambda log: answer)
     await mine.catch_up()
@@ -134,7 +134,7 @@ async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: 
     mine, other = await log_of(store), await log_of(store)
     await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
     heard: list[str] = []
-    mine.attach(lambda message: heard.append(message.text), lambda: heard.append("lost") is not None)
+    mine.attach(lambda message, _: heard.append(message.text), lambda: heard.append("lost") is not None)
     await other.catch_up()
     await other.append(lambda log: write(status(S.CANCELED)))
     await mine.catch_up()

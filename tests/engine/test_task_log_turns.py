@@ -172,7 +172,7 @@ async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_anot
 async def test_a_run_hears_what_others_wrote_also_from_their_snapshot() -> None:
     async with a_task() as (log, store):
         heard: list[str] = []
-        log.attach(lambda message: heard.append(message.text[:5]), lambda: None)
+        log.attach(lambda message, _: heard.append(message.text[:5]), lambda: False)
         other = await loaded(log.head.id, store)
         for text in ("large" * (SNAPSHOT_BYTES_MIN // 5 + 1), "after"):
             await other.append(lambda own, text=text: said(text))  # type: ignore[misc]

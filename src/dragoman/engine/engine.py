@@ -6,7 +6,7 @@ not committed (invariant 2).
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from dragoman.engine.policy import EngineSettings
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
-from dragoman.engine.supervisor import Generation, Supervisor
+from dragoman.engine.supervisor import LEAVE_S, Generation, Supervisor
 from dragoman.engine.task_log import STALLED_S, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
@@ -159,6 +159,10 @@ class Engine:
         self._recovery = Recovery(store, tasks, supervisor, self._delegations, settings, observer)
         self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
         self._stopping = supervisor.stopping
+        self._first = holder
+        self._joined = 0
+        """How often this process has tried to join under another id."""
+        self._address = ""
 
     @property
     def replica_id(self) -> str:
@@ -171,6 +175,8 @@ class Engine:
         `address` is where operators reach this replica.
         """
         self._supervisor.begin(group)
+        self._address = address
+        self._store.replicas.on_fenced(self._lost, self._back)
         await self._store.replicas.join(self._supervisor.holder, address=address, agents=self._runners)
         await self._recovery.settle_all()
         await self._delegations.left(await self._store.asking())
@@ -178,12 +184,46 @@ class Engine:
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
-        await self._supervisor.drain(grace_s)
+        await asyncio.gather(self._serve_nobody(), self._supervisor.drain(grace_s))
         self._recovery.stop()
-        await self._store.replicas.leave(self._supervisor.holder)
+        with suppress(StoreError, TimeoutError):  # without an answer the lease runs out
+            async with asyncio.timeout(LEAVE_S):
+                await self._store.replicas.leave(self._supervisor.holder)
         if self._hints is not None:
             for agent in self._runners:
                 self._hints.queued(agent)  # what this engine leaves behind is taken over at once
+
+    async def _serve_nobody(self) -> None:
+        """Let other replicas know that this one takes no work any more."""
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._store.replicas.serve(self._supervisor.holder, ())
+
+    def _lost(self, replica_id: str) -> None:
+        """Others may take the tasks of this replica soon: see `Replicas.on_fenced`."""
+        if replica_id == self._supervisor.holder:
+            self._supervisor.fence()
+
+    def _back(self, replica_id: str) -> None:
+        if replica_id == self._supervisor.holder and not self._stopping.begun:
+            self._supervisor.background(self._rejoin())
+
+    async def _rejoin(self) -> None:
+        """Go on under another id, and claim what the old one has lost, unless others have."""
+        supervisor = self._supervisor
+        while not self._stopping.begun:
+            self._joined += 1
+            holder = f"{self._first}+{self._joined}"
+            try:
+                await self._store.replicas.join(holder, address=self._address, agents=self._runners)
+            except StoreError:
+                await asyncio.sleep(self._settings.retry_s)
+                continue
+            supervisor.rejoin(holder)
+            if self._hints is not None:
+                self._hints.serve(holder, self._runners)
+            self._recovery.wake()
+            return
 
     def _pushes(self, agent: str) -> bool:
         """Whether webhooks are called for this agent's tasks."""
@@ -237,8 +277,19 @@ class Engine:
         self._delegations.serving = self._serving
         if self._hints is not None:
             self._hints.serve(self._supervisor.holder, runners)
+            self._supervisor.background(self._serve_again())
         self._leaving |= {agent: runner for agent, runner in old.runners.items() if runners.get(agent) is not runner}
         return old
+
+    async def _serve_again(self) -> None:
+        """Let other replicas know which agents are served here now."""
+        while self._supervisor.takes_work:
+            try:
+                await self._store.replicas.serve(self._supervisor.holder, self._runners)
+            except StoreError:
+                await asyncio.sleep(self._settings.retry_s)
+            else:
+                return
 
     async def finished(self, old: Generation, left: Collection[Runner]) -> None:
         """Wait until no call and no run uses the agents that `left` with the generation `old`.
@@ -265,8 +316,8 @@ class Engine:
         try:
             if not isinstance(operation, SendMessage):
                 return await self._answer(runner, call, operation)
-            if self._stopping.begun:
-                raise _stopping()
+            if not self._supervisor.takes_work:
+                raise self._refusal()
             serving = self._serving
             serving.busy += 1
             try:
@@ -318,6 +369,8 @@ class Engine:
         try:
             match call.operation:
                 case StreamMessage() as send:
+                    if self._supervisor.fenced:
+                        raise self._refusal()
                     return await self._stream(runner, call, send)
                 case Subscribe(id=task_id):
                     return await self._tails.of_task(call, task_id)
@@ -361,6 +414,12 @@ class Engine:
         if self._identified is None or not self._identified(profile.id):
             raise UnsupportedOperation(f"{profile.id} does not authenticate callers: it has no extended card")
         return replace(profile, skills=(*profile.skills, *profile.extended_skills), extended_skills=())
+
+    def _refusal(self) -> Unavailable:
+        """Why no work can be taken now."""
+        if self._stopping.begun:
+            return _stopping()
+        return Unavailable("the server has lost touch with its store: send again in a moment", 5)
 
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 

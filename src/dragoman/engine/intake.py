@@ -25,7 +25,7 @@ from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations, check_room
 from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
-from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import MessageReceived, Submitted
 from dragoman.model.ids import Clock, new_id, new_write, timestamp
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
@@ -317,7 +317,8 @@ class Intake:
                 place = f"{call.manners.webhook}."
                 push = await self._webhooks.registration(call, send.push_config, task_id, place)
             while True:
-                written = await self._append(runner, call, task, message, logged, dedupe, push)
+                keeper = await self._supervisor.keeper_of(task) if task.keeper is not None else None
+                written = await self._append(runner, call, task, message, logged, dedupe, push, keeper)
                 if isinstance(written, Appended):
                     return Taken(task, written.last_seq, repeated=False)
                 if dedupe is not None and self._same(call, written, dedupe):
@@ -338,12 +339,17 @@ class Intake:
         logged: Message,
         dedupe: Dedupe | None,
         push: Registration | None,
+        keeper: str | None,
     ) -> Appended | Repeat:
-        """Append the message in its `logged` form, and hand it to the task's run. Raises A2AError, StoreError."""
+        """Append the message in its `logged` form, and hand it to the task's run. Raises A2AError, StoreError.
+
+        `keeper` is another replica that keeps the suspended run.
+        """
         answers = False
+        addressee: str | None = None
 
         def decide(log: TaskLog) -> Decision:
-            nonlocal answers
+            nonlocal answers, addressee
             answers = log.state in INTERRUPTED
             if log.terminal:
                 raise UnsupportedOperation(
@@ -357,21 +363,18 @@ class Intake:
             if push is not None and self._webhooks is not None:
                 check_room(self._webhooks.audience(log).configs, push.config, f"{call.manners.webhook}.id")
             now_ms = self._clock.now_ms()
-            events: tuple[Event, ...] = (MessageReceived(logged, timestamp(now_ms)),)
+            said = MessageReceived(logged, timestamp(now_ms))
             if answers:
-                events = (*events, StatusChanged(TaskState.WORKING, timestamp(now_ms)))
-            return Decision(
-                events=events,
-                now_ms=now_ms,
-                holder=self._supervisor.holder if answers else None,
-                dedupe=dedupe,
-                push=push,
-            )
+                addressee = self._supervisor.addressee(log, keeper)
+                return replace(self._supervisor.lease_for(log, addressee, (said,)), dedupe=dedupe, push=push)
+            return Decision(events=(said,), now_ms=now_ms, dedupe=dedupe, push=push)
 
         def committed() -> None:
             task.shown = call.shown
-            if answers:
+            if answers and addressee == self._supervisor.holder:
                 self._supervisor.answer(task, message)
+            elif answers:
+                self._supervisor.left_to(task, addressee)
             else:
                 self._supervisor.deliver(task, message)
 

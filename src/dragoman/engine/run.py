@@ -168,6 +168,8 @@ class TaskRun:
         self.replay = replay
         self._late = deque(replay.late)
         """Messages that came while the agent worked, for its next `ask`."""
+        self._offered: Message | None = None
+        """The answer that came with the offer of a lease."""
         self._services = services
         self._clock = services.clock
         self._loop = services.loop
@@ -243,9 +245,12 @@ class TaskRun:
         """Whether the agent waits for an answer to a question that is committed: the run holds no lease."""
         return self.asking and self.log.state in INTERRUPTED
 
-    def receive(self, message: Message) -> None:
-        """Keep a message that came while the agent works, for its next `ask`."""
-        self._late.append(message)
+    def receive(self, message: Message, answers: bool = False) -> None:
+        """Keep a message that came while the agent works, for its next `ask`, or an answer for `go_on`."""
+        if answers:
+            self._offered = message
+        else:
+            self._late.append(message)
 
     def _overtaken(self, question: StatusChanged) -> bool:
         """Whether the question about to be written already has its answer, or needs none any more.
@@ -279,8 +284,9 @@ class TaskRun:
         return True
 
     def go_on(self) -> bool:
-        """As `resume`, with the message that another engine wrote, if it wrote one."""
-        return self.resume(self._late.popleft() if self._late else None)
+        """As `resume`, with the answer that another engine wrote, if it wrote one."""
+        answer, self._offered = self._offered, None
+        return self.resume(answer)
 
     # -- for the agent: engine.api.Run -------------------------------------------------------------------------------
 

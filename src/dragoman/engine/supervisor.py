@@ -7,7 +7,7 @@ that does not stop is left behind, and its later writes are refused (invariant 5
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from dragoman.engine.replay import NOTHING, Replay, replay_of
 from dragoman.engine.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
@@ -38,6 +38,9 @@ time that the server keeps of its grace period for closing (`server.shutdown`)."
 
 CANCEL_S = 0.1
 """The least time that a canceled agent has before it counts as one that does not stop."""
+
+OFFERED_MS = 2_000
+"""How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """The text for the caller of a task whose run died with its process and cannot be repeated (DESIGN §5)."""
@@ -202,6 +205,37 @@ class Supervisor:
         self._forget(run, task)
         task.wake()
 
+    async def keeper_of(self, task: TaskLog) -> str | None:
+        """Another replica that is alive and keeps the suspended run of the task; None if there is none.
+
+        One that does not serve the agent any more is about to stop. Raises StoreError.
+        """
+        keeper = task.keeper
+        if keeper is None or keeper == self.holder or self.run_of(task) is not None or self._hints is None:
+            return None
+        for replica in await self._store.replicas.all():
+            if replica.id == keeper:
+                return keeper if task.head.agent in replica.agents else None
+        return None
+
+    def addressee(self, task: TaskLog, keeper: str | None) -> str | None:
+        """The replica that goes on with a task that is answered: the `keeper` of its run, else this one.
+
+        Returns None if this one does not serve the agent; then the task is queued.
+        """
+        if keeper is not None and task.keeper == keeper and self.run_of(task) is None:
+            return keeper
+        return self.holder if task.head.agent in self.runners else None
+
+    def left_to(self, task: TaskLog, replica_id: str | None) -> None:
+        """Tell another replica that it goes on with the task; those who serve the agent if that is anybody (None)."""
+        if self._hints is None:
+            return
+        if replica_id is None:
+            self._hints.queued(task.head.agent)
+        else:
+            self._hints.tell(replica_id)
+
     def answer(self, task: TaskLog, message: Message | None) -> None:
         """Resume a task that has been leased anew, with the caller's answer, or None if no answer is wanted any more.
 
@@ -268,11 +302,18 @@ class Supervisor:
             asked = log.record().status.message
             if asked is None or asked.reference_task_ids != (child_id,):
                 return None
-            return self._lease(log)
+            return self.lease_for(log, self.addressee(log, keeper))
+
+        def leased() -> None:
+            if task.holder == self.holder:
+                self.answer(task, None)
+            else:
+                self.left_to(task, task.holder)
 
         while not self.stopping.begun:
             try:
-                await task.append(decide, lambda: self.answer(task, None))
+                keeper = await self.keeper_of(task)
+                await task.append(decide, leased)
             except Refused:
                 return
             except StoreError:
@@ -331,7 +372,7 @@ class Supervisor:
 
         def decide(log: TaskLog) -> Decision | None:
             lost = log.terminal or log.epoch != epoch or self.run_of(log) is not None
-            return None if lost else self._lease(log)
+            return None if lost else self.lease_for(log, self.holder)
 
         while True:
             try:
@@ -345,11 +386,16 @@ class Supervisor:
             else:
                 return
 
-    def _lease(self, task: TaskLog) -> Decision:
-        """Decide on the lease that starts another run of a task."""
+    def lease_for(self, task: TaskLog, replica_id: str | None, before: tuple[Event, ...] = ()) -> Decision:
+        """Decide on the lease that lets a task go on, after the events `before`; None leaves it in the queue.
+
+        Another replica is offered the lease, because it keeps the suspended run.
+        """
         now_ms = self._clock.now_ms()
         state = leased_as(self.runners.get(task.head.agent), task.state)
-        return Decision(events=(StatusChanged(state, timestamp(now_ms)),), now_ms=now_ms, holder=self.holder)
+        offered_ms = OFFERED_MS if replica_id not in (None, self.holder) else None
+        events = (*before, StatusChanged(state, timestamp(now_ms)))
+        return Decision(events=events, now_ms=now_ms, holder=replica_id, offered_ms=offered_ms)
 
     async def go_on(self, task: TaskLog, *, crashed: bool) -> None:
         """Let a task go on that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
@@ -363,8 +409,13 @@ class Supervisor:
 
     def _resume_claimed(self, log: TaskLog) -> Decision | None:
         """Decide on the status with which a task goes on that this process has claimed, under its lease."""
-        lost = log.terminal or log.holder != self.holder
-        return None if lost else replace(self._lease(log), holder=None, epoch=log.epoch)
+        run = self.run_of(log)
+        goes_on = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
+        return (
+            None
+            if log.terminal or log.holder != self.holder or goes_on
+            else replace(self.lease_for(log, self.holder), holder=None, epoch=log.epoch)
+        )
 
     def _take_up(self, task: TaskLog, *, crashed: bool) -> None:
         self.errand(task, lambda: self._replay(task, crashed=crashed))
@@ -532,6 +583,15 @@ class Supervisor:
                 self._tasks.unpin(task)
             return
 
+    def background(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside all tasks, until the end of a drain."""
+        if self._group is None or self._over:
+            work.close()
+            return
+        asyncio_task = self._group.create_task(_survive(work))
+        self._active.add(asyncio_task)
+        asyncio_task.add_done_callback(self._active.discard)
+
     def _spawn(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         if self._group is None:
             raise RuntimeError("the engine has not been started")
@@ -670,3 +730,11 @@ class Supervisor:
         except (StoreError, Refused, TimeoutError) as error:
             reason = str(error) or f"its end was not written within {LEAVE_S:g} s"
             log.warning("task %s stays as it is until the next start: %s", task.head.id, reason)
+
+
+async def _survive(work: Coroutine[None, None, None]) -> None:
+    """Do something. An error is logged: it would end the group, and the server with it."""
+    try:
+        await work
+    except Exception:
+        log.exception("work beside the tasks went wrong")

@@ -207,7 +207,7 @@ class TaskLog:
         self.written: Callable[[TaskLog, Append, Appended], None] | None = None
         self.awaited: Callable[[TaskLog], None] | None = None
         self._store = store
-        self._receive: Callable[[Message], None] | None = None
+        self._receive: Callable[[Message, bool], None] | None = None
         self._leased: Callable[[], bool] = _nobody
         self._fold = Fold(head)
         self._recent: NewestEvents | None = None
@@ -594,7 +594,7 @@ class TaskLog:
 
     def _go_to(self, stored: Stored) -> bool:
         """Extend the prefix to what the store has. Returns whether it has grown."""
-        before = self.seq
+        before, epoch = self.seq, self.epoch
         self.lease_of(stored)
         if stored.seq == before:
             self.keeper = stored.keeper
@@ -607,9 +607,12 @@ class TaskLog:
         if self._recent is not None:
             self._recent.go_on(following)
         if self._receive is not None:
+            withdrawn = bool(following) and isinstance(following[0].event, StatusChanged)
+            answers = self.epoch > epoch and not withdrawn  # a suspended run is leased anew with its answer
             for message in self.record().history[heard:]:  # events are missing here that a snapshot holds
                 if message.role is Role.USER:
-                    self._receive(message)
+                    self._receive(message, answers)
+                    answers = False
         if self.ended is not None and self.terminal and not was_terminal:
             status = self.record().status
             self.ended(self, StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms), False)
@@ -669,11 +672,11 @@ class TaskLog:
             self._bytes_at_snapshot = self._log_bytes
         return True
 
-    def attach(self, receive: Callable[[Message], None], leased: Callable[[], bool]) -> None:
+    def attach(self, receive: Callable[[Message, bool], None], leased: Callable[[], bool]) -> None:
         """A run works on the task here from now on.
 
-        `receive` takes the messages that arrive through another engine. `leased` is called when another engine has
-        leased the task, and returns whether the run goes on nevertheless.
+        `receive` takes the messages that arrive through another engine, and whether they answer its question. `leased`
+        is called when another engine has leased the task, and returns whether the run goes on nevertheless.
         """
         self._receive, self._leased = receive, leased
 

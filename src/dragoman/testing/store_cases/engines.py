@@ -5,7 +5,7 @@ Invariant: the engines share nothing but the store. Each sees what the other wri
 
 import asyncio
 from asyncio import Future
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context as Variables
 from typing import Any
@@ -17,7 +17,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.task_log import OVERTAKEN_MAX
-from dragoman.model.errors import UnsupportedOperation
+from dragoman.model.errors import Unavailable, UnsupportedOperation
 from dragoman.model.events import Logged, MessageReceived, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
@@ -35,6 +35,7 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Repeat, Store
 from dragoman.store.outbox import Delivery, Registration
+from dragoman.store.replicas import Replicas
 from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, loaded, new_task
 
 DEADLINE_S = 30.0
@@ -306,17 +307,126 @@ async def a_cancel_reaches_the_run_of_the_other_engine(bench: Bench) -> None:
         assert (await one.get(task.head.id)).state is TaskState.CANCELED
 
 
-async def an_answer_at_the_other_engine_goes_on_there(bench: Bench) -> None:
-    """The suspended run is given up where the question was asked, and the agent runs once more where it is answered."""
+async def an_answer_at_the_other_engine_resumes_the_suspended_run(bench: Bench) -> None:
+    """The run goes on where the question was asked, wherever it is answered."""
     async with _two(bench) as (engines, one, other):
         task = await one.send("ask ask ask")
+        assert (await loaded(engines.store, task.head.id)).keeper == "h1"
         await other.send("a", task.head.id)
         await one.send("b", task.head.id)
         done = await other.send("c", task.head.id)
         assert (done.state, _text(done)) == (TaskState.COMPLETED, "a b c")
-        assert engines.stage.runs == 4
+        assert engines.stage.runs == 1
         questions = [logged for logged in await engines.log(task.head.id) if _asks(logged)]
         assert len(questions) == 3
+        assert engines.ends.ends == ["completed"]
+
+
+async def an_answer_to_a_run_of_a_dead_engine_is_replayed(bench: Bench) -> None:
+    """The engine that takes the answer runs the agent once more, at once, whether it is restartable or not."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", engines.stage.agents(restartable=False), poll_s=DEADLINE_S, claim_s=DEADLINE_S)
+        other = await engines.start("h2", engines.stage.agents(restartable=False), claim_s=DEADLINE_S)
+        task = await one.send("ask ask")
+        await engines.store.replicas.leave("h1")
+        await other.send("a", task.head.id)
+        assert _text(await other.send("b", task.head.id)) == "a b"
+        assert engines.stage.runs == 2
+
+
+async def an_answer_that_the_keeper_does_not_take_is_replayed(bench: Bench) -> None:
+    """An offer that was not accepted in time is claimed, and the agent runs once more, restartable or not."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", engines.stage.agents(restartable=False), poll_s=DEADLINE_S, claim_s=DEADLINE_S)
+        other = await engines.start("h2", engines.stage.agents(restartable=False))
+        task = await one.send("ask")
+        await other.send("yes", task.head.id, wait=False)
+        found = await loaded(engines.store, task.head.id)
+        assert (found.holder, found.epoch) == ("h1", 2)
+        assert found.offered_until_ms is not None
+        bench.clock.ms = found.offered_until_ms
+        assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "yes"
+        assert engines.stage.runs == 2
+        assert engines.ends.taken_over_tasks == 1
+
+
+async def a_message_to_an_offered_task_comes_after_the_answer(bench: Bench) -> None:
+    """What a caller says before the offer is accepted answers the next question."""
+    async with _stage(bench) as engines:
+        slow = 0.2
+        one = await engines.start("h1", poll_s=slow)
+        other = await engines.start("h2")
+        task = await one.send("ask ask")
+        await other.send("first", task.head.id, wait=False)
+        await other.send("second", task.head.id, wait=False)
+        assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "first second"
+        assert engines.stage.runs == 1
+
+
+async def _sent_again(caller: EngineCaller, text: str) -> Record:
+    """Send until the engine takes work."""
+    while True:
+        try:
+            return await caller.send(text)
+        except Unavailable:
+            await asyncio.sleep(POLL_S)
+
+
+class CutReplicas:
+    """The replicas of a store, with a way to say that one of them is cut off."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self.lost: Callable[[str], None]
+        self.back: Callable[[str], None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replicas, name)
+
+    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
+        """As the protocol says."""
+        self.lost, self.back = lost, back
+
+
+class CutStore:
+    """A store whose replica can be cut off."""
+
+    def __init__(self, store: Store) -> None:
+        self.replicas = CutReplicas(store.replicas)
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def an_engine_that_was_cut_off_goes_on_under_another_name(bench: Bench) -> None:
+    """Its runs stop and it takes no work, but its streams go on once it is back."""
+    async with _stage(bench) as engines:
+        cut = CutStore(engines.store)
+        one = await engines.start("h1", store=cut)
+        task = await one.send("wait count", wait=False)
+        await engines.stage.begun.wait()
+        stream = await one.follow(task.head.id)
+        cut.replicas.lost("h1")
+        await engines.stage.canceled.wait()
+        try:
+            await one.send("count")
+        except Unavailable:
+            pass
+        else:
+            raise AssertionError("it takes work")
+        found = await loaded(engines.store, task.head.id)
+        assert (found.state, found.holder) == (TaskState.WORKING, "h1"), "nothing was written"
+        other = await engines.start("h2")
+        await engines.store.replicas.leave("h1")
+        engines.stage.gate.set()
+        await other.reach(task.head.id, TaskState.COMPLETED)
+        cut.replicas.back("h1")
+        record = await one.get(task.head.id)
+        seqs = await _read(stream, TaskState.COMPLETED)
+        assert seqs == list(range(seqs[0], record.seq + 1))
+        assert _text(await _sent_again(one, "count")) == "0"
+        assert (await loaded(engines.store, (await one.send("ask")).head.id)).keeper == one.engine.replica_id
 
 
 async def a_message_reaches_the_run_of_the_other_engine(bench: Bench) -> None:
@@ -376,7 +486,7 @@ async def a_run_whose_holder_is_dead_is_abandoned(bench: Bench) -> None:
         await one.reach(task.head.id, TaskState.WORKING)
         await engines.store.replicas.leave("h1")
         await engines.stage.canceled.wait()
-        assert (await other.get(task.head.id)).state is TaskState.WORKING
+        await other.reach(task.head.id, TaskState.WORKING)
         engines.stage.gate.set()
         assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "0"
         assert engines.stage.runs == 2
@@ -491,7 +601,11 @@ ENGINES: tuple[Case, ...] = (
     events_of_the_other_engine_are_seen_in_order_each_once,
     an_answer_is_read_by_the_other_engine_as_soon_as_it_is_given,
     a_cancel_reaches_the_run_of_the_other_engine,
-    an_answer_at_the_other_engine_goes_on_there,
+    an_answer_at_the_other_engine_resumes_the_suspended_run,
+    an_answer_to_a_run_of_a_dead_engine_is_replayed,
+    an_answer_that_the_keeper_does_not_take_is_replayed,
+    a_message_to_an_offered_task_comes_after_the_answer,
+    an_engine_that_was_cut_off_goes_on_under_another_name,
     a_message_reaches_the_run_of_the_other_engine,
     a_drain_leaves_the_tasks_of_the_other_engine_alone,
     a_cancel_ends_what_was_delegated_at_the_other_engine,
