@@ -110,6 +110,12 @@ class Fragile:
         self.loaded.append(task_id)
         return await self._store.load(task_id, size)
 
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Any:
+        found = await self._store.find(task_id, owner, agent, bytes_max)
+        if found is not None:
+            self.loaded.append(task_id)
+        return found
+
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         self.appends.append(append)
         written = self._failing() or self._losing().append(append)

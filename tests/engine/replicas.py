@@ -35,6 +35,10 @@ class Counted(Fragile):
         self.reads["load"] += 1
         return await super().load(task_id, size)
 
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Any:
+        self.reads["load"] += 1
+        return await super().find(task_id, owner, agent, bytes_max)
+
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         self.reads["read"] += 1
         return await super().read(task_id, after, limit_bytes)

@@ -291,6 +291,11 @@ class SimulatedStore:
         stored: Stored | None = await self.request(partial(self.database.load, task_id))
         return stored
 
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+        """Nothing is large here."""
+        stored = await self.load(task_id)
+        return stored if stored is not None and (stored.head.owner, stored.head.agent) == (owner, agent) else None
+
     async def size(self, task_id: str) -> int:
         """Nothing is large here."""
         return 0

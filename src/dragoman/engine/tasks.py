@@ -72,23 +72,23 @@ class Tasks:
 
     async def find(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's."""
-        await self._check(call, task_id)
-        return await self._load(task_id)
-
-    async def _check(self, call: Call, task_id: str) -> None:
-        """Raises TaskNotFound for a task that is not the caller's.
-
-        It reads no more of a foreign task than of a missing one, so that the time taken does not reveal its size.
-        """
         task = self._logs.get(task_id)
-        if task is not None:
-            head = task.head
-        elif (found := await self._store.head(task_id)) is None:
+        if task is not None and not _may_see(call, task.head):
             raise TaskNotFound(task_id)
-        else:
-            head = found[0]
-        if not _may_see(call, head):
+        if task is not None and task.seq:
+            return await self._load(task_id)
+        return await self._of_stored(await self._read(call, task_id, None))
+
+    async def _read(self, call: Call, task_id: str, bytes_max: int | None) -> Stored:
+        """Read the caller's task. One of `bytes_max` bytes or more needs room first. Raises TaskNotFound."""
+        found = await self._store.find(task_id, call.principal.id, call.agent, bytes_max)
+        if isinstance(found, int):
+            if call.room is not None:
+                call.room(found)
+            found = await self._store.load(task_id, found)
+        if found is None:
             raise TaskNotFound(task_id)
+        return found
 
     async def _load(self, task_id: str) -> TaskLog:
         task = self._logs.get(task_id)
@@ -147,18 +147,13 @@ class Tasks:
 
         Raises TaskNotFound like `find`, and the errors of `Call.room` for a large task that is not in memory.
         """
-        await self._check(call, task_id)
-        size: int | None = None
-        if call.room is not None and task_id not in self._logs:
-            size = await self._store.size(task_id)
-            if size >= LARGE_BYTES:
-                call.room(size)
         task = self._logs.get(task_id)
-        if task is not None and task.seq and self._hints is None:
-            return task.record()
-        stored = await self._store.load(task_id, size)
-        if stored is None:
-            raise TaskNotFound(task_id)
+        if task is not None:
+            if not _may_see(call, task.head):
+                raise TaskNotFound(task_id)
+            if task.seq and self._hints is None:
+                return task.record()
+        stored = await self._read(call, task_id, None if task is not None or call.room is None else LARGE_BYTES)
         task = self._logs.get(task_id)
         if task is not None and task.seq > stored.seq:
             return task.record()  # it was loaded meanwhile

@@ -348,6 +348,14 @@ class Store(Protocol):
         """
         ...
 
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+        """The task as `load` gives it, or None if it is not a task of `owner` with `agent`.
+
+        No more is read of another's task than of none, so that the time taken does not reveal its size. A task of
+        `bytes_max` bytes or more (None: no limit) is not read: the result is its size.
+        """
+        ...
+
     async def size(self, task_id: str) -> int:
         """About how many bytes `load` would read, files included; 0 for an unknown or a cached task."""
         ...

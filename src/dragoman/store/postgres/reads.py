@@ -95,6 +95,17 @@ class Reads:
         rows = await self.pool.read(self.sql["load"], to_text(task_id))
         return await self._whole(rows[0]) if rows else None
 
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> Stored | int | None:
+        """As the protocol says."""
+        values = to_text(task_id), to_text(owner), to_text(agent), bytes_max
+        rows = await self.pool.read(self.sql["find"], *values)
+        if not rows:
+            return None
+        row = rows[0]
+        if bytes_max is not None and row["size"] >= bytes_max:
+            return int(row["size"])
+        return await self._whole(row)
+
     async def load_in(self, connection: Connection, task_id: str) -> Stored | None:
         """The task as a transaction sees it."""
         row = await connection.fetchrow(self.sql["load"], to_text(task_id))

@@ -246,6 +246,10 @@ class PostgresStore:
         """One statement, and another for the task's files if it has any."""
         return await self._open().reads.load(task_id)
 
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+        """As `load`, with owner and size in the same statement."""
+        return await self._open().reads.find(task_id, owner, agent, bytes_max)
+
     async def size(self, task_id: str) -> int:
         """A point read."""
         return await self._open().reads.size(task_id)

@@ -322,6 +322,19 @@ class SqliteStore:
             self._recent.keep(stored)
         return stored
 
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+        """The head is read before the rest."""
+        kept = self._recent.get(task_id)
+        if kept is not None:
+            return kept if kept.head.owner == owner and kept.head.agent == agent else None
+        found = await self.head(task_id)
+        if found is None or found[0].owner != owner or found[0].agent != agent:
+            return None
+        size = self._point("size", task_id) or 0
+        if bytes_max is not None and size >= bytes_max:
+            return int(size)
+        return await self.load(task_id, size)
+
     async def _load_large(self, task_id: str) -> Stored | None:
         """Load a task on a reader thread; None if it has been deleted.
 

@@ -19,6 +19,7 @@ from dragoman.store.api import (
     NewTask,
     Repeat,
     Store,
+    Stored,
 )
 from dragoman.testing.store_cases.bench import (
     DAY_MS,
@@ -171,12 +172,33 @@ async def a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> Non
         assert await store.size("file") >= 2_000_000
         assert await store.size("none") == 0
         for task_id, part in (("text", text), ("file", file)):
+            size = await store.size(task_id)
+            assert await store.find(task_id, "ann", "echo", size) == size, "it is not read"
+            assert await store.find(task_id, "bob", "echo", size) is None
+            whole = await store.find(task_id, "ann", "echo", size + 1)
+            assert isinstance(whole, Stored)
+            assert [one.event.message.parts for one in whole.events] == [(part,)]  # type: ignore[union-attr]
             found = await loaded(store, task_id)
             assert [one.event.message.parts for one in found.events] == [(part,)]  # type: ignore[union-attr]
             assert found.pushed == (task_id == "file")
             await store.append(by_run(task_id, chunk("more")))
             assert (await loaded(store, task_id)).seq == 2
         assert await store.load("none") is None
+
+
+async def a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> None:
+    async with bench.store() as store:
+        owner, agent = "ann\\0", "echo\0"
+        new = new_task("t1", owner=owner, agent=agent)
+        await store.create(new)
+        for seq in (1, 2):
+            found = await store.find("t1", owner, agent)
+            assert isinstance(found, Stored)
+            assert (found.head, seqs(found.events)) == (new.head, list(range(1, seq + 1)))
+            for others in (("ann\0", agent), (owner, "echo"), (agent, owner), ("", "")):
+                assert await store.find("t1", *others, 1) is None
+            assert await store.find("t2", owner, agent, 1) is None
+            await store.append(by_run("t1", chunk("more")))
 
 
 async def what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
@@ -263,6 +285,7 @@ READS: tuple[Case, ...] = (
     the_children_of_a_task_are_found_until_they_end,
     the_events_of_many_tasks_are_read_at_once,
     a_large_task_is_known_to_be_one_and_is_read_whole,
+    a_task_is_found_only_for_its_owner_with_its_agent,
     what_was_delegated_is_kept_with_its_files,
     a_sweep_takes_what_is_too_old_and_nothing_else,
     readers_and_writers_do_not_get_in_each_others_way,
