@@ -1,50 +1,47 @@
-"""The SQL files of the driver: every statement has a name, is described, is used and is understood by the server."""
+"""The plans of statements whose cost matters."""
 
-from pathlib import Path
+import json
+from collections.abc import Iterator
+from typing import Any
 
-import pytest
-from asyncpg import PostgresError
+import asyncpg
 
-import dragoman.store.postgres
-from dragoman.store.postgres.address import DEFAULT_SCHEMA, parse_address
-from dragoman.store.postgres.opening import open_pool
-from dragoman.store.postgres.statements import NAME, in_schema, read_statements
+from dragoman.model.ids import SystemClock
+from dragoman.store.open import open_store
+from dragoman.store.postgres.statements import read_statements
+from dragoman.testing.store_cases.bench import by_run, chunk, ending, new_task
 
-FOLDER = Path(dragoman.store.postgres.__file__).parent
-FILES = sorted(path.name for path in FOLDER.glob("*.sql"))
-
-PIECES = "lists.sql"
-"""Its statements are put together from pieces."""
+FIND = "EXPLAIN (ANALYZE, FORMAT JSON) " + read_statements("tasks.sql", "dragoman")["find"]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_every_statement_has_one_name_and_one_end(name: str) -> None:
-    text = (FOLDER / name).read_text()
-    names = NAME.findall(text)
-    assert len(names) == len(set(names)) == len(read_statements(name, DEFAULT_SCHEMA))
-    assert all(";" not in sql for sql in read_statements(name, DEFAULT_SCHEMA).values())
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every node of a plan."""
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in ("checks.sql", PIECES)])
-def test_every_statement_is_used(name: str) -> None:
-    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
-    assert [one for one in read_statements(name, DEFAULT_SCHEMA) if f'"{one}"' not in code] == []
+async def scanned(connection: asyncpg.Connection, *values: object) -> set[str]:
+    """The tables that a look for a task has touched."""
+    plan = json.loads(await connection.fetchval(FIND, *values))[0]["Plan"]
+    return {node["Relation Name"] for node in nodes(plan) if node.get("Relation Name") and node["Actual Loops"]}
 
 
-async def test_every_statement_is_understood(postgres_url: str) -> None:
-    pool = await open_pool(parse_address(f"{postgres_url}?schema=elsewhere"))
-    connection = await pool.connect()
-    for name in FILES:
-        for title, sql in read_statements(name, "elsewhere").items() if name != PIECES else ():
-            try:
-                await connection.execute(f'PREPARE "{name} {title}" AS {sql}')
-            except PostgresError as error:
-                raise AssertionError(f"{name}: {title}: {error}") from error
-    await connection.close()
-    await pool.close()
-
-
-def test_tables_are_looked_for_in_the_schema_of_the_store() -> None:
-    assert in_schema("SELECT 1 FROM dragoman.tasks t, my_dragoman.x", "mine") == (
-        'SELECT 1 FROM "mine".tasks t, my_dragoman.x'
-    )
+async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(postgres_url: str) -> None:
+    store = open_store(postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await store.create(new_task("t1"))
+        await store.append(by_run("t1", chunk("a")))
+        await store.create(new_task("t2", owner="bob"))
+        await store.append(ending("t2", 1))
+        for _ in range(2):
+            assert await scanned(connection, "t1", "ann", "echo", None) >= {"tasks", "snapshots", "pages"}
+            assert await scanned(connection, "t1", "bob", "echo", None) <= {"tasks", "scopes"}
+            assert await scanned(connection, "t2", "ann", "echo", None) <= {"tasks", "scopes"}
+            assert await scanned(connection, "none", "ann", "echo", None) <= {"tasks", "scopes"}
+            await connection.execute("ANALYZE")
+    finally:
+        await connection.close()
+        await store.close()
