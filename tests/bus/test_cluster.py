@@ -182,6 +182,31 @@ async def test_messages_are_gathered_and_bounded() -> None:
 
 
 @in_virtual_time
+async def test_a_replica_that_hears_no_other_says_nothing_until_one_comes() -> None:
+    air, hints = Air(), list[Hint]()
+    async with a_bus(air) as bus:
+        assert _publishes(bus)  # nobody knows yet
+        await asyncio.sleep(cluster.ALONE_S + 1)
+        assert not _publishes(bus)
+        async with a_bus(air, hints) as other:
+            other.follow("t")
+            await asyncio.sleep(0.01)
+            bus.publish("t", 3)
+            await asyncio.sleep(2 * cluster.ALONE_S)
+            bus.publish("t", 4)
+            await asyncio.sleep(0.01)
+            assert hints == [("t", None, None), ("t", 3, None), ("t", 4, None)]
+        await asyncio.sleep(cluster.ALONE_S + 1)
+        assert not _publishes(bus)
+
+
+def _publishes(bus: ClusterBus) -> bool:
+    before = bus.figures.published
+    bus.publish("u", 1)
+    return bus.figures.published > before
+
+
+@in_virtual_time
 async def test_the_last_words_are_sent_before_the_end() -> None:
     air, hints = Air(gather_s=0.003), list[Hint]()
     async with a_bus(air, hints) as other:

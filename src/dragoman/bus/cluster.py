@@ -30,13 +30,17 @@ BACK_OFF_MAX_S = 5.0
 """The pause before another connection is tried: it doubles from the one to the other until one works."""
 
 ECHO_S = 1.0
-"""The time between two messages of a replica to itself."""
+"""The time between two messages of a replica to itself. The others hear them, too, and know that it is there."""
 
 HEALTHY_S = 3.0
 """How long a bus counts as healthy after the last of these has come back: one may be late, or two be lost."""
 
 SILENT_S = 10.0
 """A connection through which none has come back for so long is given up."""
+
+ALONE_S = 10.0
+"""A replica that has heard no other for so long tells nobody anything. One that comes is heard before it looks at the
+tasks that it follows."""
 
 LINGER_S = 10.0
 """How long a replica listens on after the last follower in a subject has left. Others tend to come."""
@@ -56,7 +60,7 @@ class ClusterBus:
         self._seal = Seal(secret)
         self._prefix = f"dragoman.{self._seal.cluster}"
         self._me = new_id()
-        self._own = f"{self._prefix}.e.{_digest(self._me)}"
+        self._echo = f"{self._prefix}.e"
         self._moved: Moved = lambda task_id, seq, page: None
         self._work: Work = lambda: None
         self._heard: dict[str, Heard] = {}
@@ -77,6 +81,8 @@ class ClusterBus:
         self._echo_sent_s = 0.0
         self._echoed_s: float | None = None
         """When the last echo came back through the present connection, a loop time."""
+        self._others_s = 0.0
+        """Until when others are taken to be there, a loop time."""
         self._down_s: float | None = None
         """Since when the bus is known to be down, a loop time."""
         self._published = self._received = self._refused = self._dropped = 0
@@ -190,6 +196,8 @@ class ClusterBus:
     def _send(self, subjects: Iterable[str], envelope: Envelope) -> None:
         if self._connection is None:
             return  # a new connection begins with the news that hints were lost
+        if envelope.kind is not Kind.ECHO and asyncio.get_running_loop().time() > self._others_s:
+            return
         sealed = self._seal.seal(envelope)
         if len(sealed) > self._carrier.bytes_max and envelope.kind is Kind.MOVED:
             sealed = self._seal.seal(Envelope(self._me, Kind.MOVED, envelope.name, envelope.number))
@@ -228,6 +236,9 @@ class ClusterBus:
             if envelope.kind is Kind.ECHO and envelope.number == self._echoes:
                 self._note_echo()
             return
+        if envelope.kind is Kind.ECHO:
+            self._others_s = asyncio.get_running_loop().time() + ALONE_S
+            return
         self._received += 1
         match envelope.kind:
             case Kind.MOVED:
@@ -238,8 +249,6 @@ class ClusterBus:
                 heard = self._heard.get(envelope.name)
                 if heard is not None:
                     heard(envelope.payload or b"")
-            case Kind.ECHO:
-                pass
 
     def _note_drop(self) -> None:
         self._dropped += 1
@@ -253,6 +262,7 @@ class ClusterBus:
             else:
                 log.info("bus %s works", self._carrier.name)
             self._down_s = None
+            self._look_at(self._followed)
         self._echoed_s = now_s
 
     # -- connections ---------------------------------------------------------------------------------------------------
@@ -290,6 +300,7 @@ class ClusterBus:
         except TimeoutError as error:
             raise CarrierDown(f"no connection within {CONNECT_S:g} s") from error
         self._connection = connection
+        self._others_s = asyncio.get_running_loop().time() + ALONE_S
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send_waiting(connection))
@@ -321,22 +332,27 @@ class ClusterBus:
                 echo_s = now_s + ECHO_S
                 self._echoes += 1
                 self._echo_sent_s = now_s
-                self._send((self._own,), Envelope(self._me, Kind.ECHO, number=self._echoes))
+                self._send((self._echo,), Envelope(self._me, Kind.ECHO, number=self._echoes))
                 self._tried.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(echo_s - now_s):
                     await self._changed.wait()
 
+    def _look_at(self, task_ids: Iterable[str]) -> None:
+        """Hints about these tasks may have been lost until now."""
+        for task_id in tuple(task_ids):
+            self._moved(task_id, None, None)
+
     async def _subscribe(self, connection: Connection) -> None:
         """Receive the subjects that are needed, and after a while no more those that are not. Raises CarrierDown."""
-        wanted = {self._own, *self._standing, *map(self._of_signal, self._heard), *self._tasks}
+        wanted = {self._echo, *self._standing, *map(self._of_signal, self._heard), *self._tasks}
         new = wanted - self._active.keys()
         if new:
             await connection.subscribe(new)
             for subject in new:
                 self._active[subject] = None
-                for task_id in tuple(self._tasks.get(subject, ())):
-                    self._moved(task_id, None, None)
+                if self._echoed_s is not None:
+                    self._look_at(self._tasks.get(subject, ()))
         now_s = asyncio.get_running_loop().time()
         old: list[str] = []
         for subject, since_s in self._active.items():
