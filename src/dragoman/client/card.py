@@ -14,9 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.auth.signatures import VERIFIABLE, verify_card
-from dragoman.dialects.card_view import CardView, absolute_url, objects_in
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
-from dragoman.dialects.client.card import decode_card
+from dragoman.dialects.client.card import CardView, absolute_url, decode_card, objects_in
 from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.extensions import dedupes_s
 from dragoman.dialects.system import CardSign, System

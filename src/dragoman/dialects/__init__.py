@@ -5,6 +5,6 @@ about one kind of server or client as one value. `systems` is the table of all s
 `v03` are the official versions, the others are vendors. `resolve` picks the dialect of a request, by rules of
 predicates from `requests`. `openai` and `mcp` are protocols beside A2A.
 
-Shared by several dialects: `cards`, `card_view`, `push`, `extensions`, `vendors`, and `client`, the lenient readers of
+Shared by several dialects: `cards`, `push`, `extensions`, `vendors`, and `client`, the lenient readers of
 what other agents answer. `jsonrpc`, `sse`, `json_bounds` and `json_fields` know no dialect.
 """

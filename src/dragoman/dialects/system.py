@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from dragoman.dialects.api import Dialect, Tongue
-from dragoman.dialects.card_view import CardView
+from dragoman.dialects.client.card import CardView
 from dragoman.model.card import AgentExtension
 
 

@@ -10,8 +10,8 @@ from dragoman.dialects import v03, v1
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.beeos import decode, encode, errors
 from dragoman.dialects.beeos.client import TONGUE
-from dragoman.dialects.card_view import CardView, absolute_url
 from dragoman.dialects.cards import WELL_KNOWN
+from dragoman.dialects.client.card import CardView, absolute_url
 from dragoman.dialects.requests import (
     ONLY_A_TASK,
     always,
