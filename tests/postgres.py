@@ -57,12 +57,15 @@ def binaries() -> Path:
 class PostgresServer:
     """One server with a data directory of its own, on a port that stays the same when it is started again.
 
-    `settings` are added to those of `FAST`. Clients are trusted unless `password` is given.
+    `settings` are added to those of `FAST`. Clients are trusted unless `password` is given. Its files are `within` that
+    directory.
     """
 
-    def __init__(self, settings: dict[str, str] | None = None, *, password: str | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, str] | None = None, *, password: str | None = None, within: Path | None = None
+    ) -> None:
         self.port = kept_port()
-        self.directory = Path(tempfile.mkdtemp(prefix="dragoman-postgres-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="dragoman-postgres-", dir=within))
         self.data = self.directory / "data"
         self.log = self.directory / "log"
         self._settings = FAST | (settings or {})
@@ -88,6 +91,11 @@ class PostgresServer:
         """The address of a database of the server."""
         secret = password or self._password
         return f"postgresql://{user}{f':{secret}' if secret else ''}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:

@@ -20,6 +20,7 @@ from tests.drills.checker import ENDS, WAITS, Kept, faults, taken_over
 from tests.drills.clients import PATIENCE_S, Clients
 from tests.drills.kept import read_all
 from tests.drills.record import Called, Record
+from tests.soak import times
 
 AGENTS = ("again", "once", "ask")
 
@@ -27,7 +28,7 @@ SETTLED_S = 90.0
 """How long after the last fault the last task ends: a lease, the longest run, and the retries of a busy machine."""
 
 ALLOWED = ("--push-allowed-cidrs", "127.0.0.0/8")
-WARM = 20
+WARM = times(20, 200)
 """So many tasks are made before the fault, and after it."""
 
 CALL_S = 0.02

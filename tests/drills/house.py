@@ -4,10 +4,14 @@ Invariant: everything ends with the test. What a fault does is healed before the
 """
 
 import asyncio
+import errno
 import random
+import shutil
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -18,12 +22,16 @@ from tests.drills.drill import ALLOWED
 from tests.drills.proxy import Proxy, before
 from tests.nats import NatsServer
 from tests.postgres import PostgresServer
+from tests.soak import times
 
-LEASE_S = 2.0
-BEAT_S = 0.6
+LEASE_S = 3.0
+BEAT_S = 1.0
 GRACE_S = 4.0
-WORK = 8
+WORK = times(8, 50)
 """So many tasks are made while a fault lasts, or after it."""
+
+DISK = "600m"
+"""The size of PostgreSQL's file system: most of it is its log."""
 
 CONNECTIONS = "60"
 """So few that a drill can take all of them."""
@@ -35,12 +43,21 @@ FLAGS = (
 
 
 class House:
-    """Everything of a drill. `long` says how long a fault lasts that is to be longer than a lease, in seconds."""
+    """Everything of a drill. `long_s` is how long a fault lasts that is to be longer than a lease.
+
+    `disk` is where the files of PostgreSQL are, if that is a file system of its own.
+    """
 
     def __init__(
-        self, postgres: PostgresServer, nats: NatsServer, replicas: Sequence[ReplicaProcess], chance: random.Random
+        self,
+        postgres: PostgresServer,
+        nats: NatsServer,
+        replicas: Sequence[ReplicaProcess],
+        chance: random.Random,
+        disk: Path | None = None,
     ) -> None:
         self.postgres = postgres
+        self.disk = disk
         self.nats = nats
         self.replicas = replicas
         self.long_s = 2 * LEASE_S
@@ -156,6 +173,19 @@ class House:
             assert await replica.ended() == 0
             await replica.start()
 
+    async def fill_disk(self, clients: Clients) -> None:
+        """PostgreSQL has not one byte left, and may end of it. Then there is room again."""
+        if self.disk is None:
+            return
+        filler = self.disk / "filler"
+        await asyncio.to_thread(fill, filler)
+        await asyncio.sleep(LEASE_S)  # the fault itself
+        filler.unlink()
+        if not self.postgres.running:
+            await asyncio.to_thread(self.postgres.stop)
+            await asyncio.to_thread(self.postgres.start)
+        await self._work(clients)
+
     async def cut_commits(self, clients: Clients) -> None:
         """Connections break after the store has got a request, and before it answers."""
         for proxy in self._to_store():
@@ -179,6 +209,7 @@ FAULTS = (
     "partition_a_replica",
     "restart_in_turn",
     "cut_commits",
+    "fill_disk",
 )
 
 
@@ -186,7 +217,9 @@ FAULTS = (
 async def built(folder: Path, chance: random.Random, replicas: int = 3) -> AsyncIterator[House]:
     """A house with that many replicas, all of them listening."""
     async with AsyncExitStack() as stack:
-        postgres = stack.enter_context(PostgresServer({"max_connections": CONNECTIONS}))
+        disk = stack.enter_context(small_disk())
+        settings = {"max_connections": CONNECTIONS, "min_wal_size": "32MB", "max_wal_size": "64MB"}
+        postgres = stack.enter_context(PostgresServer(settings, within=disk))
         nats = stack.enter_context(NatsServer())
         made: list[ReplicaProcess] = []
         for number in range(replicas):
@@ -198,7 +231,38 @@ async def built(folder: Path, chance: random.Random, replicas: int = 3) -> Async
             stack.push_async_callback(_end, replica)
             made.append(replica)
         await asyncio.gather(*(replica.start() for replica in made))
-        yield House(postgres, nats, made, chance)
+        yield House(postgres, nats, made, chance, disk)
+
+
+@contextmanager
+def small_disk() -> Iterator[Path | None]:
+    """A file system of its own, in memory, whose files any user may reach; None where this user may not mount one."""
+    at = Path(tempfile.mkdtemp(prefix="dragoman-disk-"))
+    at.chmod(0o755)  # PostgreSQL runs as another user if the tests run as root
+    mounted = (
+        shutil.which("mount") is not None
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0777", "tmpfs", at], capture_output=True, check=False
+        ).returncode
+    )
+    try:
+        yield at if mounted else None
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", at], check=True)
+        at.rmdir()
+
+
+def fill(file: Path) -> None:
+    """Write to a file until its disk has no byte left."""
+    with file.open("wb", buffering=0) as filler:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    filler.write(b"\0" * size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
 
 
 async def _end(replica: ReplicaProcess) -> None:

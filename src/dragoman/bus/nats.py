@@ -46,6 +46,7 @@ class NatsCarrier:
     advice = "the user of NATS may need permission to publish and subscribe to dragoman.>"
 
     def __init__(self, urls: str) -> None:
+        logging.getLogger("nats.aio.client").addFilter(_is_no_late_pong)
         self._urls = [url.strip() for url in urls.split(",")]
         self.name = ",".join(re.sub(r"(?<=://)[^@/]*@", "", url) for url in self._urls)
 
@@ -144,6 +145,11 @@ class NatsConnection:
     async def _closed(self) -> None:
         if not self.lost.done():
             self.lost.set_result(self._why)
+
+
+def _is_no_late_pong(record: logging.LogRecord) -> bool:
+    """Filter out answers to pings that nobody waits for any more: nats-py (2.16) logs each with a traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.InvalidStateError))
 
 
 def _text(error: BaseException) -> str:
