@@ -16,16 +16,14 @@ from dragoman import Agent, Context, Part, Reject
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.config import AgentEntry, Config
 from dragoman.dialects.mcp.tools import PAGE, name_of
-from dragoman.dialects.sse import Parser
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import running
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
+from tests.bindings.mcp_client import BOTH, LATEST, Client, Messages, next_of
 
 DEADLINE_S = 60.0
-LATEST = "2025-11-25"
-BOTH = "application/json, text/event-stream"
 
 poet = Agent("poet", name="Poet", description="Writes as it is told")
 
@@ -124,86 +122,6 @@ async def say(ctx: Context) -> str:
     return f"you said {await ctx.ask('What?')}"
 
 
-class Client:
-    """What an MCP client does, in its session if it has one."""
-
-    def __init__(self, http: aiohttp.ClientSession, **headers: str) -> None:
-        self.http = http
-        self.headers = {"Accept": BOTH, **headers}
-        self.number = 0
-
-    async def post(self, message: Any, *, status: int = 200, **headers: str) -> Any:
-        """The JSON of an answer."""
-        body = message if isinstance(message, bytes) else json.dumps(message).encode()
-        sent = {"Content-Type": "application/json", **self.headers, **headers}
-        async with self.http.post("/mcp", data=body, headers=sent) as answer:
-            raw = await answer.read()
-            assert answer.status == status, raw
-            self.answered = answer.headers
-            return json.loads(raw) if raw else None
-
-    async def ask(self, method: str, params: Any = None, **more: Any) -> Any:
-        """The answer to a request."""
-        self.number += 1
-        answer = await self.post({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}, **more)
-        assert answer["id"] == self.number
-        return answer
-
-    async def begin(self, version: str = LATEST, **capabilities: Any) -> Any:
-        """Begin a session."""
-        hello = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}}
-        result = (await self.ask("initialize", hello))["result"]
-        self.headers |= {"Mcp-Session-Id": self.answered["Mcp-Session-Id"]}
-        self.headers |= {"MCP-Protocol-Version": result["protocolVersion"]}
-        await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, status=202)
-        return result
-
-    async def call(self, name: str, **arguments: Any) -> Any:
-        """The result of a tool, in one piece."""
-        answer = await self.ask("tools/call", {"name": name, "arguments": arguments})
-        assert self.answered["Content-Type"] == "application/json"
-        return answer["result"]
-
-    @asynccontextmanager
-    async def streamed(self, name: str, token: Any = "tok", **arguments: Any) -> AsyncIterator["Messages"]:
-        """The messages of a call that tells its progress."""
-        self.number += 1
-        meta = {} if token is None else {"_meta": {"progressToken": token}}
-        params = {"name": name, "arguments": arguments, **meta}
-        body = {"jsonrpc": "2.0", "id": self.number, "method": "tools/call", "params": params}
-        async with self.http.post("/mcp", json=body, headers=self.headers) as answer:
-            assert answer.status == 200, await answer.text()
-            assert answer.headers["Content-Type"] == "text/event-stream"
-            yield Messages(answer)
-
-    async def told(self, name: str, **arguments: Any) -> tuple[list[Any], Any]:
-        """All that is told on the way, and the result."""
-        async with self.streamed(name, **arguments) as messages:
-            *before, last = [message async for message in messages]
-        assert last["id"] == self.number
-        return before, last["result"]
-
-
-class Messages:
-    """The messages of a stream as they come."""
-
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self.answer = answer
-        self.parser = Parser()
-        self.ready: list[Any] = []
-
-    def __aiter__(self) -> "Messages":
-        return self
-
-    async def __anext__(self) -> Any:
-        while not self.ready:
-            piece = await self.answer.content.readany()
-            if not piece:
-                raise StopAsyncIteration
-            self.ready += [json.loads(event.data) for event in self.parser.feed(piece)]
-        return self.ready.pop(0)
-
-
 @asynccontextmanager
 async def server(*agents: Agent, **settings: Any) -> AsyncIterator[Client]:
     settings = {"port": 0, "store": "memory:", "shutdown_grace_s": 0.1, "cancel_grace_s": 0.1, **settings}
@@ -234,14 +152,6 @@ def client(place: Client) -> Client:
 
 def texts(result: Any) -> list[str]:
     return [block["text"] for block in result["content"] if block["type"] == "text"]
-
-
-async def next_of(messages: Messages, method: str) -> Any:
-    async with asyncio.timeout(DEADLINE_S):
-        async for message in messages:
-            if message.get("method") == method:
-                return message
-    raise AssertionError(f"no {method}")
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------

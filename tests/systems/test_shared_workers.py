@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
 from dragoman.model.card import Profile
@@ -90,6 +91,17 @@ def far(lease_s: float, *, queues: bool) -> WorkerAgent:
     return WorkerAgent(profile, queues=queues, lease_s=lease_s)
 
 
+def near() -> Agent:
+    agent = Agent("near")
+
+    @agent.skill
+    async def shout(ctx: Context) -> str:
+        """Say it louder."""
+        return f"{ctx.text}!"
+
+    return agent
+
+
 @asynccontextmanager
 async def cluster(
     url: str, count: int = 3, *, lease_s: float = 30, queues: bool = True, **said: Any
@@ -98,7 +110,7 @@ async def cluster(
     async with AsyncExitStack() as stack:
         servers = []
         for _ in range(count):
-            base = await stack.enter_async_context(serving(config, [far(lease_s, queues=queues)]))
+            base = await stack.enter_async_context(serving(config, [far(lease_s, queues=queues), near()]))
             timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
             servers.append(await stack.enter_async_context(aiohttp.ClientSession(base, timeout=timeout)))
         yield Cluster(servers)
@@ -263,3 +275,33 @@ async def test_a_worker_that_was_seen_anywhere_puts_its_agent_online_everywhere(
                         break
         delivery = await waiting
         await here.report("complete", delivery["lease"], 0)
+
+
+async def test_a_delegation_of_a_worker_is_made_once_and_its_outcome_is_had_anywhere(store: str) -> None:
+    async with cluster(store) as here:
+        await here.send("hello")
+        lease = (await here.take())["lease"]
+        for number, word in enumerate(("one", "two"), 1):
+            order = {"agent": "near", "message": word, "delegation": number}
+            for at in range(3):
+                reply = await here.report("delegate", lease, at, **order, wait_s=15)
+                while reply["outcome"] is None:
+                    reply = await here.report("delegate", lease, at, **order, wait_s=15)
+                assert reply["outcome"]["artifacts"][0]["parts"] == [{"text": f"{word}!"}]
+            await here.say(lease, word, number)
+        await here.report("complete", lease)
+        async with here.servers[0].get("/agents/near/tasks", headers=V1) as answer:
+            assert (await answer.json())["totalSize"] == 2
+
+
+async def test_a_report_without_a_lease_finds_the_run_on_another_replica(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        await here.take(at=1)
+        for at, state in ((2, "working"), (0, "completed")):
+            params = {"id": sent["id"], "status": {"state": state, "message": f"it is {state}"}}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "UpdateStatus", "params": params}
+            async with here.servers[at].post("/far", json=call, headers=V1) as answer:
+                reply = await answer.json()
+                assert "result" in reply, reply
+        assert (await here.task(sent["id"]))["status"]["state"] == "TASK_STATE_COMPLETED"
