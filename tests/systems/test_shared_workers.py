@@ -11,8 +11,10 @@ import pytest
 
 from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
 from dragoman.model.card import Profile
+from dragoman.net.egress import Egress
 from dragoman.server import serving
 from tests.shared_store import shared_store
 
@@ -34,8 +36,9 @@ async def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 class Cluster:
     """Servers on one store. Whoever does not name one calls the next in turn."""
 
-    def __init__(self, servers: list[aiohttp.ClientSession]) -> None:
+    def __init__(self, servers: list[aiohttp.ClientSession], urls: list[str]) -> None:
         self.servers = servers
+        self.urls = urls
         self._turn = cycle(range(len(servers)))
 
     async def act(self, action: str, body: dict[str, Any], at: int | None = None) -> tuple[int, Any]:
@@ -108,12 +111,13 @@ async def cluster(
 ) -> AsyncIterator[Cluster]:
     config = Config(port=0, store=url, shutdown_grace_s=0.2, cancel_grace_s=0.2, allow_unauthenticated=True, **said)
     async with AsyncExitStack() as stack:
-        servers = []
+        servers, urls = [], []
         for _ in range(count):
             base = await stack.enter_async_context(serving(config, [far(lease_s, queues=queues), near()]))
+            urls.append(base)
             timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
             servers.append(await stack.enter_async_context(aiohttp.ClientSession(base, timeout=timeout)))
-        yield Cluster(servers)
+        yield Cluster(servers, urls)
 
 
 async def test_a_task_is_done_through_all_replicas(store: str) -> None:
@@ -305,3 +309,29 @@ async def test_a_report_without_a_lease_finds_the_run_on_another_replica(store: 
                 reply = await answer.json()
                 assert "result" in reply, reply
         assert (await here.task(sent["id"]))["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_worker_process_goes_on_with_the_next_server(store: str) -> None:
+    agent, spoken, gate = Agent("far"), asyncio.Event(), asyncio.Event()
+
+    @agent.skill
+    async def speak(ctx: Context) -> AsyncIterator[str]:
+        """Speak, and go on once told to."""
+        yield "one "
+        spoken.set()
+        await gate.wait()
+        yield "two"
+
+    egress, stop = Egress(), asyncio.Event()
+    async with cluster(store, 1) as here, asyncio.timeout(DEADLINE_S):
+        async with cluster(store, 1) as passing:
+            api = WorkerApi(egress, passing.urls[0], "far", others=here.urls)
+            working = asyncio.create_task(Lessee(agent, api, name="w", tasks=1).work(stop, 1))
+            sent = await passing.send("hello")
+            await spoken.wait()
+        gate.set()
+        task = await here.reach(sent["id"], "COMPLETED")
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["one two"]
+        stop.set()
+        await working
+    await egress.close()

@@ -37,7 +37,16 @@ CLOSING_S = 3.0
 @click.option(
     "--agents", "more", multiple=True, metavar="[ID=]MODULE:AGENT", help="An agent to run, as in the arguments."
 )
-@click.option("--server", required=True, envvar=SERVER_ENV, metavar="URL", help=f"The server's URL.  [{SERVER_ENV}]")
+@click.option(
+    "--server",
+    "servers",
+    required=True,
+    multiple=True,
+    envvar=SERVER_ENV,
+    metavar="URL",
+    help=f"The server's URL. Several, if they share a store: the next one is called when one does not answer.  "
+    f"[{SERVER_ENV}]",
+)
 @click.option("--key", envvar=KEY_ENV, metavar="KEY", help=KEY_HELP)
 @click.option("--name", metavar="NAME", help="This worker's name, for the server.  [default: host and process id]")
 @click.option(
@@ -55,7 +64,7 @@ CLOSING_S = 3.0
 def worker(
     references: tuple[str, ...],
     more: tuple[str, ...],
-    server: str,
+    servers: tuple[str, ...],
     key: str | None,
     name: str | None,
     tasks: int,
@@ -69,9 +78,10 @@ def worker(
     in the module is run. ID=MODULE:AGENT runs it as the server's agent ID. Any number of workers may run the same
     agent: each task goes to one of them.
     """
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.UsageError(f"--server {server!r}: must be a URL such as http://127.0.0.1:7870")
+    for server in servers:
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise click.UsageError(f"--server {server!r}: must be a URL such as http://127.0.0.1:7870")
     import asyncio
 
     from dragoman.cli.loader import load_agents
@@ -87,14 +97,14 @@ def worker(
     log_to(sys.stderr, log_level, log_format)
     told = name or f"{socket.gethostname()}/{os.getpid()}"
     try:
-        asyncio.run(_work(agents, server, key, told, tasks, grace_s))
+        asyncio.run(_work(agents, servers, key, told, tasks, grace_s))
     except ExceptionGroup as group:
         reasons = "; ".join(dict.fromkeys(_explain(error) for error in _leaves(group)))
         raise SystemExit(f"dragoman: {reasons}") from group
 
 
 async def _work(
-    agents: Sequence["Runner"], server: str, key: str | None, name: str, tasks: int, grace_s: float
+    agents: Sequence["Runner"], servers: Sequence[str], key: str | None, name: str, tasks: int, grace_s: float
 ) -> None:
     import asyncio
 
@@ -120,10 +130,10 @@ async def _work(
             try:
                 async with asyncio.TaskGroup() as group:
                     for agent in agents:
-                        lessee = Lessee(agent, WorkerApi(egress, server, agent.profile.id, key), name=name, tasks=tasks)
-                        group.create_task(lessee.work(stop, grace_s))
+                        api = WorkerApi(egress, servers[0], agent.profile.id, key, others=servers[1:])
+                        group.create_task(Lessee(agent, api, name=name, tasks=tasks).work(stop, grace_s))
                     ids = ", ".join(agent.profile.id for agent in agents)
-                    click.echo(f"Working for {server} as {name}: {ids}. Ctrl-C stops it.")
+                    click.echo(f"Working for {', '.join(servers)} as {name}: {ids}. Ctrl-C stops it.")
             finally:
                 await asyncio.gather(*(agent.close() for agent in living))
     finally:

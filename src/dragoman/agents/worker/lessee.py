@@ -41,6 +41,9 @@ RETRY_S = 0.5
 CALL_S = 30.0
 """How long a call may take beyond the time for which it asks to wait."""
 
+ELSEWHERE_S = 5.0
+"""The same for a heartbeat where other servers could be called. Those are tried before the lease is over."""
+
 RETRY_S_MAX = 5.0
 """Longest pause before the next call to a server that was not reached."""
 
@@ -68,33 +71,58 @@ class CallRefused(Exception):
 
 
 class WorkerApi:
-    """The worker API of one agent on one server. The worker authenticates by a `key`, or by other `credentials`."""
+    """The worker API of one agent on one server. The worker authenticates by a `key`, or by other `credentials`.
+
+    `others` are the URLs of more servers on the same store. Calls go to the next one when one does not answer.
+    """
 
     def __init__(
-        self, egress: Egress, url: str, agent: str, key: str | None = None, credentials: Credentials | None = None
+        self,
+        egress: Egress,
+        url: str,
+        agent: str,
+        key: str | None = None,
+        credentials: Credentials | None = None,
+        others: Sequence[str] = (),
     ) -> None:
         self.agent = agent
+        self.beat_s = ELSEWHERE_S if others else CALL_S
+        """How long a heartbeat may take beyond the time for which it asks to wait."""
         self._http: Requester = egress if credentials is None else Authorized(egress, credentials)
-        self._base = f"{url.rstrip('/')}/workers/{agent}"
+        self._bases = tuple(f"{one.rstrip('/')}/workers/{agent}" for one in (url, *others))
+        self._turns = 0
         self._headers = {"Content-Type": "application/json"} | ({"x-api-key": key} if key else {})
 
-    async def call(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
+    async def call(
+        self, action: str, body: Struct, into: type[T], wait_s: float = 0.0, call_s: float = CALL_S
+    ) -> T | None:
         """Make one call; None if the answer is empty. Raises CallRefused, or EgressError if there is no answer."""
+        turn = self._turns
         try:
             reply = await self._http.request(
                 "POST",
-                f"{self._base}/{action}",
-                timeout_s=wait_s + CALL_S,
+                f"{self._bases[turn % len(self._bases)]}/{action}",
+                timeout_s=wait_s + call_s,
                 headers=self._headers,
                 body=msgspec.json.encode(body),
             )
         except NoToken as error:
             raise CallRefused(401 if error.permanent else 503, str(error)) from error
+        except EgressError:
+            self._turn_from(turn)
+            raise
         if reply.status == 204:
             return None
         if reply.status != 200:
+            if reply.status >= 500:
+                self._turn_from(turn)
             raise CallRefused(reply.status, _reason(reply.body))
         return msgspec.json.decode(reply.body, type=into)
+
+    def _turn_from(self, turn: int) -> None:
+        """Call the next server from now on, unless another call has done that already."""
+        if turn == self._turns:
+            self._turns += 1
 
 
 class RemoteRun(DetachedRun):
@@ -408,7 +436,7 @@ class Lessee:
         while True:
             began = time.monotonic()
             try:
-                pulse = await self._server.call("heartbeat", request, wire.HeartbeatReply, wait_s)
+                pulse = await self._server.call("heartbeat", request, wire.HeartbeatReply, wait_s, self._server.beat_s)
             except (EgressError, CallRefused) as error:
                 if run.ending:
                     return
