@@ -255,7 +255,7 @@ class ClusterBus:
 
     def _note_echo(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        self._lag_s = now_s - self._echo_sent_s
+        self._lag_s = round(now_s - self._echo_sent_s, 6)  # the clock of the loop has no more places
         if self._echoed_s is None:
             if self._down_s is not None:
                 log.warning("bus %s works again, after %.0f s", self._carrier.name, now_s - self._down_s)
