@@ -1,0 +1,199 @@
+"""The outbox that several processes send from: one in flight a webhook, in order, nothing lost and nothing left."""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.model.ids import SystemClock
+from dragoman.store.api import Append, Store
+from dragoman.store.open import check_store, open_store
+from dragoman.store.outbox import Due, Lane, Settled
+from dragoman.store.postgres.address import parse_address
+from dragoman.store.postgres.deliveries import tell
+from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.statements import read_statements
+from dragoman.store.postgres.writes import Told
+from dragoman.testing.store_cases.bench import AGENTS, W, by_run, chunk, ending, new_task
+from dragoman.testing.store_cases.deliveries import telling, webhook
+from tests.soak import times
+
+PATIENCE_S = 120
+TASKS = 12
+EVENTS = times(12, 200)
+LONG_MS = 3_600_000
+
+
+@asynccontextmanager
+async def process(url: str, name: str) -> AsyncIterator[Store]:
+    """A store as another process would have it."""
+    store = open_store(url, SystemClock())
+    await store.open(name)
+    try:
+        await store.replicas.join(name, address="", agents=AGENTS)
+        yield store
+    finally:
+        await store.close()
+
+
+class Receivers:
+    """What all processes have sent, by webhook. A second call while one is under way is a fault."""
+
+    def __init__(self) -> None:
+        self.arrived: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._flying: set[tuple[str, str]] = set()
+
+    async def call(self, due: Due, chance: random.Random) -> bool:
+        """Send a delivery. Returns whether it arrived."""
+        webhook = due.task_id, due.config.id
+        assert webhook not in self._flying, f"two in flight to {webhook}"
+        self._flying.add(webhook)
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        self._flying.discard(webhook)
+        if chance.random() < 0.2:
+            return False
+        self.arrived[webhook].append(due.delivery.seq)
+        return True
+
+
+async def send(store: Store, receivers: Receivers, chance: random.Random, written: asyncio.Event) -> None:
+    """A courier: sends what is due until nothing is owed any more."""
+    while True:
+        now_ms = store.clock.now_ms()
+        lane = chance.choice(tuple(Lane))
+        with_behind = chance.random() < 0.5
+        dues = await store.outbox.claim(lane, now_ms, now_ms + LONG_MS, 8, 4, with_behind=with_behind)
+        if not dues and written.is_set() and await store.outbox.owed_count() == (0, 0):
+            return
+        await asyncio.gather(*(deliver(store, receivers, chance, due) for due in dues))
+
+
+async def deliver(store: Store, receivers: Receivers, chance: random.Random, due: Due) -> None:
+    """Send a delivery, and those behind it as long as they arrive."""
+    before: list[int] = []
+    for one in (due, *due.behind):
+        if not await receivers.call(one, chance):
+            retry = Settled(number=one.number, outcome="retry", due_ms=store.clock.now_ms(), before=tuple(before))
+            await store.outbox.settle(retry)
+            return
+        before.append(one.number)
+    await store.outbox.settle(Settled(number=before[-1], outcome="delivered", before=tuple(before[:-1])))
+
+
+async def work(store: Store, task_id: str, chance: random.Random) -> None:
+    """A run that reports every event, and registers a second webhook in the middle."""
+    new = replace(new_task(task_id), push=webhook(host=f"https://h{chance.randrange(3)}:443"))
+    await store.create(replace(new, deliveries=(telling(1, kept=True),)))
+    for seq in range(2, EVENTS + 1):
+        if seq == EVENTS // 2:
+            await store.outbox.register(task_id, webhook("x", host="https://h9:443"), ())
+        owed = [telling(seq, kept=True)] + ([telling(seq, "x", kept=True)] if seq >= EVENTS // 2 else [])
+        await store.append(replace(by_run(task_id, chunk("a")), deliveries=tuple(owed)))
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+    await store.append(ending(task_id, EVENTS))
+
+
+@pytest.mark.parametrize("seed", range(times(2, 50)))
+async def test_two_processes_send_everything_once_and_in_order(postgres_url: str, seed: int) -> None:
+    receivers, written, chance = Receivers(), asyncio.Event(), random.Random(seed)
+    async with asyncio.timeout(PATIENCE_S * times(1, 10)):
+        async with process(postgres_url, "h1") as one, process(postgres_url, "h2") as other:
+            couriers = [
+                asyncio.create_task(send(store, receivers, random.Random(chance.random()), written))
+                for store in (one, other, one, other)
+            ]
+            tasks = (work((one, other)[number % 2], f"t{number}", chance) for number in range(TASKS))
+            await asyncio.gather(*tasks)
+            written.set()
+            await asyncio.gather(*couriers)
+        for number in range(TASKS):
+            assert receivers.arrived[f"t{number}", "w"] == list(range(1, EVENTS + 1))
+            assert receivers.arrived[f"t{number}", "x"] == list(range(EVENTS // 2, EVENTS + 1))
+        assert await check_store(postgres_url) == []
+
+
+async def test_what_a_dead_process_had_in_flight_is_due_and_what_a_living_one_has_is_not(postgres_url: str) -> None:
+    async with process(postgres_url, "h1") as alive:
+        for task_id in ("t1", "t2"):
+            await alive.create(replace(new_task(task_id), push=webhook(), deliveries=(telling(1),)))
+        (mine,) = await alive.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
+        async with process(postgres_url, "h2") as dies:
+            (theirs,) = await dies.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
+        assert {mine.task_id, theirs.task_id} == {"t1", "t2"}
+        async with process(postgres_url, "h3") as starts:
+            await starts.outbox.reclaim(starts.clock.now_ms())
+            again = await starts.outbox.claim(Lane.UNKNOWN, starts.clock.now_ms(), 1 << 51, 10, 10)
+            assert [due.task_id for due in again] == [theirs.task_id]
+
+
+async def test_an_outcome_takes_account_of_what_is_being_written(postgres_url: str) -> None:
+    sql = read_statements("outbox.sql", "dragoman")
+    async with process(postgres_url, "h1") as store:
+        await store.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
+        (due,) = await store.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
+        pool = await open_pool(parse_address(postgres_url))
+        ((task,),) = await pool.read("SELECT task FROM dragoman.tasks")
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        async with asyncio.timeout(PATIENCE_S):
+            async with pool.transaction() as connection:
+                await tell(connection, sql, (Told(task, None, (telling(2),)),), 1)
+                settling = store.outbox.settle(Settled(number=due.number, outcome="delivered"))
+                while not settling.done() and await pool.read(waiting) == [(0,)]:
+                    pass
+            await settling
+        await pool.close()
+        (following,) = await store.outbox.claim(Lane.HEALTHY, 1 << 50, 1 << 51, 1, 1)
+        assert following.delivery.seq == 2
+    assert await check_store(postgres_url) == []
+
+
+async def test_a_claim_does_not_wait_for_a_write_to_another_webhook(postgres_url: str) -> None:
+    async with process(postgres_url, "h1") as one, process(postgres_url, "h2") as other:
+        for task_id in ("held", "free"):
+            await one.create(replace(new_task(task_id), push=webhook(), deliveries=(telling(1),)))
+        async with one.hold("held") as held:
+            owing = Append(
+                task_id="held",
+                events=(chunk("a"),),
+                state=W,
+                status_ms=1,
+                expected_seq=held.stored.seq,
+                deliveries=(telling(2),),
+            )
+            async with asyncio.timeout(PATIENCE_S):
+                now_ms = other.clock.now_ms() + 1000
+                claimed = await other.outbox.claim(Lane.UNKNOWN, now_ms, 1 << 51, 10, 10)
+            await held.append(owing)
+        assert {due.task_id for due in claimed} >= {"free"}
+
+
+async def test_a_webhook_that_is_registered_and_removed_by_several_processes_stays_whole(postgres_url: str) -> None:
+    async with process(postgres_url, "h1") as one, process(postgres_url, "h2") as other:
+        await one.create(new_task("t1"))
+        chance = random.Random(1)
+
+        async def change(store: Store) -> None:
+            for _ in range(20):
+                name = chance.choice(("a", "b"))
+                if chance.random() < 0.5:
+                    host = chance.choice(("https://h1:443", "https://h2:443"))
+                    await store.outbox.register("t1", webhook(name, host=host), (telling(1, name),))
+                else:
+                    await store.outbox.remove("t1", name)
+
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*(change(store) for store in (one, other, one, other)))
+        stored = await one.load("t1")
+        assert stored is not None
+        configs = await other.outbox.configs("t1")
+        assert stored.pushed == bool(configs)
+        assert stored.webhooks_version > 0
+        for config in configs:
+            assert await other.outbox.remove("t1", config.id)
+    assert await check_store(postgres_url) == []
