@@ -72,10 +72,11 @@ LONG = ("frameworks", "durability", "peers", "systems")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow directories, and put the longest files first."""
+    """Mark the tests of the slow directories and those with a PostgreSQL, and put the longest files first."""
     items.sort(key=_by_length)
     for item in items:
-        if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0] in SLOW:
+        slow = item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0] in SLOW
+        if slow or "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
 
 
