@@ -23,7 +23,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def scanned(connection: asyncpg.Connection, *values: object) -> set[str]:
     """The tables that a look for a task has touched."""
-    plan = json.loads(await connection.fetchval(FIND, *values))[0]["Plan"]
+    plan = json.loads(await connection.fetchval(FIND, *([value] for value in values)))[0]["Plan"]
     return {node["Relation Name"] for node in nodes(plan) if node.get("Relation Name") and node["Actual Loops"]}
 
 

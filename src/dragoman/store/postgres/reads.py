@@ -18,6 +18,7 @@ from dragoman.store.api import Repeat, Stored
 from dragoman.store.codec import STATES, Codec
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.finder import Finder
 from dragoman.store.postgres.pool import Pool
 from dragoman.store.postgres.text import from_text, to_text
 
@@ -69,6 +70,7 @@ class Reads:
         self.pool = pool
         self.sql = sql
         self._codec = codec
+        self._finder = Finder(pool, sql["find"])
 
     async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """Head, seq and state."""
@@ -97,14 +99,16 @@ class Reads:
 
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> Stored | int | None:
         """As the protocol says."""
-        values = to_text(task_id), to_text(owner), to_text(agent), bytes_max
-        rows = await self.pool.read(self.sql["find"], *values)
-        if not rows:
+        row = await self._finder.find(task_id, owner, agent, bytes_max)
+        if row is None:
             return None
-        row = rows[0]
         if bytes_max is not None and row["size"] >= bytes_max:
             return int(row["size"])
         return await self._whole(row)
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await self._finder.close()
 
     async def load_in(self, connection: Connection, task_id: str) -> Stored | None:
         """The task as a transaction sees it."""

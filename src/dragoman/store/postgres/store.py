@@ -108,6 +108,7 @@ class PostgresStore:
             return
         opened = self._opened
         await asyncio.shield(opened.writer.close())
+        await opened.reads.close()
         await self._replicas.close()
         self._opened = None
         await opened.pool.close()

@@ -176,23 +176,22 @@ CROSS JOIN LATERAL (
 WHERE t.id = $1;
 
 -- name: find
--- The same if it is a task of owner $2 with agent $3, and its size in the last column. A task of $4 bytes or more has neither
--- snapshot nor pages. The first two joins come first, so that nothing else of another's task is touched.
+-- The same for many tasks by their ids, each only if it is a task of an owner with an agent, by the place of its request. The
+-- last column is its size. A task of so many bytes or more has neither snapshot nor pages. Owner and agent are looked at
+-- first, so that nothing else of another's task is touched.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages, t.size
-FROM (
-    SELECT t.*, t.log_bytes
-        + coalesce((SELECT octet_length(record) FROM dragoman.snapshots s WHERE s.task = t.task), 0)
-        + CASE WHEN t.files THEN coalesce((SELECT sum(octet_length(bytes)) FROM dragoman.files f WHERE f.task = t.task), 0)
-          ELSE 0 END AS size
-    FROM (SELECT t.* FROM dragoman.tasks t JOIN dragoman.scopes o ON o.scope = t.scope
-        WHERE t.id = $1 AND o.owner = $2 AND o.agent = $3 OFFSET 0) t
-    OFFSET 0
-) t LEFT JOIN dragoman.snapshots s ON s.task = t.task AND ($4::bigint IS NULL OR t.size < $4)
+    t.offered_until_ms, t.webhooks_version, CASE WHEN z.small THEN s.record END AS record, p.firsts, p.pages, v.place, z.size
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS v (id, owner, agent, bytes_max, place)
+CROSS JOIN LATERAL (SELECT t.* FROM dragoman.tasks t JOIN dragoman.scopes o ON o.scope = t.scope
+    WHERE t.id = v.id AND o.owner = v.owner AND o.agent = v.agent LIMIT 1) t
+LEFT JOIN LATERAL (SELECT s.seq, s.record FROM dragoman.snapshots s WHERE s.task = t.task LIMIT 1) s ON true
+CROSS JOIN LATERAL (SELECT size, size < coalesce(v.bytes_max, size + 1) AS small FROM (
+    SELECT t.log_bytes + coalesce(octet_length(s.record), 0) + CASE WHEN t.files THEN coalesce((
+        SELECT sum(octet_length(f.bytes)) FROM dragoman.files f WHERE f.task = t.task), 0) ELSE 0 END AS size OFFSET 0) z
+) z
 CROSS JOIN LATERAL (
     SELECT array_agg(p.first_seq ORDER BY p.first_seq) AS firsts, array_agg(p.events ORDER BY p.first_seq) AS pages
-    FROM dragoman.pages p
-    WHERE p.task = t.task AND p.first_seq > coalesce(s.seq, 0) AND ($4::bigint IS NULL OR t.size < $4)) p;
+    FROM dragoman.pages p WHERE z.small AND p.task = t.task AND p.first_seq > coalesce(s.seq, 0)) p;
 
 -- name: load_many
 -- The same for many tasks by their numbers, in the order of the array.
