@@ -1,8 +1,31 @@
 """`dragoman serve --processes N`: several replicas on one port."""
 
+import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import ENDS_WITH_US
+
+ROOT = Path(__file__).parent.parent.parent
+DEADLINE_S = 60.0
+AGENT = """
+from dragoman import Agent, Context
+agent = Agent("{name}")
+
+@agent.skill
+async def echo(ctx: Context) -> str:
+    return ctx.text
+"""
 
 
 def test_several_processes_on_a_store_of_one_server_are_refused(tmp_path: Path) -> None:
@@ -18,3 +41,59 @@ def test_several_processes_on_a_store_of_one_server_are_refused(tmp_path: Path) 
         "dragoman: processes = 2 runs several replicas, and the store sqlite:///data/dragoman.db has one server only: "
         "set store = 'postgresql://user@host/database', or remove processes\n"
     )
+
+
+def cluster(url: str, fits: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """The replicas as `/ready` shows them, once they fit."""
+    deadline, told = time.monotonic() + DEADLINE_S, ""
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{url}/ready", timeout=DEADLINE_S) as answer:
+                told = answer.read().decode()
+        except OSError:  # the replica that was killed had this connection
+            continue
+        replicas: list[dict[str, Any]] = json.loads(told)["cluster"]["replicas"]
+        if fits(replicas):
+            return replicas
+    raise AssertionError(told)
+
+
+def pids(replicas: list[dict[str, Any]]) -> set[int]:
+    """The processes of replicas, whose ids are `host/pid/…`."""
+    return {int(replica["id"].split("/")[1]) for replica in replicas}
+
+
+@pytest.mark.slow
+def test_processes_are_replicas_of_one_store_on_one_port(tmp_path: Path, postgres_url: str) -> None:
+    module = tmp_path / "served.py"
+    module.write_text(AGENT.format(name="first"))
+    flags = ("--processes", "2", "--port", "0", "--replica-lease-s", "3", "--replica-beat-s", "1")
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*ENDS_WITH_US, sys.executable, "-m", "dragoman", "serve", *flags, "--store", postgres_url, str(module)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        found = re.search(r"listens on (\S+)/ ", process.stdout.readline())
+        assert found, (tmp_path / "log").read_text()
+        url = found[1]
+        before = pids(cluster(url, lambda replicas: len(replicas) == 2))
+        module.write_text(AGENT.format(name="second"))
+        process.send_signal(signal.SIGHUP)
+        cluster(url, lambda replicas: [replica["agents"] for replica in replicas] == [["second"]] * 2)
+        killed = min(before)
+        os.kill(killed, signal.SIGKILL)
+        after = pids(cluster(url, lambda replicas: len(replicas) == 2 and killed not in pids(replicas)))
+        assert len(after & before) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+        said = (tmp_path / "log").read_text()
+        assert "replica 1 ended with SIGKILL" in said or "replica 2 ended with SIGKILL" in said
+        assert re.search(r" info    \[[12]\] dragoman\.reload: reloaded: added second, removed first", said)
+    finally:
+        process.kill()
+        process.communicate()
