@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from dragoman.engine.hints import Hints
 from dragoman.engine.task_log import Decision, TaskLog
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import Appended, Fenced, NewTask, Store, Unknown
 from dragoman.store.open import open_store
+from dragoman.testing.buses import Hub
 from tests.engine.house import StandingClock
 
 S = TaskState
@@ -193,3 +195,17 @@ async def test_a_task_that_was_swept_away_is_unknown(store: Store) -> None:
     assert await store.sweep(1 << 50, 0, 0, 0)
     with pytest.raises(Unknown):
         await fresh.append(lambda log: write(MessageReceived(said("late"), TIME)))
+
+
+async def test_a_replica_with_a_new_id_follows_the_tasks_that_it_has_lost(store: Store) -> None:
+    bus, log = Hub().bus(), await log_of(store)
+    hints = Hints(store, bus, poll_s=1, healthy_poll_s=1)
+    hints.serve("here", ["agent"])
+    hints.add(log)
+    log.wait(asyncio.get_running_loop())
+    hints.serve("here", ["another"])
+    assert not bus.followed
+    hints.serve("there", ["another"])
+    assert bus.followed == {"t": 1}
+    hints.drop(log)
+    assert not bus.followed

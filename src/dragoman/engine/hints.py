@@ -55,9 +55,15 @@ class Hints:
         self._bus.listen(self._moved, self._work.set)
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
-        """Have this id, and hear of queued work for these agents, from now on."""
-        self._replica_id = replica_id
+        """Have this id, and hear of queued work for these agents, from now on.
+
+        The leases of an earlier id are lost, so that its tasks are others' now.
+        """
         self._bus.serve(replica_id, agents)
+        if replica_id != self._replica_id:
+            self._replica_id = replica_id
+            for task in self._logs.values():
+                self._follow(task)
 
     def stop(self) -> None:
         """Read nothing more."""
@@ -117,7 +123,7 @@ class Hints:
             self._bus.unfollow(task_id)
 
     def _follow(self, task: TaskLog) -> None:
-        """Somebody waits for a task. If its lease is elsewhere, hear of it until it leaves memory.
+        """Somebody waits for a task, or may. If its lease is elsewhere, hear of it until it leaves memory.
 
         What others write to a task that runs here is sent to this replica anyway.
         """
