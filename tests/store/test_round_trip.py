@@ -1,9 +1,11 @@
 """Every field of every value that a store keeps is read as it was written."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from typing import Any, get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.testing.store_cases.bench import START_MS, SetClock, new_task
+from tests.postgres import PostgresServer
 from tests.soak import times
 from tests.store.values import CONFIGS, TEXTS, structs
 
@@ -27,11 +30,49 @@ LOGS = st.tuples(structs(Submitted), *(structs(kind) for kind in get_args(Event)
 """One event of each type."""
 
 
-def with_store(test: Callable[[Store], Awaitable[None]]) -> None:
-    """Run `test` on a store of its own."""
+EVERY = 3
+"""Of so many examples PostgreSQL is given one: each costs it twenty times as much."""
 
+Test = Callable[[Store], Awaitable[None]]
+Trip = Callable[[Test], None]
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def with_store(request: pytest.FixtureRequest) -> Trip:
+    """Runs a test on an empty store."""
+    if request.param == "sqlite":
+        return lambda test: _run("memory:", test)
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    url = request.getfixturevalue("round_trip_url")
+
+    turns = count()
+
+    def run(test: Test) -> None:
+        if next(turns) % EVERY:
+            return
+        tables = server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'dragoman'", database=_name(url))
+        names = ", ".join(f"dragoman.{table}" for (table,) in tables if table != "schema_version")
+        if names:
+            server.execute(f"TRUNCATE {names} RESTART IDENTITY", database=_name(url))
+        _run(url, test)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def round_trip_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database for all tests here."""
+    with postgres_server.database() as url:
+        yield url
+
+
+def _name(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def _run(url: str, test: Test) -> None:
     async def run() -> None:
-        store = open_store("memory:", SetClock())
+        store = open_store(url, SetClock())
         await store.open("h1")
         try:
             await test(store)
@@ -43,7 +84,7 @@ def with_store(test: Callable[[Store], Awaitable[None]]) -> None:
 
 @FEW
 @given(structs(TaskHead), LOGS)
-def test_a_task_is_read_as_it_was_written(head: TaskHead, events: tuple[Event, ...]) -> None:
+def test_a_task_is_read_as_it_was_written(with_store: Trip, head: TaskHead, events: tuple[Event, ...]) -> None:
     async def test(store: Store) -> None:
         new = NewTask(head=head, events=events, state=WORKING, status_ms=START_MS, holder="dead")
         await store.create(new)
@@ -65,7 +106,7 @@ def test_a_task_is_read_as_it_was_written(head: TaskHead, events: tuple[Event, .
 
 @FEW
 @given(structs(Record, head=st.just(new_task("t1").head), seq=st.just(2)), st.sampled_from(TaskState))
-def test_a_record_is_read_as_it_was_written(record: Record, state: TaskState) -> None:
+def test_a_record_is_read_as_it_was_written(with_store: Trip, record: Record, state: TaskState) -> None:
     async def test(store: Store) -> None:
         await store.create(new_task("t1"))
         event = StatusChanged(state, record.status.timestamp)
@@ -82,7 +123,7 @@ def test_a_record_is_read_as_it_was_written(record: Record, state: TaskState) ->
 
 @FEW
 @given(structs(Message), structs(Dedupe, key=st.binary(min_size=1, max_size=32), expires_ms=st.just(START_MS + 1)))
-def test_a_remembered_call_is_read_as_it_was_written(answer: Message, dedupe: Dedupe) -> None:
+def test_a_remembered_call_is_read_as_it_was_written(with_store: Trip, answer: Message, dedupe: Dedupe) -> None:
     async def test(store: Store) -> None:
         assert await store.remember(dedupe, answer) is None
         answered = Repeat(task_id=None, digest=dedupe.digest, seq=0, answer=answer)
@@ -97,7 +138,7 @@ def test_a_remembered_call_is_read_as_it_was_written(answer: Message, dedupe: De
 @FEW
 @given(CONFIGS, structs(Delivery), TEXTS, TEXTS)
 def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
-    config: Any, delivery: Delivery, host: str, reason: str
+    with_store: Trip, config: Any, delivery: Delivery, host: str, reason: str
 ) -> None:
     async def test(store: Store) -> None:
         owed = replace(delivery, config_id=config.id)
@@ -140,7 +181,7 @@ def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
 
 @FEW
 @given(structs(StoredKey), structs(SigningKey))
-def test_a_key_is_read_as_it_was_written(key: StoredKey, signing: SigningKey) -> None:
+def test_a_key_is_read_as_it_was_written(with_store: Trip, key: StoredKey, signing: SigningKey) -> None:
     async def test(store: Store) -> None:
         await store.keys.add(key)
         assert await store.keys.find(key.id) == key
@@ -153,7 +194,9 @@ def test_a_key_is_read_as_it_was_written(key: StoredKey, signing: SigningKey) ->
 
 @FEW
 @given(structs(AuditEntry), st.booleans())
-def test_an_entry_of_the_audit_trail_is_read_as_it_was_written(entry: AuditEntry, allowed: bool) -> None:
+def test_an_entry_of_the_audit_trail_is_read_as_it_was_written(
+    with_store: Trip, entry: AuditEntry, allowed: bool
+) -> None:
     async def test(store: Store) -> None:
         written = replace(entry, allowed=allowed)
         await store.audit.write((written,))

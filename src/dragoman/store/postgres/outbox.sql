@@ -64,7 +64,7 @@ WHERE d.config = ANY ($1::bigint[]) AND NOT d.dead AND NOT d.kept
 WITH added AS (
     INSERT INTO dragoman.deliveries (config, seq, part, kept, made_ms, id, traceparent, dialect, body)
     SELECT config, seq, part, kept, $9::bigint, id, traceparent, dialect, body
-    FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::bytea[])
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::bytea[])
         WITH ORDINALITY AS v (config, seq, part, kept, id, traceparent, dialect, body, place)
     ORDER BY place
 )

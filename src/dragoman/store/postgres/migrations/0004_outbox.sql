@@ -37,7 +37,7 @@ CREATE TABLE dragoman.deliveries (
     config bigint NOT NULL,
     seq bigint NOT NULL,
     made_ms bigint NOT NULL,
-    part integer NOT NULL,
+    part bigint NOT NULL,
     attempts integer NOT NULL DEFAULT 0,
     kept boolean NOT NULL,
     dead boolean NOT NULL DEFAULT false,

@@ -1,0 +1,50 @@
+"""The SQL files of the driver: every statement has a name and one end, is used, and is understood by the server."""
+
+from pathlib import Path
+
+import pytest
+from asyncpg import PostgresError
+
+import dragoman.store.postgres
+from dragoman.store.postgres.address import DEFAULT_SCHEMA, parse_address
+from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.statements import NAME, in_schema, read_statements
+
+FOLDER = Path(dragoman.store.postgres.__file__).parent
+FILES = sorted(path.name for path in FOLDER.glob("*.sql"))
+
+PIECES = "lists.sql"
+"""Its statements are put together from pieces."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_statement_has_one_name_and_one_end(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    names = NAME.findall(text)
+    assert len(names) == len(set(names)) == len(read_statements(name, DEFAULT_SCHEMA))
+    assert all(";" not in sql for sql in read_statements(name, DEFAULT_SCHEMA).values())
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in ("checks.sql", PIECES)])
+def test_every_statement_is_used(name: str) -> None:
+    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
+    assert [one for one in read_statements(name, DEFAULT_SCHEMA) if f'"{one}"' not in code] == []
+
+
+async def test_every_statement_is_understood(postgres_url: str) -> None:
+    pool = await open_pool(parse_address(f"{postgres_url}?schema=elsewhere"))
+    connection = await pool.connect()
+    for name in FILES:
+        for title, sql in read_statements(name, "elsewhere").items() if name != PIECES else ():
+            try:
+                await connection.execute(f'PREPARE "{name} {title}" AS {sql}')
+            except PostgresError as error:
+                raise AssertionError(f"{name}: {title}: {error}") from error
+    await connection.close()
+    await pool.close()
+
+
+def test_tables_are_looked_for_in_the_schema_of_the_store() -> None:
+    assert in_schema("SELECT 1 FROM dragoman.tasks t, my_dragoman.x", "mine") == (
+        'SELECT 1 FROM "mine".tasks t, my_dragoman.x'
+    )
