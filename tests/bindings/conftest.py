@@ -171,7 +171,11 @@ def make_app(
     bounds: Limits | None = None,
     public_url: str | None = None,
     unready: Sequence[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> App:
+    async def served_elsewhere(agent: str) -> bool:
+        return agent in elsewhere
+
     nobody = Authenticator(None, SystemClock(), agent_keys={})
     return App(
         handler,
@@ -183,6 +187,7 @@ def make_app(
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
         home=Home(PROFILES, "echo", MOUNTS, public_url),
         cors=Cors(origins) if origins else None,
+        elsewhere=served_elsewhere,
     )
 
 
@@ -196,12 +201,12 @@ async def site(
     keep_alive_s: float = 75,
     reader_pause_s: float = 60,
     send_buffer_bytes: int | None = None,
+    elsewhere: Collection[str] = (),
 ) -> AsyncIterator[Site]:
     """`send_buffer_bytes` is as much of an answer as the system takes for a reader that takes nothing."""
     handler, store, unready = ScriptedHandler(), ScriptedStore(), list[str]()
-    app = make_app(
-        handler, store, origins, make_limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s), public_url, unready
-    )
+    bounds = make_limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s)
+    app = make_app(handler, store, origins, bounds, public_url, unready, elsewhere)
     listener = Listener(app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s)
     bound = bound_socket("127.0.0.1", 0)
     if send_buffer_bytes is not None:

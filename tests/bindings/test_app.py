@@ -20,6 +20,7 @@ from tests.bindings.conftest import (
     Site,
     make_app,
     message,
+    site,
 )
 
 
@@ -85,6 +86,17 @@ async def test_head_answers_like_get_without_a_body(served: Site) -> None:
         async with served.http.get(path, headers=V1) as got, served.http.head(path, headers=V1) as head:
             assert (head.status, head.headers["Content-Length"]) == (got.status, got.headers["Content-Length"])
             assert await head.read() == b""
+
+
+async def test_an_agent_that_other_replicas_serve_is_503_with_a_hint_to_come_back() -> None:
+    async with site(elsewhere=("far",)) as served:
+        for agent, status in (("far", 503), ("none", 404)):
+            async with served.http.get(f"/agents/{agent}/tasks/t1", headers=V1) as rest:
+                assert (rest.status, "Retry-After" in rest.headers) == (status, status == 503)
+            body = {"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {"message": message("x")}}
+            async with served.http.post(f"/agents/{agent}", json=body, headers=V1) as rpc:
+                assert (await rpc.json())["id"] == 7
+                assert ("Retry-After" in rpc.headers) == (status == 503)
 
 
 async def test_an_unknown_agent_is_404_in_the_shape_of_its_binding(served: Site) -> None:

@@ -82,6 +82,31 @@ async def test_callers_do_not_wait_for_a_write_whose_outcome_stays_unknown(monke
         assert [task.head.id for task in (await h.listed()).records] == [done.head.id]
 
 
+async def test_callers_do_not_wait_behind_a_write_whose_outcome_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message, a subscription and a cancel are answered; the cancel is carried out when the store is back."""
+    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
+    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    spoken = asyncio.Event()
+
+    async def script(run: Run) -> None:
+        h.store.lost = 1 << 30
+        await say(run, "one")
+        spoken.set()
+        await asyncio.Event().wait()
+
+    async with house(Scripted(script), retry_s=0.01, cancel_grace_s=0.01) as h:
+        task_id = await h.begin("go")
+        await spoken.wait()
+        with pytest.raises(Unavailable, match="try again"):
+            await h.send("more", task_id=task_id)
+        with pytest.raises(Unavailable, match="try again"):
+            await h.cancel(task_id)
+        h.store.lost = 0
+        await h.reach(task_id, S.CANCELED)
+        events = [logged.event for logged in await h.log(task_id)]
+        assert [each.message.text for each in events if isinstance(each, MessageReceived)] == ["more"]
+
+
 async def test_an_answer_that_is_passed_on_and_sent_again_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_log, "STALLED_S", 0.05)
     monkeypatch.setattr(task_log, "REPEAT_S", 0.01)

@@ -41,12 +41,15 @@ from dragoman.bindings.workers import Workers
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Handler
-from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
+from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound, Unavailable
 from dragoman.model.ids import new_id
 
 log = logging.getLogger(__name__)
 
 Answer = HttpResponse | StreamingResponse | EventsResponse
+
+Elsewhere = Callable[[str], Awaitable[bool]]
+"""Whether another replica serves an agent. Raises A2AError if that cannot be found out."""
 
 
 class HttpEndpoint(Struct, frozen=True):
@@ -65,7 +68,8 @@ class HttpEndpoint(Struct, frozen=True):
 class App:
     """The server's HTTP side. `default` is the agent that answers at the root.
 
-    `streams` is shared by all applications of the server, so that a reload keeps the count of open streams.
+    `streams` is shared by all applications of the server, so that a reload keeps the count of open streams. `elsewhere`
+    knows the agents of other replicas.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class App:
         workers: Workers | None = None,
         streams: Streams | None = None,
         files: FileDoor | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        self._elsewhere = elsewhere
         self._agents = frozenset(reception.profiles)
         self._callers = reception.callers
         self._unread = reception.limits.unread
@@ -135,7 +141,7 @@ class App:
                     if isinstance(answer, HttpResponse) and len(answer.body) > SMALL_BYTES:
                         self._hold(request, answer)
             except A2AError as error:
-                answer = self._refuse(request, error)
+                answer = self._refuse(request, await self._located(error))
             except (Gone, asyncio.CancelledError):
                 raise
             except Exception:
@@ -204,6 +210,16 @@ class App:
             if answer.refused is not None:
                 answer.refused()
             raise
+
+    async def _located(self, error: A2AError) -> A2AError:
+        """The error for the caller. An agent that other replicas serve is not unknown: a retry may reach one."""
+        if not isinstance(error, AgentNotFound) or self._elsewhere is None:
+            return error
+        try:
+            served = await self._elsewhere(error.agent)
+        except A2AError as unknown:
+            return unknown
+        return Unavailable(f"agent {error.agent} is served by other replicas: try again", 1) if served else error
 
     def _refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         return self._endpoints[request.route.endpoint].refuse(request, error)

@@ -14,6 +14,7 @@ from dragoman.engine.api import Delegation, Hear, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.intake import Origin, Taken, check_lineage, child_of
+from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.replay import ReplayMismatch
 from dragoman.engine.run import TaskRun
 from dragoman.engine.subscriptions import Tail
@@ -50,14 +51,14 @@ AGAIN_S = 10.0
 QUESTION = (Part(text="More input is needed."),)
 """The question to the caller when the other agent gave none."""
 
-Send = Callable[[Runner, Call, SendMessage, Origin | None], Awaitable[Taken | Message]]
-"""Sends a message to an agent of this server. `Origin` makes the new task a delegation."""
+Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[Taken | Message]]
+"""Sends a message to an agent. Without a runner, other replicas serve it. `Origin` makes the task a delegation."""
 
 
 class Delegations:
     """Makes the tasks that agents delegate, waits for them, and ends those whose parent ends.
 
-    `serving` holds the agents that can be given tasks.
+    `serving` holds the agents that can be given tasks here. Those of the `neighbours` are given them there.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Delegations:
         clock: Clock,
         files: Files,
         trail: Trail | None,
+        neighbours: Neighbours | None,
         retry_s: float,
     ) -> None:
         self.serving = serving
@@ -81,6 +83,7 @@ class Delegations:
         self._clock = clock
         self._files = files
         self._trail = trail
+        self._neighbours = neighbours
         self._retry_s = retry_s
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: dict[str, float] = {}
@@ -128,8 +131,6 @@ class Delegations:
         head = run.head
         lineage = (*head.lineage, head.agent)
         check_lineage(lineage, order.agent)
-        if order.agent not in self.serving.runners:
-            raise AgentNotFound(order.agent)
         deadlines = [head.deadline_ms] if head.deadline_ms is not None else []
         if order.timeout_s is not None:
             deadlines.append(self._clock.now_ms() + int(order.timeout_s * 1000))
@@ -153,7 +154,8 @@ class Delegations:
     async def _send_as_caller(self, run: TaskRun, agent: str, send: SendMessage, origin: Origin | None = None) -> Taken:
         """Send on behalf of the parent's caller, to the agent as served now. Raises A2AError or StoreError."""
         serving = self.serving
-        if (runner := serving.runners.get(agent)) is None:
+        runner = serving.runners.get(agent)
+        if runner is None and (self._neighbours is None or not await self._neighbours.serve(agent)):
             raise AgentNotFound(agent)
         serving.busy += 1
         try:

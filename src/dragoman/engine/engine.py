@@ -22,6 +22,7 @@ from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.hints import Hints
 from dragoman.engine.history import History
 from dragoman.engine.intake import Intake, server_name
+from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.recovery import Recovery
@@ -144,6 +145,7 @@ class Engine:
         self._intake = Intake(
             store, tasks, supervisor, clock, settings, self._webhooks, files=files, past=past, server=server
         )
+        self._neighbours = None if hints is None else Neighbours(store, lambda: supervisor.holder)
         self._delegations = Delegations(
             self._serving,
             tasks,
@@ -153,6 +155,7 @@ class Engine:
             clock=clock,
             files=files,
             trail=trail,
+            neighbours=self._neighbours,
             retry_s=settings.retry_s,
         )
         tasks.on_end = self._delegations.parent_ends
@@ -311,11 +314,12 @@ class Engine:
 
     async def call(self, call: Call) -> Answered:
         """Answer a unary operation: see `engine.handler.Handler.call`."""
-        runner = self._runners.get(call.agent) or self._leaving_runner(call)
-        operation = call.operation
+        operation, runner = call.operation, self._runners.get(call.agent)
         try:
             if not isinstance(operation, SendMessage):
-                return await self._answer(runner, call, operation)
+                return await self._answer(runner or self._leaving_runner(call), call, operation)
+            if runner is None and not await self.served_elsewhere(call.agent):
+                raise AgentNotFound(call.agent)
             if not self._supervisor.takes_work:
                 raise self._refusal()
             serving = self._serving
@@ -401,6 +405,13 @@ class Engine:
         head = found[0]
         own = (head.owner, head.mount) == (principal.id, mount) and principal.reaches(head.agent)
         return head.agent if own and head.agent in self._runners else None
+
+    async def served_elsewhere(self, agent: str) -> bool:
+        """Whether another replica that is alive serves an agent, as of a second ago. Raises Unavailable."""
+        try:
+            return self._neighbours is not None and await self._neighbours.serve(agent)
+        except StoreError as error:
+            raise _unavailable(error) from error
 
     def _leaving_runner(self, call: Call) -> Runner:
         """The agent of a worker that reports on a task begun before a reload. Raises AgentNotFound for other calls."""

@@ -132,25 +132,27 @@ class Intake:
         self._server = server
 
     async def take(
-        self, runner: Runner, call: Call, send: SendMessage, origin: Origin | None = None
+        self, runner: Runner | None, call: Call, send: SendMessage, origin: Origin | None = None
     ) -> Taken | Message:
         """Write the message, as a new task or to its task, and start or resume the run.
 
+        Without a `runner` the agent is served by other replicas only: the task is left to them.
         Returns the task, or the message of an agent that answers directly. `origin` is given when an agent delegates.
         No quota applies then, since the caller has not asked for the task.
         """
-        policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
+        if runner is not None:
+            policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
         now_ms = self._clock.now_ms()
         expires_ms = now_ms + int(self._settings.dedupe_s * 1000)
         if call.size < policy.LARGE_CALL_BYTES:
             dedupe = policy.dedupe(call, send, expires_ms)
         else:
             dedupe = await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
-        if runner.offline and (dedupe is None or not await self._known(call, dedupe)):
+        if runner is not None and runner.offline and (dedupe is None or not await self._known(call, dedupe)):
             raise runner.refusal() if isinstance(runner, Refusing) else AgentOffline(call.agent)
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
-        if runner.direct and call.manners.answers_with_message:
+        if runner is not None and runner.direct and call.manners.answers_with_message:
             if send.push_config is not None:
                 place = call.manners.webhook
                 raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
@@ -171,7 +173,7 @@ class Intake:
             events=(Submitted(submitted, head.created_at),),
             state=TaskState.SUBMITTED,
             status_ms=now_ms,
-            holder=self._supervisor.holder,
+            holder=None if runner is None else self._supervisor.holder,
             dedupe=dedupe,
             quota=policy.quota(self._settings, now_ms) if origin is None else None,
             write=new_write(),
@@ -186,19 +188,24 @@ class Intake:
             audience = task.audience = self._webhooks.audience(task)
             audience.join(registration.config)
             new = replace(new, push=registration, deliveries=audience.beginning(head, new.events))
+        task.pins += 1  # now, since no run keeps it in memory if other replicas serve the agent
         try:
             written = await self._create(runner, task, new, message)
             while isinstance(written, Repeat):
                 assert dedupe is not None  # a call without a key is never a repeat
                 if (taken := await self._repeated(call, written, dedupe)) is not None:
+                    self._tasks.unpin(task)
                     return taken
                 another = replace(new, dedupe=self._instead(call, written, dedupe))
                 written = await self._create(runner, task, another, message)
         except OverQuota as over:
             if large:
                 await files.forget(head.id)
+            self._tasks.unpin(task)
             raise policy.over_quota(over.limit, self._settings, now_ms) from over
-        task.pins += 1
+        except BaseException:
+            self._tasks.unpin(task)
+            raise
         return Taken(task, len(new.events), repeated=False)
 
     async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
@@ -234,7 +241,7 @@ class Intake:
         return True
 
     def _create(
-        self, runner: Runner, task: TaskLog, new: NewTask, message: Message
+        self, runner: Runner | None, task: TaskLog, new: NewTask, message: Message
     ) -> "asyncio.Future[Appended | Repeat | None]":
         """Write the task and start its run, even if the caller leaves meanwhile.
 
@@ -247,7 +254,10 @@ class Intake:
             if isinstance(outcome, OutcomeUnknown) and task.head.parent is not None:
                 return
             if isinstance(outcome, Appended):
-                self._supervisor.start(runner, task, message)
+                if runner is not None:
+                    self._supervisor.start(runner, task, message)
+                else:
+                    self._supervisor.left_to(task, None)
             settle(waiter, outcome)
 
         self._tasks.add(task)
@@ -295,7 +305,7 @@ class Intake:
         return False
 
     async def _continue(
-        self, runner: Runner, call: Call, send: SendMessage, task_id: str, dedupe: Dedupe | None
+        self, runner: Runner | None, call: Call, send: SendMessage, task_id: str, dedupe: Dedupe | None
     ) -> Taken:
         """Write the message to the task it names (A2A 1.0 §3.4.2)."""
         task = await self._tasks.pin(call, task_id)
@@ -332,7 +342,7 @@ class Intake:
 
     async def _append(
         self,
-        runner: Runner,
+        runner: Runner | None,
         call: Call,
         task: TaskLog,
         message: Message,
@@ -356,7 +366,7 @@ class Intake:
                     f"task {log.head.id} has ended ({log.state.value}): "
                     f"send without taskId, with contextId {log.head.context_id}"
                 )
-            if runner.one_message and not answers:
+            if runner is not None and runner.one_message and not answers:
                 raise UnsupportedOperation(
                     f"{runner.profile.id} takes no further message while it works: wait for the task"
                 )

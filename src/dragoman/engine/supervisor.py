@@ -463,6 +463,11 @@ class Supervisor:
 
     async def _cancel(self, task: TaskLog, waiter: "asyncio.Future[None]") -> None:
         """Cancel the task. `waiter` finishes when the task is terminal, or with the error that prevents the cancel."""
+
+        def refuse(error: StoreError) -> None:
+            if not waiter.done():
+                waiter.set_exception(error)
+
         stopped = False
         run = self.run_of(task)
         idle = run is None or run.suspended
@@ -472,10 +477,9 @@ class Supervisor:
                     if not stopped:
                         await self._stop_run(task)
                         stopped = True
-                    await self.end(task, TaskState.CANCELED)
+                    await self.end(task, TaskState.CANCELED, in_doubt=refuse)
                 except StoreError as error:
-                    if not waiter.done():
-                        waiter.set_exception(error)
+                    refuse(error)
                     if not stopped:
                         return
                     await asyncio.sleep(self._settings.retry_s)
@@ -512,12 +516,19 @@ class Supervisor:
         return task.holder is not None and task.holder != self.holder
 
     async def end(
-        self, task: TaskLog, state: TaskState, text: str = "", reason: str = "", *, epoch: int | None = None
+        self,
+        task: TaskLog,
+        state: TaskState,
+        text: str = "",
+        reason: str = "",
+        *,
+        epoch: int | None = None,
+        in_doubt: Callable[[StoreError], None] | None = None,
     ) -> None:
         """Write the end of a task in place of its run, unless it has ended. Raises StoreError, or Unknown.
 
         With `epoch` it ends only while that is the epoch of its lease: not once it has been released, or another engine
-        has leased it.
+        has leased it. `in_doubt` is as in `TaskLog.append`.
         """
 
         def decide(log: TaskLog) -> Decision | None:
@@ -534,7 +545,7 @@ class Supervisor:
         if run is not None:
             run.abandon()
         try:
-            await task.append(decide)
+            await task.append(decide, in_doubt=in_doubt)
         except Fenced:
             return
         run = self.run_of(task)

@@ -13,7 +13,7 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import SigningRoom
-from dragoman.bindings.app import App
+from dragoman.bindings.app import App, Elsewhere
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
@@ -76,11 +76,12 @@ def make_app(
     streams: Streams,
     sessions: Sessions,
     files: FileDoor | None,
+    elsewhere: Elsewhere | None,
 ) -> App:
     """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
     Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
-    of the server.
+    of the server. `elsewhere` knows the agents of other replicas, if there are any.
     """
     profiles = Profiles(runners)
     default = config.default or next(iter(profiles))
@@ -134,6 +135,7 @@ def make_app(
         workers=Workers(handler, ChainMap(workers, leaving), bounds) if workers or leaving else None,
         streams=streams,
         files=files,
+        elsewhere=elsewhere,
     )
 
 

@@ -160,7 +160,8 @@ async def running(
 
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
-            watching = health, metrics, clock, leaving, streams, sessions, files.door
+            elsewhere = engine.served_elsewhere if store.replicas.shared else None
+            watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere
             return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
         current = CurrentApp(app_for(config, runners))

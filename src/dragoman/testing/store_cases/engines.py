@@ -13,11 +13,12 @@ from typing import Any
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Context
 from dragoman.engine.announcements import PutOff, Step
+from dragoman.engine.delegation import SLACK_MS
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.task_log import OVERTAKEN_MAX
-from dragoman.model.errors import Unavailable, UnsupportedOperation
+from dragoman.model.errors import AgentNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Logged, MessageReceived, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
@@ -36,12 +37,15 @@ from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Repeat, Store
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.store.replicas import Replicas
-from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, loaded, new_task
+from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, ending, loaded, new_task
 
 DEADLINE_S = 30.0
 """Nothing here takes so long, unless it hangs."""
 
 POLL_S = 0.01
+
+HURRY_S = 3600.0
+"""How long a delegation takes at most, by the clock of the case."""
 
 WHOLE_LOG_BYTES = 1 << 30
 
@@ -66,6 +70,8 @@ class Stage:
         self.runs += 1
         if "delegate" in ctx.text:
             await ctx.delegate("other", "wait")
+        if "hurry" in ctx.text:
+            await ctx.delegate("other", "ask", timeout_s=HURRY_S)
         if "wait" in ctx.text:
             self.begun.set()
             try:
@@ -512,6 +518,66 @@ async def tasks_of_a_dead_engine_that_cannot_run_again_fail(bench: Bench) -> Non
         await other.reach(second.head.id, TaskState.CANCELED)
 
 
+async def a_task_for_an_agent_of_another_engine_is_left_to_it(bench: Bench) -> None:
+    """A send at an engine that does not serve the agent is queued. An agent that nobody serves is not found."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", engines.stage.agents("stage"))
+        await engines.start("h2", engines.stage.agents("other"))
+        asked = await EngineCaller(one.engine, "other").send("ask ask")
+        assert asked.state is TaskState.INPUT_REQUIRED
+        assert (await loaded(engines.store, asked.head.id)).keeper == "h2"
+        await EngineCaller(one.engine, "other").send("a", asked.head.id)
+        assert _text(await EngineCaller(one.engine, "other").send("b", asked.head.id)) == "a b"
+        assert engines.stage.runs == 1
+        try:
+            await EngineCaller(one.engine, "none").send("x")
+        except AgentNotFound:
+            pass
+        else:
+            raise AssertionError("there is no such agent")
+
+
+async def an_agent_delegates_to_an_agent_of_another_engine(bench: Bench) -> None:
+    """The task runs where its agent is served, and its outcome comes back."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", engines.stage.agents("stage"))
+        await engines.start("h2", engines.stage.agents("other"))
+        parent = await one.send("delegate count", wait=False)
+        await engines.stage.begun.wait()
+        (child,) = await engines.store.children(parent.head.id)
+        assert (await loaded(engines.store, child.id)).holder == "h2"
+        engines.stage.gate.set()
+        assert _text(await one.reach(parent.head.id, TaskState.COMPLETED)) == "0"
+
+
+async def a_delegation_whose_parent_has_ended_is_canceled_by_any_engine(bench: Bench) -> None:
+    """Nobody who was there when the parent ended has to be alive."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", engines.stage.agents("stage"), poll_s=DEADLINE_S, claim_s=DEADLINE_S)
+        other = await engines.start("h2", engines.stage.agents("other"))
+        parent = await one.send("delegate", wait=False)
+        await engines.stage.begun.wait()
+        (child,) = await engines.store.children(parent.head.id)
+        seq = (await loaded(engines.store, parent.head.id)).seq
+        await engines.store.append(ending(parent.head.id, seq, epoch=None, state=TaskState.CANCELED))
+        await engines.store.replicas.leave("h1")
+        await EngineCaller(other.engine, "other").reach(child.id, TaskState.CANCELED)
+
+
+async def a_delegation_past_its_deadline_is_ended_by_any_engine(bench: Bench) -> None:
+    """Its parent goes on elsewhere, if the engine that waited for the answer is dead."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", claim_s=DEADLINE_S)
+        other = await engines.start("h2")
+        parent = await one.send("hurry", wait=False)
+        await other.reach(parent.head.id, TaskState.INPUT_REQUIRED)
+        (child,) = await engines.store.children(parent.head.id)
+        await engines.store.replicas.leave("h1")
+        bench.clock.ms += int(HURRY_S * 1000) + SLACK_MS
+        await EngineCaller(other.engine, "other").reach(child.id, TaskState.CANCELED)
+        await other.reach(parent.head.id, TaskState.FAILED)
+
+
 async def an_engine_claims_only_tasks_of_its_agents(bench: Bench) -> None:
     """Queued tasks run at an engine that serves their agent; the others wait for one that does."""
     async with _stage(bench) as engines:
@@ -612,6 +678,10 @@ ENGINES: tuple[Case, ...] = (
     an_engine_that_starts_leaves_running_tasks_alone,
     a_run_whose_holder_is_dead_is_abandoned,
     tasks_of_a_dead_engine_that_cannot_run_again_fail,
+    a_task_for_an_agent_of_another_engine_is_left_to_it,
+    an_agent_delegates_to_an_agent_of_another_engine,
+    a_delegation_whose_parent_has_ended_is_canceled_by_any_engine,
+    a_delegation_past_its_deadline_is_ended_by_any_engine,
     an_engine_claims_only_tasks_of_its_agents,
     an_engine_that_has_lost_a_task_does_not_end_it,
     a_webhook_registered_at_the_other_engine_misses_no_event,
