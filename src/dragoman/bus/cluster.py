@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from hashlib import blake2b
+from typing import assert_never
 
 from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Heard, Moved, Work
 from dragoman.bus.carrier import Carrier, CarrierDown, Connection
@@ -236,10 +237,13 @@ class ClusterBus:
             if envelope.kind is Kind.ECHO and envelope.number == self._echoes:
                 self._note_echo()
             return
-        if envelope.kind is Kind.ECHO:
-            self._others_s = asyncio.get_running_loop().time() + ALONE_S
-            return
         self._received += 1
+        try:
+            self._deliver(envelope)
+        except Exception:
+            log.exception("bus %s: a message cannot be taken in", self._carrier.name)
+
+    def _deliver(self, envelope: Envelope) -> None:
         match envelope.kind:
             case Kind.MOVED:
                 self._moved(envelope.name, envelope.number, envelope.payload)
@@ -249,6 +253,10 @@ class ClusterBus:
                 heard = self._heard.get(envelope.name)
                 if heard is not None:
                     heard(envelope.payload or b"")
+            case Kind.ECHO:
+                self._others_s = asyncio.get_running_loop().time() + ALONE_S
+            case _:
+                assert_never(envelope.kind)
 
     def _note_drop(self) -> None:
         self._dropped += 1
@@ -274,6 +282,9 @@ class ClusterBus:
                 await self._connect_and_use()
             except CarrierDown as down:
                 self._note_down(str(down))
+            except Exception as error:
+                log.exception("bus %s: an error of this program", self._carrier.name)
+                self._note_down(str(error))
             if self._echoed_s is not None:
                 pause_s = BACK_OFF_S
             self._echoed_s = None
