@@ -340,7 +340,7 @@ class Supervisor:
 
         def decide(log: TaskLog) -> Decision | None:
             mine = log.holder == self.holder and self.run_of(log) is not None
-            idle = log.terminal or log.state in INTERRUPTED or self.stopping.begun
+            idle = log.terminal or log.state in INTERRUPTED or not self.takes_work
             return None if mine or idle else Decision(events=(), now_ms=0, holder=self.holder)
 
         if await task.append(decide) is not None:
@@ -357,8 +357,8 @@ class Supervisor:
 
         while True:
             try:
-                if await task.append(decide) is not None and self._hints is not None:
-                    self._hints.queued(task.head.agent)
+                if await task.append(decide) is not None:
+                    self.left_to(task, None)
             except Refused:
                 return
             except StoreError as error:

@@ -76,6 +76,7 @@ class Desk:
     def __init__(self, shared: Shared, host: Host) -> None:
         self.host = host
         self._shared = shared
+        self._agents: set[str] = set()
         self._renewed: dict[str, float] = {}
         """When the lease of a task was last written here, by the loop's clock."""
         self._heard: dict[str, float] = {}
@@ -145,6 +146,10 @@ class Desk:
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
+    def serve(self, agent: str) -> None:
+        """Keep an eye on the workers of an agent from now on."""
+        self._agents.add(agent)
+
     def saw(self, agent: str, seen_s: float) -> None:
         """A worker of the agent has called; it counts as seen for `seen_s`."""
         self._seen_here[agent] = seen_s
@@ -156,11 +161,12 @@ class Desk:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write what is due, and learn what others wrote, for ever."""
+        """Write what is due, and learn what others wrote, for ever. Without agents of workers nothing is asked."""
         failing = False
         while True:
             try:
-                await self._tick()
+                if self._agents:
+                    await self._tick()
                 failing = False
             except StoreError as error:
                 if not failing:
@@ -169,8 +175,12 @@ class Desk:
             await asyncio.sleep(self._tick_s)
 
     async def close(self) -> None:
-        """Write what is due a last time. Raises StoreError."""
-        await self._tick()
+        """Write what is due a last time."""
+        try:
+            if self._agents:
+                await self._tick()
+        except StoreError as error:
+            log.warning("leases of workers cannot be renewed: %s", error)
 
     async def _tick(self) -> None:
         for task_id in tuple(self._dropped):

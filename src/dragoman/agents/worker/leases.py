@@ -161,6 +161,8 @@ class Leases:
         """Give out work from now on, with a `desk` also to workers that call other replicas."""
         self.desk = desk
         self._closed = False
+        if desk is not None:
+            desk.serve(self._agent)
 
     def close(self) -> None:
         """Give out no more work, since the server is stopping. Tasks without a worker are left to the next start."""
@@ -473,6 +475,8 @@ class Leases:
         until = _now() + BRING_S
         try:
             while token not in self._leases if token is not None else not await desk.host.runs(task_id):
+                if self._closed:
+                    raise Unavailable("the server is stopping: call again in a moment", 1)
                 if _now() > until:
                     raise Unavailable("the task is on its way from another server: try again", 1)
                 arrived: asyncio.Future[None] = loop.create_future()
