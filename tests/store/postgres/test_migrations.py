@@ -1,13 +1,14 @@
 """The tables: made by any number of replicas at once, never changed under a program that does not know them."""
 
 import asyncio
+from zlib import crc32
 
 import pytest
 from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.migrations import Migration, migrate, migrations
+from dragoman.store.postgres.migrations import LOCKS, Migration, migrate, migrations
 from dragoman.store.postgres.opening import open_pool
 from dragoman.store.postgres.pool import Pool
 from tests.postgres import PostgresServer
@@ -31,6 +32,21 @@ async def test_many_replicas_make_the_tables_at_once(postgres_url: str) -> None:
     rows = await pools[0].read("SELECT version, serves FROM dragoman.schema_version")
     assert rows == [(NEWEST, max(step.serves for step in STEPS))]
     for pool in pools:
+        await pool.close()
+
+
+async def test_a_replica_waits_for_the_steps_of_another_longer_than_for_a_statement(postgres_url: str) -> None:
+    other = Pool(parse_address(postgres_url))
+    hasty = Pool(parse_address(f"{postgres_url}?timeout_s=0.2"))
+    waited = "SELECT count(*) FROM pg_locks WHERE NOT granted AND waitstart < clock_timestamp() - interval '0.5 s'"
+    async with other.transaction() as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", LOCKS, crc32(b"dragoman") >> 1)
+        migrating = asyncio.create_task(migrate(hasty, STEPS))
+        while not migrating.done() and await connection.fetchval(waited) == 0:
+            pass
+    await migrating
+    assert await other.read("SELECT version FROM dragoman.schema_version") == [(NEWEST,)]
+    for pool in (other, hasty):
         await pool.close()
 
 

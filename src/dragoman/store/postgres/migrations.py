@@ -20,6 +20,13 @@ from dragoman.store.postgres.statements import in_schema
 LOCKS = 0x64726167
 """The first half of the numbers of our advisory locks, which a database may use for other things as well."""
 
+MIGRATION_S = 3600.0
+"""How long a step may take, and how long other replicas wait for it: an index of a large table takes minutes."""
+
+PATIENCE = "; ".join(
+    f"SET LOCAL {name} = 0" for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+)
+
 VERSION = """
 CREATE TABLE dragoman.schema_version (version integer NOT NULL, serves integer NOT NULL);
 INSERT INTO dragoman.schema_version VALUES (0, 0);
@@ -57,11 +64,13 @@ async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
     schema = pool.address.schema
     try:
         async with pool.transaction() as connection:
-            await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", LOCKS, crc32(schema.encode()) >> 1)
+            await connection.execute(PATIENCE)
+            lock = LOCKS, crc32(schema.encode()) >> 1
+            await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", *lock, timeout=MIGRATION_S)
             version = await _version(connection, pool.address, steps[-1].version)
             missing = [step for step in steps if step.version > version]
             for step in missing:
-                await connection.execute(in_schema(step.sql, schema))
+                await connection.execute(in_schema(step.sql, schema), timeout=MIGRATION_S)
             if missing:
                 await connection.execute(
                     in_schema("UPDATE dragoman.schema_version SET version = $1, serves = $2", schema),

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Any
 
 from msgspec import Struct
 
@@ -81,6 +82,7 @@ class SharedReplicas:
         if not rows:
             raise StoreError(f"the replica {replica_id} is dead, and may not join again")
         self._beaten_s = asked_s
+        self._measure(rows[0][0], asked_s, time.monotonic())
         self._prove((replica_id,), asked_s)
         if self._heart is None:
             self._heart = Heart(self._address, self._heartbeat, self._sql["beat"], self._hear)
@@ -174,8 +176,7 @@ class SharedReplicas:
 
     def _answered(self, answer: Answer) -> None:
         self._beaten_s = max(self._beaten_s, answer.asked_s)
-        if isinstance(self._clock, DatabaseClock):
-            self._clock.measured(answer.database_ms, answer.asked_s, answer.answered_s)
+        self._measure(answer.database_ms, answer.asked_s, answer.answered_s)
         self._door().identified(answer.proxied, answer.identity)
         refused = [one for one in answer.asked if one in self._proven and one not in answer.renewed]
         self._lose(refused, "others have declared it dead")
@@ -186,6 +187,10 @@ class SharedReplicas:
         for replica_id in back:
             for call in self._on_back:
                 call(replica_id)
+
+    def _measure(self, database_ms: float, asked_s: float, answered_s: float) -> None:
+        if isinstance(self._clock, DatabaseClock):
+            self._clock.measured(database_ms, asked_s, answered_s)
 
     def _lose(self, lost: Collection[str], why: str) -> None:
         for replica_id in lost:
@@ -208,7 +213,7 @@ class SharedReplicas:
         if self._heart is not None:
             self._heart.keep(tuple(self._proven), tuple(self._lost), at_once=at_once)
 
-    async def _write(self, name: str, *values: object) -> list[object]:
+    async def _write(self, name: str, *values: object) -> list[Any]:
         """Run a statement that may be repeated without harm. Raises StoreError."""
         try:
             return await self._door().write(self._sql[name], *values)

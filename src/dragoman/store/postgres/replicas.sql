@@ -6,7 +6,7 @@ VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
 ON CONFLICT (id) DO UPDATE
 SET address = excluded.address, agents = excluded.agents, beats_until = excluded.beats_until
 WHERE NOT r.dead AND r.beats_until > clock_timestamp()
-RETURNING id;
+RETURNING extract(epoch FROM clock_timestamp())::float8 * 1000;
 
 -- name: serve
 UPDATE dragoman.replicas SET agents = $2 WHERE id = $1 AND NOT dead AND beats_until > clock_timestamp();
