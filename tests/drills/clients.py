@@ -91,7 +91,7 @@ class Clients:
         return said
 
     def _text(self) -> str:
-        return f"{self._chance.randint(1, 12)} every {self._chance.choice((0, 0.01, 0.1))}"
+        return f"{self._chance.randint(1, 25)} every {self._chance.choice((0, 0.01, 0.1))}"
 
     async def _retry(self, what: str, call: Callable[[Caller], Awaitable[T]]) -> T | None:
         """The answer of some replica to a call. Notes a failure, and returns None, if none has one in time."""

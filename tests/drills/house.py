@@ -14,12 +14,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
+import aiohttp
 import asyncpg
 
 from tests.drills.clients import Clients
 from tests.drills.cluster import ReplicaProcess
 from tests.drills.drill import ALLOWED
 from tests.drills.proxy import Proxy, before
+from tests.durability.conftest import DEADLINE_S
 from tests.nats import NatsServer
 from tests.postgres import PostgresServer
 from tests.soak import times
@@ -84,6 +86,13 @@ class House:
 
     async def _while_it_lasts(self) -> None:
         await asyncio.sleep(self.long_s)  # the fault itself: nothing tells its end
+
+    async def whole(self) -> None:
+        """Wait until every replica is ready and sees all of them alive: whoever was cut off has come back."""
+        async with aiohttp.ClientSession() as http, asyncio.timeout(DEADLINE_S):
+            for replica in self.replicas:
+                while await _alive(http, replica) != len(self.replicas):
+                    await asyncio.sleep(0.1)
 
     # -- the faults ----------------------------------------------------------------------------------------------------
 
@@ -263,6 +272,14 @@ def fill(file: Path) -> None:
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
+
+
+async def _alive(http: aiohttp.ClientSession, replica: ReplicaProcess) -> int:
+    """How many replicas are alive, as one that is ready itself sees it; 0 if it is not ready or not alive."""
+    async with http.get(f"{replica.url}/ready") as answer:
+        cluster = (await answer.json())["cluster"]
+    alive = {each["id"] for each in cluster["replicas"] or ()}
+    return len(alive) if answer.status == 200 and cluster["id"] in alive else 0
 
 
 async def _end(replica: ReplicaProcess) -> None:

@@ -42,6 +42,7 @@ async def test_a_cluster_that_is_harmed_in_every_way_keeps_what_it_promised(tmp_
             house.postgres.url(), house.urls, all_faults, senders=6, followers=12, seed=seed, stopped=True
         )
         assert record.retries > 0
+        await house.whole()
         check_logs(house)
 
 
@@ -61,4 +62,5 @@ async def test_a_cluster_under_load_keeps_what_it_promised(tmp_path: Path, name:
             seed=seed,
             stopped=name in ("stop_a_replica", "stall_postgres", "partition_a_replica"),
         )
+        await house.whole()
         check_logs(house)
