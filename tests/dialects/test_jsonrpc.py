@@ -207,3 +207,11 @@ def test_any_json_gives_a_request_or_an_a2a_error(members: dict[str, object], va
         return
     assert request.method == members["method"]
     assert json.loads(request.id) == members["id"]
+
+
+def test_large_params_are_a_view_of_the_body_and_small_ones_a_copy() -> None:
+    """Copying 30 MB takes 20 ms, during which no other thread runs."""
+    for size, view in ((jsonrpc.COPIED_BYTES, True), (100, False)):
+        params = b'{"text":"%s"}' % (b"x" * size)
+        request = jsonrpc.decode_request(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%s}' % params)
+        assert (request.params == params, isinstance(request.params, memoryview)) == (True, view)

@@ -110,7 +110,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     name: str
     key: str
     content_type: str
-    decode: Callable[[str, bytes], Operation]
+    decode: Callable[[str, bytes | memoryview], Operation]
     decode_rest: Callable[[RestRequest], Operation] | None
     encode_result: Callable[[Operation, Result], bytes]
     encode_snapshot: Callable[[Record, int | None], bytes]

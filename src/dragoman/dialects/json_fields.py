@@ -46,7 +46,7 @@ _BYTES = msgspec.json.Decoder(bytes)
 _STRING = msgspec.json.Decoder(str)
 
 
-def read(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def read(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
     """Decode with `decoder`. Raises ParseError, InvalidRequest (too deep), InvalidParams (a field of a wrong type)."""
     try:
         return decoder.decode(body)

@@ -62,7 +62,7 @@ def mount_of(path: str) -> Mount:
     raise ValueError(f"no mount is at {path!r}")
 
 
-def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dialect | ByTask:
+def of_call(method: str, params: bytes | memoryview, version: str | None, mount: str) -> Dialect | ByTask:
     """Resolve the dialect of a JSON-RPC call; `version` is `A2A-Version` as sent, in the header or the query."""
     named = NAMED.get((version, method))
     if named is not None and (mount == ROOT.path or mount.startswith(_AGENTS)):

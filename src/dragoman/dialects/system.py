@@ -70,7 +70,7 @@ class RequestFacts(Struct, frozen=True):
     mount: Mount
     version: str
     name: str
-    params: bytes = b""
+    params: bytes | memoryview = b""
     legacy: bool = False
     user_agent: str = ""
 

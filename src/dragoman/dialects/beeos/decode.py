@@ -34,7 +34,7 @@ LIMIT_MAX = 100
 """How many it returns at most; the answer names the limit that was used."""
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a call.
 
     Raises MethodNotFound if BeeOS has no such method, InvalidParams if a parameter is missing or wrong.

@@ -156,7 +156,7 @@ def _key(name: str, key: str, field: str) -> tuple[str, str]:
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a call.
 
     Raises MethodNotFound if Evo AI has no such method, InvalidParams if a parameter is missing or wrong.

@@ -15,7 +15,7 @@ from dragoman.model.errors import MethodNotFound
 from dragoman.model.operations import Operation, SendMessage
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a call.
 
     Raises MethodNotFound if FastA2A's client has no such method, InvalidParams if a parameter is missing or wrong.

@@ -21,7 +21,7 @@ _CONFIGURATION = ("blocking", "returnImmediately", "historyLength", "acceptedOut
 """The members of `configuration` that count, beside `mode`; `budgets` are ignored, a webhook is refused."""
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a call.
 
     Raises MethodNotFound if KAOS has no such method, InvalidParams if a parameter is missing or wrong,

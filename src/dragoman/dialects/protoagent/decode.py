@@ -25,7 +25,7 @@ from dragoman.model.operations import (
 )
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a call.
 
     Raises MethodNotFound if protoAgent has no such method, InvalidParams if a parameter is missing or wrong.

@@ -72,7 +72,7 @@ def bare(body: bytes) -> str | None:
     return MESSAGE if seen.role != _NOTHING and (seen.content != _NOTHING or seen.parts != _NOTHING) else None
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a call.
 
     Raises MethodNotFound if the library has no such method, InvalidParams if a parameter is missing or wrong.

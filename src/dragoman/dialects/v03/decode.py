@@ -73,7 +73,7 @@ _PLAIN = _Configuration()
 
 def decode_call(
     method: str,
-    params: bytes,
+    params: bytes | memoryview,
     methods: Mapping[str, Callable[[Fields], Operation]],
     sends: Mapping[str, type[SendMessage]],
     *,
@@ -92,7 +92,7 @@ def decode_call(
     return operation(read(params))
 
 
-def send_plain(params: bytes, kind: type[S], *, fills: bool) -> S | None:
+def send_plain(params: bytes | memoryview, kind: type[S], *, fills: bool) -> S | None:
     """Decode the params if they are a plain send, else return None. With `fills` a missing message id is made up."""
     try:
         given = _PARAMS.decode(params)
@@ -162,7 +162,7 @@ ReadBytes = Callable[[str], bytes | None]
 """Decodes the text of a file to bytes; None if it is not base64."""
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a JSON-RPC call.
 
     Raises MethodNotFound if 0.3 has no such method, InvalidParams if a parameter is missing or wrong.

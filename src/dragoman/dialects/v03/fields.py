@@ -114,7 +114,7 @@ class Fields(Struct, frozen=True):
             yield Fields(item, path)
 
 
-def read(body: bytes) -> Fields:
+def read(body: bytes | memoryview) -> Fields:
     """Decode the object in `body`; an empty body, or null, is an empty object.
 
     Raises ParseError if it is not JSON, InvalidRequest if it is nested too deeply, InvalidParams if it is not an

@@ -77,7 +77,7 @@ class Method(Struct, frozen=True):
 _OF_03 = "methods with a slash are of A2A 0.3: send A2A-Version: 0.3"
 
 
-def decode(method: str, params: bytes) -> Operation:
+def decode(method: str, params: bytes | memoryview) -> Operation:
     """Decode a JSON-RPC call of A2A 1.0 §9.4. The bounds of `params` have been checked. Raises A2AError."""
     known = METHODS.get(method)
     if known is None:
