@@ -51,6 +51,16 @@ async def test_a_statement_that_takes_too_long_is_given_up_and_its_connection_wi
     await pool.close()
 
 
+async def test_a_connection_that_was_idle_for_long_is_not_used_again(postgres_url: str, pool: Pool) -> None:
+    short = Pool(parse_address(f"{postgres_url}?idle_s=0.2"))
+    pid = "SELECT pg_backend_pid()"
+    first = await short.read(pid)
+    await pool.read("SELECT pg_sleep(0.3)")
+    assert await short.read(pid) != first
+    assert short.counts == (1, 1)
+    await short.close()
+
+
 async def test_those_who_stop_waiting_lose_no_connection(pool: Pool) -> None:
     taken = [await pool.take() for _ in range(3)]
     waiting = [asyncio.create_task(pool.read("SELECT 1")) for _ in range(5)]

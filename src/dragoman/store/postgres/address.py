@@ -24,7 +24,8 @@ class Address(Struct, frozen=True):
 
     `dsn` is for the driver, without the settings below. `schema` has all tables. `pool_size` is the largest number of
     connections of the pool; a few more serve heartbeats and hints. A statement may take `timeout_s`, a connection may
-    take `connect_s` to come about. `statement_cache_size` None: as many as useful, or none behind a pooling proxy.
+    take `connect_s` to come about. One that was idle for `idle_s` is not used again, because firewalls forget idle
+    connections without a word. `statement_cache_size` None: as many as useful, or none behind a pooling proxy.
     """
 
     dsn: str
@@ -32,6 +33,7 @@ class Address(Struct, frozen=True):
     pool_size: int = 10
     timeout_s: float = 10.0
     connect_s: float = 5.0
+    idle_s: float = 60.0
     statement_cache_size: int | None = None
     application_name: str = "dragoman"
 
@@ -54,8 +56,8 @@ class Address(Struct, frozen=True):
 def parse_address(url: str) -> Address:
     """The address that `url` spells. Raises StoreError, naming the fix.
 
-    The query may have `schema`, `pool_size`, `timeout_s`, `connect_s`, `statement_cache_size`, `application_name`, and
-    what libpq knows, like `sslmode` and `sslrootcert`.
+    The query may have `schema`, `pool_size`, `timeout_s`, `connect_s`, `idle_s`, `statement_cache_size`,
+    `application_name`, and what libpq knows, like `sslmode` and `sslrootcert`.
     """
     try:
         parts = urlsplit(url)
@@ -81,6 +83,7 @@ def parse_address(url: str) -> Address:
         int(_number(url, given, "pool_size", 10, 1, 1000)),
         _number(url, given, "timeout_s", 10, 0.1, 600),
         _number(url, given, "connect_s", 5, 0.1, 600),
+        _number(url, given, "idle_s", 60, 0.1, 86_400),
         None if cache is None else int(_number(url, given, "statement_cache_size", 0, 0, 10_000)),
         given.get("application_name", "dragoman"),
     )

@@ -6,6 +6,7 @@ thrown away.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +32,8 @@ class Pool:
         """The identity of the server at the last look; None before the first."""
         self.proxied: bool | None = None
         """Whether the connections go through a proxy that pools them; None before the first one."""
-        self._idle: list[Connection] = []
+        self._idle: list[tuple[Connection, float]] = []
+        """Idle connections, and since when by the monotonic clock: those that were used last come last."""
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._made = 0
         self._closed = False
@@ -101,6 +103,8 @@ class Pool:
 
     async def take(self) -> Connection:
         """A connection that nobody else uses until it is given back. Raises StoreError."""
+        if (ready := self._ready()) is not None:
+            return ready
         limit_s = self.address.timeout_s
         try:
             async with asyncio.timeout(limit_s):
@@ -124,7 +128,7 @@ class Pool:
             if not waiting.done():
                 waiting.set_result(connection)
                 return
-        self._idle.append(connection)
+        self._idle.append((connection, time.monotonic()))
 
     def discard(self, connection: Connection) -> None:
         """Throw away a connection that was taken."""
@@ -166,7 +170,7 @@ class Pool:
                 waiting.set_result(None)
         self._waiting.clear()
         idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection, _ in idle:
             await close(connection)
 
     @property
@@ -191,10 +195,10 @@ class Pool:
 
     def _ready(self) -> Connection | None:
         while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closed():
+            connection, since_s = self._idle.pop()
+            if not connection.is_closed() and time.monotonic() - since_s < self.address.idle_s:
                 return connection
-            self._free()
+            self.discard(connection)
         return None
 
     async def _next(self) -> Connection | None:
@@ -224,7 +228,7 @@ class Pool:
     def _discard_idle(self) -> None:
         """Throw away the idle connections: one was lost, so that they are likely to be."""
         while self._idle:
-            self.discard(self._idle.pop())
+            self.discard(self._idle.pop()[0])
 
     def _free(self) -> None:
         self._made -= 1
