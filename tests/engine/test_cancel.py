@@ -313,3 +313,14 @@ async def test_no_agent_begins_anew_on_a_task_whose_end_is_being_written() -> No
             h.store.held_appends.set()
             assert (await canceling).state is TaskState.CANCELED
         assert begun == [task_id]
+
+
+async def test_a_cancel_after_a_drain_is_refused() -> None:
+    async def script(run: Run) -> None:
+        await run.ask((Part(text="which?"),))
+
+    async with house(Scripted(script)) as h:
+        task_id = (await h.send()).head.id
+        await h.engine.drain(0)
+        with pytest.raises(Unavailable):
+            await h.cancel(task_id)

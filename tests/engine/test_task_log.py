@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.engine.hints import Hints
 from dragoman.engine.task_log import Decision, TaskLog
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.ids import timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import Appended, Fenced, NewTask, Store, Unknown
@@ -209,3 +211,26 @@ async def test_a_replica_with_a_new_id_follows_the_tasks_that_it_has_lost(store:
     assert bus.followed == {"t": 1}
     hints.drop(log)
     assert not bus.followed
+
+
+async def test_the_time_of_a_status_never_goes_back(store: Store) -> None:
+    """The clock of the replica that wrote the one before may be ahead."""
+    log = await log_of(store)
+    ahead = replace(write(status(S.WORKING), epoch=1), now_ms=1_800_000_000_500)
+    await log.append(lambda _: ahead)
+    behind = Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1_800_000_000_000, epoch=1, release=True)
+    await log.append(lambda _: behind)
+    stored = await store.load("t")
+    assert stored is not None
+    assert (log.status_ms, stored.status_ms) == (1_800_000_000_500, 1_800_000_000_500)
+    assert log.record().status.timestamp == timestamp(1_800_000_000_500)
+
+
+async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in_as_it_stands(store: Store) -> None:
+    other, mine = await log_of(store), TaskLog(HEAD, store)
+    await other.append(lambda log: write(status(S.CANCELED)))
+    stored = await store.load("t")
+    assert stored is not None
+    mine.created(stored)
+    assert (mine.seq, mine.state, mine.terminal, mine.holder) == (2, S.CANCELED, True, None)
+    assert mine.record() == other.record()

@@ -257,7 +257,7 @@ class Intake:
                 if runner is not None:
                     self._supervisor.start(runner, task, message)
                 else:
-                    self._supervisor.left_to(task, None)
+                    self._supervisor.queued(task)
             settle(waiter, outcome)
 
         self._tasks.add(task)

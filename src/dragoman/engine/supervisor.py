@@ -227,6 +227,12 @@ class Supervisor:
             return keeper
         return self.holder if task.head.agent in self.runners else None
 
+    def queued(self, task: TaskLog) -> None:
+        """A task was made that other replicas run."""
+        if self._observer is not None:
+            self._observer.submitted(task.head.agent)
+        self.left_to(task, None)
+
     def left_to(self, task: TaskLog, replica_id: str | None) -> None:
         """Tell another replica that it goes on with the task; those who serve the agent if that is anybody (None)."""
         if self._hints is None:
@@ -454,7 +460,11 @@ class Supervisor:
 
         An agent that has not stopped within `cancel_grace_s` is left behind, and its later writes are refused. A cancel
         that has begun is carried out, even if its caller leaves. Raises StoreError if it cannot be written now.
+
+        At the end of a drain this does nothing.
         """
+        if self._over:
+            return
         if self._observer is not None:
             self._observer.cancel_requested(task.head.agent)
         waiter: asyncio.Future[None] = self.loop.create_future()
