@@ -1,6 +1,6 @@
 """Desk: what all replicas of a store know of the workers of all agents: their leases, and when they were last seen.
 
-Invariant: a lease is renewed before half of its life is over, by whatever replica hears of its worker. An entry that
+Invariant: a lease is renewed before half of its life is over, by the replica that hears of its worker. An entry that
 was replaced is not touched any more.
 """
 
@@ -188,7 +188,7 @@ class Desk:
         now_s = asyncio.get_running_loop().time()
         due: dict[float, list[str]] = {}
         for task_id, lease_s in self._heard.items():
-            if now_s - self._renewed.get(task_id, float("-inf")) >= lease_s / 2 - 2 * self._tick_s:
+            if now_s - self._renewed.get(task_id, float("-inf")) >= lease_s / 4:
                 due.setdefault(lease_s, []).append(task_id)
         for lease_s, task_ids in due.items():
             alive = await self._shared.renew([LEASES + task_id for task_id in task_ids], _ms(lease_s))

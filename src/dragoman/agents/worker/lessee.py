@@ -88,6 +88,8 @@ class WorkerApi:
         self.agent = agent
         self.beat_s = ELSEWHERE_S if others else CALL_S
         """How long a heartbeat may take beyond the time for which it asks to wait."""
+        self.beat_part = 0.25 if others else 0.5
+        """The part of a lease for which a heartbeat waits. One that hangs leaves time for another server."""
         self._http: Requester = egress if credentials is None else Authorized(egress, credentials)
         self._bases = tuple(f"{one.rstrip('/')}/workers/{agent}" for one in (url, *others))
         self._turns = 0
@@ -430,7 +432,7 @@ class Lessee:
 
     async def _beat(self, run: RemoteRun) -> None:
         """Keep the lease. Returns when the task is canceled or lost."""
-        wait_s = min(run.expires_s / 2, wire.WAIT_S_MAX)
+        wait_s = min(run.expires_s * self._server.beat_part, wire.WAIT_S_MAX)
         request = wire.HeartbeatRequest(run.lease, wait_s, answers=1 << 30)  # answers come by `ask` instead
         heard = time.monotonic()
         while True:
