@@ -259,7 +259,9 @@ class TaskRun:
         the agent has not read.
         """
         answer, child = self._answer, self._asks_for
-        if answer is None or answer.done():
+        if answer is None:  # the agent was canceled, and waits no more
+            return True
+        if answer.done():
             return False
         if child is not None:
             if child.state in INTERRUPTED:
@@ -270,6 +272,13 @@ class TaskRun:
         else:
             return False
         return True
+
+    def goes_on_under(self, epoch: int) -> bool:
+        """Whether the run waits for an answer, and a lease of `epoch` is the first since it asked.
+
+        If there was another one, another run may have gone on with the answer, and has to be replayed.
+        """
+        return self.asking and epoch == self.lease + 1
 
     def resume(self, message: Message | None) -> bool:
         """Go on under the task's new epoch with the answer, or with None if no answer is wanted any more.
@@ -286,7 +295,7 @@ class TaskRun:
     def go_on(self) -> bool:
         """As `resume`, with the answer that another engine wrote, if it wrote one."""
         answer, self._offered = self._offered, None
-        return self.resume(answer)
+        return (answer is not None or self._asks_for is not None) and self.resume(answer)
 
     # -- for the agent: engine.api.Run -------------------------------------------------------------------------------
 

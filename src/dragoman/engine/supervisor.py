@@ -256,7 +256,7 @@ class Supervisor:
 
     def _leased_anew(self, run: TaskRun, task: TaskLog) -> bool:
         """Another engine has leased the task of a run. Returns whether the run may go on, since the lease is for it."""
-        if task.holder == self.holder and run.asking and self.takes_work:
+        if task.holder == self.holder and run.goes_on_under(task.epoch) and self.takes_work:
             self.errand(task, lambda: self._accept(task))
             return True
         run.abandon()
@@ -271,7 +271,7 @@ class Supervisor:
         def decide(log: TaskLog) -> Decision | None:
             run = self.run_of(log)
             mine = log.epoch == epoch and log.holder == self.holder and not log.terminal
-            waits = run is not None and run.asking and run.lease < epoch
+            waits = run is not None and run.goes_on_under(epoch)
             return Decision(events=(), now_ms=0, epoch=epoch) if mine and waits else None
 
         def accepted() -> None:
@@ -406,7 +406,7 @@ class Supervisor:
     async def go_on(self, task: TaskLog, *, crashed: bool) -> None:
         """Let a task go on that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
         run = self.run_of(task)
-        if run is not None and run.asking:
+        if run is not None and run.goes_on_under(task.epoch):
             await self._accept(task)
         elif await task.append(self._resume_claimed) is not None:
             if run is not None:
