@@ -34,6 +34,12 @@ def nothing(progress: Progress) -> None:
     """Show no progress."""
 
 
+def interrupt(progress: Progress) -> None:
+    """Press Ctrl-C when all is copied and not yet compared."""
+    if progress.stage == "compared":
+        raise KeyboardInterrupt
+
+
 @pytest.fixture
 def file_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db"
@@ -209,15 +215,32 @@ def _other(url: str, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db"
 
 
+@pytest.mark.parametrize("driver", ["sqlite", "postgres"])
+async def test_a_store_is_copied_within_a_driver_and_a_copy_is_begun_anew_if_asked_to(
+    file_url: str, postgres_url: str, tmp_path: Path, driver: str
+) -> None:
+    before = await made(file_url)
+    source, target = file_url, f"sqlite:///{tmp_path}/other.db"
+    if driver == "postgres":
+        source, target = postgres_url, f"{postgres_url}?schema=other"
+        await copy_store(file_url, source, nothing)
+    stale = f"sqlite:///{tmp_path}/stale.db"
+    async with Opened(stale) as store:
+        await store.create(new_task("stale"))
+    with pytest.raises(KeyboardInterrupt):
+        await copy_store(stale, target, interrupt)
+    with pytest.raises(StoreError, match="or add --restart"):
+        await copy_store(source, target, nothing)
+    await copy_store(source, target, nothing, restart=True)
+    async with Opened(target, "h2") as store:
+        assert await contents(store) == before
+        assert await store.load("stale") is None
+
+
 async def test_what_was_copied_before_the_source_changed_is_copied_again(file_url: str, postgres_url: str) -> None:
     await made(file_url)
-
-    def stop(progress: Progress) -> None:
-        if progress.stage == "compared":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        await copy_store(file_url, postgres_url, stop)
+        await copy_store(file_url, postgres_url, interrupt)
     async with Opened(file_url, "h2") as store:
         await store.claim("h2", 1000)
         await store.append(by_run("t000", chunk("more"), epoch=2))

@@ -57,7 +57,9 @@ async def test_a_user_who_does_not_exist_is_named(postgres_server: PostgresServe
 
 
 async def test_nobody_listens() -> None:
-    assert "cannot be reached" in await refused(f"postgresql://ann:secret@127.0.0.1:{kept_port()}/tasks")
+    assert "cannot be reached (Connection refused)" in await refused(
+        f"postgresql://ann:secret@127.0.0.1:{kept_port()}/tasks"
+    )
     assert "cannot be reached" in await refused("postgresql://ann:secret@nowhere.invalid/tasks")
 
 

@@ -4,6 +4,7 @@ Invariant: what cannot work is refused before anything is written, in one line t
 """
 
 import logging
+import os
 import time
 
 import asyncpg
@@ -119,6 +120,7 @@ def _unreachable(error: Exception, address: Address) -> StoreError:
         case asyncpg.InterfaceError():
             return StoreError(f"store url {address.shown!r}: {cause}")
         case OSError():
-            said = cause.strerror or str(cause) or "no answer"
+            refused = isinstance(cause, ConnectionError) and cause.errno
+            said = os.strerror(refused) if refused else cause.strerror or str(cause) or "no answer"
             return StoreError(f"PostgreSQL at {address.shown} cannot be reached ({said}): start it, or correct the url")
     return error if isinstance(error, StoreError) else StoreError(f"PostgreSQL at {address.shown}: {error}")
