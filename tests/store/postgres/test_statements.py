@@ -13,6 +13,8 @@ from dragoman.testing.store_cases.bench import by_run, chunk, ending, new_task
 
 FIND = "EXPLAIN (ANALYZE, FORMAT JSON) " + read_statements("tasks.sql", "dragoman")["find"]
 
+CLAIM = read_statements("tasks.sql", "dragoman")["claim"]
+
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every node of a plan."""
@@ -42,6 +44,23 @@ async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(postgres_url: 
             assert await scanned(connection, "t2", "ann", "echo", None) <= {"tasks", "scopes"}
             assert await scanned(connection, "none", "ann", "echo", None) <= {"tasks", "scopes"}
             await connection.execute("ANALYZE")
+    finally:
+        await connection.close()
+        await store.close()
+
+
+async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(postgres_url: str) -> None:
+    """The statement finds that it is dead, although it was alive when the store looked before."""
+    store = open_store(postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        for name in ("h1", "h2"):
+            await store.replicas.join(name, address="", agents=("echo",))
+        await store.create(new_task("t1", holder="h1"))
+        await store.replicas.leave("h1")
+        assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0) == []
+        assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0)) == 1
     finally:
         await connection.close()
         await store.close()

@@ -282,8 +282,9 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 -- name: claim
 -- Lease to $1 at most $2 tasks, oldest first, that are queued, whose holder is dead, or that were offered until $3 at the
 -- latest: tasks of the agents $4, or (null) of all but those that others serve and $1 does not. Tasks that nobody has begun
--- are offered until $5. Tasks that another transaction is changing are left alone, and those that one has just changed: the
--- epoch and the offer must be those that this statement saw first.
+-- are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
+-- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
+-- first.
 WITH RECURSIVE holders (holder) AS (
     (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder IS NOT NULL ORDER BY t.holder LIMIT 1)
@@ -296,6 +297,7 @@ WITH RECURSIVE holders (holder) AS (
     EXCEPT SELECT unnest(r.agents) FROM dragoman.replicas r WHERE r.id = $1
 ), wanted (agents, others) AS MATERIALIZED (
     SELECT $4::text[], ARRAY(SELECT agent FROM elsewhere)
+    FROM dragoman.replicas r WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
 ), seen AS (
     (SELECT t.task, t.epoch, t.offered_until_ms
     FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
