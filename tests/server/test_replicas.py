@@ -1,14 +1,19 @@
 """Settings of replicas that cannot work are refused before anything is opened, with the fix."""
 
+import asyncio
 from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
 from dragoman.config import Config
 from dragoman.server import StartError, serving
 from dragoman.server.replicas import check_replicas
 from dragoman.testing.agents import echo
+from tests.drills.proxy import before
 
+DEADLINE_S = 60.0
 SHARED = "postgresql://user:secret@db.example/tasks"
 
 
@@ -51,3 +56,34 @@ async def test_a_server_does_not_start_with_settings_that_cannot_work() -> None:
     with pytest.raises(StartError, match="bus is for replicas"):
         async with serving(Config(port=0, store="memory:", bus="postgres"), [echo]):
             pass
+
+
+async def told(http: aiohttp.ClientSession, url: str, status: int, said: str) -> dict[str, Any]:
+    """What `/ready` answers, once it answers so."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            async with http.get(f"{url}/ready") as answer:
+                body: dict[str, Any] = await answer.json()
+            if answer.status == status and said in str(body):
+                return body
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_a_replica_that_cannot_reach_the_store_is_unready_and_comes_back_as_another(postgres_url: str) -> None:
+    parts = urlsplit(postgres_url)
+    assert parts.port is not None
+    async with before("127.0.0.1", parts.port) as proxy:
+        store = postgres_url.replace(f":{parts.port}/", f":{proxy.port}/")
+        config = Config(port=0, store=f"{store}?timeout_s=1", bus="none", replica_lease_s=3.0, replica_beat_s=0.5)
+        async with aiohttp.ClientSession() as http, serving(config, [echo]) as url:
+            first = (await told(http, url, 200, "ready"))["cluster"]
+            assert [replica["id"] for replica in first["replicas"]] == [first["id"]]
+            assert first["heartbeat_age_s"] < 3.0
+            proxy.stall()
+            lost = await told(http, url, 503, "the store has not heard of this replica for too long")
+            assert lost["cluster"]["heartbeat_age_s"] > 2.0
+            proxy.heal()
+            again = (await told(http, url, 200, "ready"))["cluster"]
+            assert again["id"] != first["id"]
+            assert [replica["id"] for replica in again["replicas"]] == [again["id"]]

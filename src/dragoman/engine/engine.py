@@ -5,6 +5,7 @@ not committed (invariant 2).
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import assert_never
@@ -65,6 +66,8 @@ from dragoman.model.operations import (
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskState
 from dragoman.store.api import Refused, Store, StoreError, StoreFull
+
+log = logging.getLogger(__name__)
 
 OtherOperation = (
     GetTask
@@ -172,6 +175,11 @@ class Engine:
         """The id under which this engine leases tasks at present."""
         return self._supervisor.holder
 
+    @property
+    def fenced(self) -> bool:
+        """Whether this engine cannot prove at present that it is alive, and takes no work."""
+        return self._supervisor.fenced
+
     async def start(self, group: asyncio.TaskGroup, address: str = "") -> None:
         """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on.
 
@@ -181,7 +189,12 @@ class Engine:
         self._address = address
         self._store.replicas.on_fenced(self._lost, self._back)
         await self._store.replicas.join(self._supervisor.holder, address=address, agents=self._runners)
-        await self._recovery.settle_all()
+        try:
+            await self._recovery.settle_all()
+        except StoreError:
+            if await self._store.replicas.alive(self._supervisor.holder):
+                raise
+            log.warning("the store has not heard of this server for too long while it started")  # `_lost` comes next
         await self._delegations.left(await self._store.asking())
         self._recovery.watch(group)
 

@@ -148,7 +148,7 @@ async def running(
         desk = Desk(store.shared, engine) if store.replicas.shared else None
         lifetimes = AgentLifetimes(counts, desk)
         watch = ClusterWatch(config, store, bus, lambda: engine.replica_id, lambda: _taken_over(counts))
-        health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded, watch.figures)
+        health = Health(store, clock, lambda: _unready(stopping, threads, engine), lifetimes.degraded, watch.figures)
         streams = Streams(config.keepalive_s)
         metrics = None
         if counts is not None:
@@ -294,9 +294,11 @@ def _taken_over(counts: Counts | None) -> int:
     return 0 if counts is None else sum(n for (_, state), n in counts.tasks.items() if state == "taken_over")
 
 
-def _unready(stopping: asyncio.Event, threads: Threads) -> str | None:
+def _unready(stopping: asyncio.Event, threads: Threads, engine: Engine) -> str | None:
     if stopping.is_set():
         return "the server is stopping"
+    if engine.fenced:
+        return "the store has not heard of this replica for too long: it takes no work until the store answers"
     if threads.full:
         return f"all {threads.maximum} threads for agents are taken (threads_max), {threads.left_behind} left behind"
     return None

@@ -5,7 +5,7 @@ Invariant: the engines share nothing but the store. Each sees what the other wri
 
 import asyncio
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context as Variables
 from typing import Any
@@ -380,15 +380,26 @@ async def _sent_again(caller: EngineCaller, text: str) -> Record:
 
 
 class CutReplicas:
-    """The replicas of a store, with a way to say that one of them is cut off."""
+    """The replicas of a store, with a way to say that one of them is cut off.
+
+    With `late` the first one that joins counts as dead by the time it has joined.
+    """
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
+        self.late = False
         self.lost: Callable[[str], None]
         self.back: Callable[[str], None]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._replicas, name)
+
+    async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
+        """As the protocol says."""
+        await self._replicas.join(replica_id, address=address, agents=agents)
+        if self.late:
+            self.late = False
+            await self._replicas.leave(replica_id)
 
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
         """As the protocol says."""
@@ -434,6 +445,19 @@ async def an_engine_that_was_cut_off_goes_on_under_another_name(bench: Bench) ->
         assert seqs == list(range(seqs[0], record.seq + 1))
         assert _text(await _sent_again(one, "count")) == "0"
         assert (await loaded(engines.store, (await one.send("ask")).head.id)).keeper == one.engine.replica_id
+
+
+async def an_engine_that_counts_as_dead_while_it_starts_goes_on_under_another_name(bench: Bench) -> None:
+    """A machine can be so busy that the first lease runs out before the start is over."""
+    async with _stage(bench) as engines:
+        cut = CutStore(engines.store)
+        cut.replicas.late = True
+        one = await engines.start("h1", store=cut)
+        cut.replicas.lost("h1")
+        assert one.engine.fenced
+        cut.replicas.back("h1")
+        assert _text(await _sent_again(one, "count")) == "0"
+        assert not one.engine.fenced
 
 
 async def a_message_reaches_the_run_of_the_other_engine(bench: Bench) -> None:
@@ -673,6 +697,7 @@ ENGINES: tuple[Case, ...] = (
     an_answer_that_the_keeper_does_not_take_is_replayed,
     a_message_to_an_offered_task_comes_after_the_answer,
     an_engine_that_was_cut_off_goes_on_under_another_name,
+    an_engine_that_counts_as_dead_while_it_starts_goes_on_under_another_name,
     a_message_reaches_the_run_of_the_other_engine,
     a_drain_leaves_the_tasks_of_the_other_engine_alone,
     a_cancel_ends_what_was_delegated_at_the_other_engine,
