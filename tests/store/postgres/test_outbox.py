@@ -3,19 +3,23 @@
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
-from dragoman.store.api import Append, Store
+from dragoman.store.api import Append, OutcomeUnknown, Store
 from dragoman.store.open import check_store, open_store
 from dragoman.store.outbox import Due, Lane, Settled
 from dragoman.store.postgres.address import parse_address
+from dragoman.store.postgres.connection import Connection
 from dragoman.store.postgres.deliveries import tell
 from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.outbox import OutboxTables
+from dragoman.store.postgres.pool import Pool
 from dragoman.store.postgres.statements import read_statements
 from dragoman.store.postgres.writes import Told
 from dragoman.testing.store_cases.bench import AGENTS, W, by_run, chunk, ending, new_task
@@ -150,6 +154,48 @@ async def test_an_outcome_takes_account_of_what_is_being_written(postgres_url: s
         await pool.close()
         (following,) = await store.outbox.claim(Lane.HEALTHY, 1 << 50, 1 << 51, 1, 1)
         assert following.delivery.seq == 2
+    assert await check_store(postgres_url) == []
+
+
+class Doubtful:
+    """A pool that once does not hear that a transaction was committed."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.committed = 0
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        async with self._pool.transaction() as connection:
+            yield connection
+        self.committed += 1
+        if self.committed == 1:
+            raise OutcomeUnknown
+
+
+@pytest.mark.parametrize("act", ["register", "remove", "settle"])
+async def test_a_change_whose_outcome_is_not_known_is_made_once(postgres_url: str, act: str) -> None:
+    async with process(postgres_url, "h1") as store:
+        await store.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1), telling(2))))
+        (due,) = await store.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
+        pool = await open_pool(parse_address(postgres_url))
+        doubtful: Any = Doubtful(pool)
+
+        def start(run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
+            return asyncio.ensure_future(run())
+
+        outbox = OutboxTables(lambda: doubtful, start, store.clock, lambda: "h1", "dragoman")
+        if act == "register":
+            await outbox.register("t1", webhook("x"), (telling(3, "x"),))
+            assert [owed.id for owed in await store.outbox.owed()] == ["w-1", "w-2", "x-3"]
+        elif act == "remove":
+            assert await outbox.remove("t1", "w")
+            assert await store.outbox.configs("t1") == ()
+        else:
+            await outbox.settle(Settled(number=due.number, outcome="retry", due_ms=5))
+            assert [owed.attempts for owed in await store.outbox.owed()] == [1, 0]
+        assert doubtful.committed == 2
+        await pool.close()
     assert await check_store(postgres_url) == []
 
 

@@ -74,15 +74,24 @@ class OutboxTables:
         self, task_id: str, registration: Registration, deliveries: tuple[Delivery, ...]
     ) -> "asyncio.Future[None]":
         """As the protocol says."""
+        tries = 0
 
         async def run() -> None:
+            nonlocal tries
+            tries += 1
+            owing = deliveries
             async with self._door().transaction() as connection:
                 task = await connection.fetchval(self._sql["lock_task"], to_text(task_id))
                 if task is None:
                     raise Unknown(task_id)
-                await self.tell(connection, (Told(task, registration, deliveries),), self._clock.now_ms())
+                if tries > 1:  # the first try, whose outcome is not known, may have written them
+                    names = [to_text(delivery.id) for delivery in deliveries]
+                    rows = await connection.fetch(self._sql["already_owed"], task, names)
+                    known = {name for (name,) in rows}
+                    owing = tuple(delivery for delivery in deliveries if to_text(delivery.id) not in known)
+                await self.tell(connection, (Told(task, registration, owing),), self._clock.now_ms())
 
-        return self._submit(run, task_id)
+        return self._submit(lambda: self._twice(run), task_id)
 
     async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
         """As the protocol says."""

@@ -71,6 +71,11 @@ WITH added AS (
 UPDATE dragoman.push_configs c SET due_ms = $9::bigint, large = v.large
 FROM unnest($10::bigint[], $11::boolean[]) AS v (config, large) WHERE c.config = v.config;
 
+-- name: already_owed
+-- Which of some deliveries are owed to the webhooks of a task.
+SELECT d.id FROM dragoman.deliveries d
+WHERE d.config IN (SELECT c.config FROM dragoman.push_configs c WHERE c.task = $1) AND d.id = ANY ($2::text[]);
+
 -- name: configs
 -- The webhooks of a task, oldest first.
 SELECT c.settings FROM dragoman.push_configs c JOIN dragoman.tasks t ON t.task = c.task WHERE t.id = $1 ORDER BY c.config;
