@@ -8,7 +8,6 @@ import asyncio
 import logging
 from functools import partial
 
-from dragoman.engine.api import Runner
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
@@ -189,12 +188,8 @@ class Recovery:
         if stored.cancel_requested or await self._tasks.orphaned(stored.head):
             await supervisor.end(task, TaskState.CANCELED)
             supervisor.tell_runner(task)
-        elif runner is not None and (unbegun or _restartable(runner)):
+        elif runner is not None and (unbegun or runner.restartable):
             queued_again = getattr(runner, "wants", None) is not None  # an earlier run may have written to it
             await supervisor.go_on(task, crashed=not unbegun or queued_again)
         else:
             await supervisor.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)
-
-
-def _restartable(runner: Runner) -> bool:
-    return runner.restartable

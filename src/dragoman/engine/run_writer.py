@@ -203,12 +203,13 @@ class RunWriter:
                 return None
         self._buffer, self._flying = [], events
         self._buffer_bytes = 0
+        asks = self.state in INTERRUPTED
         return Decision(
             events=tuple(events),
             now_ms=self._status_ms,
             epoch=self.epoch,
-            release=self.state in INTERRUPTED,
-            keeper=log.holder,
+            release=asks,
+            keeper=log.holder if asks else None,
         )
 
     def _drop_answered(self, log: TaskLog) -> None:
