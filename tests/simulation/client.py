@@ -61,7 +61,7 @@ class Clients:
         self.unfinished: dict[str, str] = {}
         """What the clients are doing."""
         self.random = Random(f"clients {seed}")
-        self.talkative = self.random.random() < 0.3
+        self.talkative = self.random.random() < 0.5
         """Whether clients say much unasked, to agents that ask much."""
         self._ids = 0
 

@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from tests.simulation.mutations import MUTATIONS
+from tests.simulation.test_simulation import report
 from tests.simulation.world import Outcome, simulate
 
 SEEDS = 1_000
@@ -27,6 +28,6 @@ def test_a_bug_that_was_put_in_is_found(name: str) -> None:
     outcome = find(name)
     gc.collect()  # what a bug leaves behind goes now
     assert outcome is not None, f"{name} was not found in {SEEDS} seeds"
-    report = outcome.report()
-    assert f"seed {outcome.seed}:" in report
-    assert outcome.wrong[0] in report
+    shown = report(outcome)
+    assert f"python -m tests.simulation {outcome.seed}" in shown
+    assert outcome.wrong[0] in shown

@@ -20,7 +20,7 @@ SEEDS = times(1_000, 100_000)
 
 SLICES = 20
 
-ALONE = "to run it alone: python -m tests.simulation {}"
+ALONE = "to run it alone: .venv/bin/python -m tests.simulation {}"
 
 ROOT = Path(__file__).parents[2]
 

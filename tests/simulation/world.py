@@ -146,7 +146,7 @@ class World:
                 place.network.slow = random.choice((0.02, 0.2))
                 place.network.slow_s = random.choice((0.1, 1.5))
             if random.random() < 0.5:
-                place.network.lossy = random.choice((0.005, 0.05))
+                place.network.lossy = random.choice((0.01, 0.06))
             if random.random() < 0.5:
                 place.deaf = random.choice((0.01, 0.1))
         if chosen:
