@@ -1,6 +1,7 @@
 """`dragoman store`: copies a store, says what it did, and finds faults."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,13 +56,40 @@ def test_faults_are_shown_one_a_line(run: Run) -> None:
     assert found.stdout == "ends: ('t1', 1, None)\n"
 
 
+@pytest.mark.parametrize("command", [("store", "check"), ("store", "copy"), ("keys", "list", "--store")])
+def test_a_store_that_is_not_there_is_not_made(
+    postgres_url: str, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = ("sqlite:///new.db",) if "copy" in command else ()
+    for _ in range(2):
+        refused = CliRunner().invoke(main, [*command, postgres_url, *target])
+        assert refused.exit_code == 1
+        assert "there is no store in the schema dragoman of PostgreSQL" in refused.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [("check",), ("copy", FILE), ("copy",)])
+def test_a_missing_driver_is_named_with_the_fix(
+    run: Run, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("dragoman.store.postgres")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    url = "postgresql://db.invalid/dragoman"
+    refused = run(*arguments, url, *(("sqlite:///new.db",) if arguments == ("copy",) else ()))
+    assert refused.exit_code == 1
+    assert "needs the extra postgres: run pip install '.[postgres]'" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("check", "mysql://host/db"), "use sqlite:///path"),
         (("check", "sqlite:///nowhere.db"), "there is no store file nowhere.db"),
         (("copy", "sqlite:///nowhere.db", "sqlite:///new.db"), "there is no store file nowhere.db"),
-        (("copy", FILE, "memory:"), "nothing can be copied from it or to it"),
+        (("copy", FILE, "memory:"), "out of reach of commands"),
+        (("check", "memory:"), "out of reach of commands"),
         (("copy", FILE, FILE), "in use by another server"),
     ],
 )

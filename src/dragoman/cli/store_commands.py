@@ -52,17 +52,19 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
 def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: bool = False) -> T:
     """Run `work` with the store, opened beside a server that may be running, and return its result.
 
-    With `make` a missing store file is created. Ends the command if the store is missing or cannot be opened.
+    With `make` a missing store is created. Ends the command if the store is missing or cannot be opened.
     """
     import asyncio
 
     from dragoman.model.ids import SystemClock
     from dragoman.store.api import StoreError
-    from dragoman.store.open import open_store
+    from dragoman.store.open import check_made, open_store
 
     _check_place(config.store, make)
 
     async def run() -> T:
+        if is_shared(config.store) and not make:
+            await check_made(config.store)
         store = open_store(config.store, SystemClock())
         await store.open(None)
         try:

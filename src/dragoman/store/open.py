@@ -3,7 +3,8 @@
 Invariant: no other module knows which drivers there are. The driver of S3 is imported only if the setting names it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dragoman.model.ids import Clock, SystemClock
@@ -38,14 +39,29 @@ def open_store(url: str, clock: Clock, heartbeat: Heartbeat = Heartbeat()) -> St
 
 
 def _postgres_store(url: str, clock: Clock, heartbeat: Heartbeat) -> Store:
-    try:
+    with _extra_postgres(url):
         from dragoman.store.postgres import DatabaseClock, PostgresStore
+    return PostgresStore(url, DatabaseClock() if isinstance(clock, SystemClock) else clock, heartbeat)
+
+
+@contextmanager
+def _extra_postgres(url: str) -> Iterator[None]:
+    """Says what to install if the driver cannot be imported."""
+    try:
+        yield
     except ImportError as error:
         raise StoreError(
             f"store {hide_password(url)!r} needs the extra postgres: run pip install '.[postgres]' in a copy of "
             "Dragoman's repository"
         ) from error
-    return PostgresStore(url, DatabaseClock() if isinstance(clock, SystemClock) else clock, heartbeat)
+
+
+async def check_made(url: str) -> None:
+    """Raises StoreError if the database at `url` has no store, or cannot be asked. Nothing is made in it."""
+    with _extra_postgres(url):
+        from dragoman.store.postgres.address import parse_address
+        from dragoman.store.postgres.opening import open_pool
+    await (await open_pool(parse_address(url), make=False)).close()
 
 
 async def check_store(url: str) -> list[str]:
@@ -54,8 +70,8 @@ async def check_store(url: str) -> list[str]:
     Counters match rows, logs have no gaps, nothing belongs to a missing task. Raises StoreError if it cannot be read.
     """
     if is_shared(url):
-        from dragoman.store.postgres.transfer import check as check_schema
-
+        with _extra_postgres(url):
+            from dragoman.store.postgres.transfer import check as check_schema
         return await check_schema(url)
     return check_file(url)
 
@@ -67,16 +83,16 @@ async def copy_store(source: str, target: str, show: Callable[[Progress], None],
     """
     rows: Source
     if is_shared(source):
-        from dragoman.store.postgres.transfer import open_source
-
+        with _extra_postgres(source):
+            from dragoman.store.postgres.transfer import open_source
         rows = await open_source(source)
     else:
         rows = open_file(source)
     try:
         place: Target
         if is_shared(target):
-            from dragoman.store.postgres.transfer import open_target
-
+            with _extra_postgres(target):
+                from dragoman.store.postgres.transfer import open_target
             place = await open_target(target, rows.name, restart=restart)
         else:
             place = open_file_copy(target, rows.name, restart=restart)

@@ -56,6 +56,12 @@ def migrations() -> tuple[Migration, ...]:
     )
 
 
+async def migrated(pool: Pool) -> bool:
+    """Whether the schema has tables of any version. Raises StoreError if the database does not say."""
+    (row,) = await pool.read("SELECT to_regclass($1) IS NOT NULL", f'"{pool.address.schema}".schema_version')
+    return bool(row[0])
+
+
 async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
     """Apply the missing steps.
 

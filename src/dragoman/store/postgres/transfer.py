@@ -142,9 +142,9 @@ class PostgresCopy(PostgresRows):
 
 
 async def open_source(url: str) -> PostgresRows:
-    """The store at `url`, which servers may have open, as of now. Raises StoreError."""
+    """The store at `url`, which servers may have open, as of now. Raises StoreError, also if there is none."""
     address = replace(parse_address(url), timeout_s=STATEMENT_S)
-    pool = await open_pool(address)
+    pool = await open_pool(address, make=False)
     try:
         connection = await pool.connect()
     except StoreError:

@@ -202,7 +202,7 @@ def check(url: str) -> list[str]:
 def _file(url: str) -> Location:
     location = locate(url)
     if location.path is None:
-        raise StoreError("store 'memory:' is in its server's own memory: nothing can be copied from it or to it")
+        raise StoreError("store 'memory:' is in its server's own memory, out of reach of commands")
     return location
 
 
