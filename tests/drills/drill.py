@@ -122,7 +122,7 @@ async def settled(read: Callable[[], Awaitable[dict[str, Kept]]], record: Record
     """What the store holds once no task is at work and every webhook has been told; what it holds at last if it never
     comes to that.
     """
-    deadline = monotonic() + SETTLED_S
+    deadline, pause_s = monotonic() + SETTLED_S, 0.2
     while True:
         kept = await read()
         at_work = any(task.state not in ENDS | WAITS for task in kept.values())
@@ -130,7 +130,8 @@ async def settled(read: Callable[[], Awaitable[dict[str, Kept]]], record: Record
         owed = sum(len(kept[task_id].tells) for task_id in record.pushed if task_id in kept)
         if (not at_work and len(told) >= owed) or monotonic() > deadline:
             return kept
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(pause_s)
+        pause_s *= 1.5  # reading may restart a server, whose tasks then begin anew
 
 
 async def read_beside(store_url: str) -> dict[str, Kept]:
