@@ -1,7 +1,7 @@
 """How long a client waits, and when it repeats a call.
 
 Invariant: every wait on an agent ends. A call that may have been carried out is repeated only if it may be carried out
-twice, or if its receiver recognises a repeated call (DESIGN: dedupe). A wait that a server asks for is respected, or
+twice, or if its receiver recognises a repeated call. A wait that a server asks for is respected, or
 the call is given up.
 """
 

@@ -30,7 +30,7 @@ DEDUPE = "urn:dragoman:dedupe:v1"
 """On cards: the agent recognises a message that is sent again. `params.window` (`600s`) says for how long."""
 
 DEDUPES_S = 600
-"""The window that Dragoman offers, and that of a card that names none (DESIGN: dedupe)."""
+"""The window that Dragoman offers, and that of a card that names none."""
 
 DEDUPES = AgentExtension(
     uri=DEDUPE,

@@ -100,7 +100,7 @@ _BEARER = "Bearer"
 
 
 def official(config: PushConfig) -> Headers:
-    """Put `authentication` into `Authorization`, `token` into a header of its own, alone also as Bearer (DESIGN §7)."""
+    """Put `authentication` into `Authorization`, `token` into a header of its own, alone also as Bearer."""
     headers: Headers = []
     bearer = config.scheme is None or config.scheme.lower() == _BEARER.lower()
     if config.credentials is not None:

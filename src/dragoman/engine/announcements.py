@@ -1,4 +1,4 @@
-"""Announcements: the webhook deliveries for the events of a task (DESIGN §7).
+"""Announcements: the webhook deliveries for the events of a task.
 
 Invariant: every status and every complete artifact is handed to the announcer once, with the write of the event that
 made it so. The engine decides what is reported and when; the announcer decides the wording and how it is sent.

@@ -1,7 +1,7 @@
 """Recovery: claims the tasks that nobody alive works on, at the start and as long as the engine runs.
 
 Invariant: a task is claimed in one write of the store, so that of several replicas one goes on with it. A task whose
-agent may have done things outside runs again only if its agent is declared restartable (DESIGN §5).
+agent may have done things outside runs again only if its agent is declared restartable.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ DELIVERED = ".delivered"
 
 
 class ReplayMismatch(Exception):
-    """The agent asked something else than in an earlier run: its recorded answers do not fit (DESIGN §5)."""
+    """The agent asked something else than in an earlier run: its recorded answers do not fit."""
 
 
 class Replay:

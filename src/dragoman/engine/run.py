@@ -45,7 +45,7 @@ MISMATCH: Ending = (
     "The agent asked a different question than before the restart, so its recorded answers do not fit.",
     "replay_mismatch",
 )
-"""The end of a run that cannot be replayed (DESIGN §5)."""
+"""The end of a run that cannot be replayed."""
 
 
 def refusal_of(record: Record) -> Unavailable | None:

@@ -17,7 +17,7 @@ from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError, TaskEnded
 
 BUFFER_EVENTS_MAX = 256
-"""Most events that wait for the write under way; then the agent waits too (DESIGN §5)."""
+"""Most events that wait for the write under way; then the agent waits too."""
 
 BUFFER_BYTES_MAX = 1_000_000
 """About how many bytes of events may wait for the write under way."""

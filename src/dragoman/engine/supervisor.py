@@ -43,7 +43,7 @@ OFFERED_MS = 2_000
 """How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
-"""The text for the caller of a task whose run died with its process and cannot be repeated (DESIGN §5)."""
+"""The text for the caller of a task whose run died with its process and cannot be repeated."""
 
 GONE_TEXT = "The run was interrupted, and its agent is not served any more."
 """The text for a task that was to be run again, but whose agent is gone."""

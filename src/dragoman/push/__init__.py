@@ -1,4 +1,4 @@
-"""Webhooks: rendering of deliveries, and the calls that are repeated until a delivery has arrived (DESIGN §7).
+"""Webhooks: rendering of deliveries, and the calls that are repeated until a delivery has arrived.
 
 `announcer` renders the deliveries of a task's steps when they happen, and decides which URLs may be registered.
 `courier` claims due deliveries from the outbox, calls, and writes the outcomes. `caller` makes one call. `lanes` counts

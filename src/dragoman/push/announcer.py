@@ -1,4 +1,4 @@
-"""The announcer: turns the steps of a task into webhook deliveries (DESIGN §7).
+"""The announcer: turns the steps of a task into webhook deliveries.
 
 `render_step` is pure: from what was put off before and a step come the deliveries and what is put off after it.
 

@@ -32,7 +32,7 @@ from dragoman.telemetry.counts import Counts
 log = logging.getLogger(__name__)
 
 ATTEMPT_S = 10.0
-"""The time for one attempt (DESIGN §7). A receiver that confirms later gets the delivery again."""
+"""The time for one attempt. A receiver that confirms later gets the delivery again."""
 
 CONNECT_S = 3.0
 """The part of an attempt's time for connecting."""

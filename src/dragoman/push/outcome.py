@@ -23,7 +23,7 @@ ASKS_FOR_TIME = frozenset({TOO_MANY, 503})
 """The statuses whose `Retry-After` counts (RFC 6585 §4, RFC 9110 §15.6.4)."""
 
 DELAYS_S = (1.0, 5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0)
-"""The delays before each retry (DESIGN §7). A short outage is over within a minute; longer ones have seven hours."""
+"""The delays before each retry. A short outage is over within a minute; longer ones have seven hours."""
 
 JITTER = 0.2
 """How much a delay varies, either way, so that deliveries that failed together are not retried together."""

@@ -1,7 +1,7 @@
 """Outbox: the stored webhook configurations and their pending deliveries.
 
 Invariant: a delivery is written in one transaction with the event it reports, and stays until it is settled. A
-configuration has one delivery in flight at a time, in the order in which they were written (DESIGN §7).
+configuration has one delivery in flight at a time, in the order in which they were written.
 """
 
 from asyncio import Future

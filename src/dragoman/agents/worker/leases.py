@@ -26,7 +26,7 @@ LEASE_S = 30.0
 """Seconds that a worker may be silent before its task goes to another."""
 
 SEEN_S = 30.0
-"""Seconds after the last word of a worker during which its agent counts as online (DESIGN §6)."""
+"""Seconds after the last word of a worker during which its agent counts as online."""
 
 ENDED_KEPT = 4096
 """Most leases remembered after their task ended, to answer calls that their workers still make."""
