@@ -64,3 +64,39 @@ async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(po
     finally:
         await connection.close()
         await store.close()
+
+
+async def test_a_claim_reads_only_open_tasks_however_many_wait_for_agents_elsewhere(postgres_url: str) -> None:
+    """Thousands of tasks wait for an agent that this replica does not serve, behind many more that have ended."""
+    store = open_store(postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await store.replicas.join("h1", address="", agents=("echo",))
+        await store.create(new_task("t1", holder="h1"))
+        await connection.execute(
+            """INSERT INTO dragoman.scopes (owner, agent)
+            SELECT 'o' || number, CASE WHEN number % 2 = 0 THEN 'echo' ELSE 'elsewhere' END
+            FROM generate_series(1, 1000) AS number"""
+        )
+        await connection.execute(
+            """INSERT INTO dragoman.tasks
+                (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, head)
+            SELECT 1, 1, 1, o.scope, 1, CASE WHEN o.agent = 'elsewhere' AND number % 10 = 4 THEN 0 ELSE 4 END,
+                false, false, 'w' || number, 'c', ''
+            FROM generate_series(1, 20000) AS number JOIN dragoman.scopes o ON o.owner = 'o' || (1 + number % 1000)"""
+        )
+        await connection.execute("ANALYZE")
+        await connection.execute("SET enable_bitmapscan = off")  # as if there were a million tasks
+        plan = json.loads(
+            await connection.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) " + CLAIM, "h1", 20, 0, ["echo"], 0)
+        )
+        read = sum(
+            node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+            for node in nodes(plan[0]["Plan"])
+            if node.get("Relation Name") == "tasks"
+        )
+        assert 2000 <= read < 10_000
+    finally:
+        await connection.close()
+        await store.close()

@@ -65,7 +65,7 @@ SELECT count(*) FROM gone;
 
 -- name: merge_counts
 -- Add up at most $1 counters of replicas that are gone in the one without a name. It does not matter when: a replica that
--- turns out to live begins another row.
+-- turns out to live begins another row. Returns how many. This reads all counters.
 WITH old AS MATERIALIZED (
     SELECT scope, replica, lane FROM dragoman.counts c WHERE replica <> ''
         AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = c.replica AND NOT r.dead)
@@ -74,10 +74,12 @@ WITH old AS MATERIALIZED (
     DELETE FROM dragoman.counts c USING old
     WHERE c.scope = old.scope AND c.replica = old.replica AND c.lane = old.lane
     RETURNING c.*
+), merged AS (
+    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, '', 0, sum(n0), sum(n1), sum(n2), sum(n3), sum(n4), sum(n5), sum(n6), sum(n7)
+    FROM gone GROUP BY scope ORDER BY scope
+    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+        n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
+        n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
-INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-SELECT scope, '', 0, sum(n0), sum(n1), sum(n2), sum(n3), sum(n4), sum(n5), sum(n6), sum(n7)
-FROM gone GROUP BY scope ORDER BY scope
-ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
-    n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
-    n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7;
+SELECT count(*) FROM gone;

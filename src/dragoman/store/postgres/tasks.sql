@@ -284,7 +284,7 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 -- latest: tasks of the agents $4, or (null) of all but those that others serve and $1 does not. Tasks that nobody has begun
 -- are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
--- first.
+-- first. The order is that of the index of open tasks: by the number alone, the planner would walk through all tasks.
 WITH RECURSIVE holders (holder) AS (
     (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder IS NOT NULL ORDER BY t.holder LIMIT 1)
@@ -303,7 +303,7 @@ WITH RECURSIVE holders (holder) AS (
     FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
     WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL
         AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
-    ORDER BY t.task LIMIT $2::int * 4)
+    ORDER BY t.holder, t.task LIMIT $2::int * 4)
     UNION
     SELECT d.task, d.epoch, d.offered_until_ms
     FROM holders h CROSS JOIN LATERAL (
@@ -311,7 +311,7 @@ WITH RECURSIVE holders (holder) AS (
         FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
         WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = h.holder
             AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
-        ORDER BY t.task LIMIT $2::int * 4) d
+        ORDER BY t.holder, t.task LIMIT $2::int * 4) d
     WHERE NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
     UNION
     SELECT t.task, t.epoch, t.offered_until_ms
