@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -9,11 +11,13 @@ from msgspec.structs import replace
 from dragoman.engine.hints import Hints
 from dragoman.engine.task_log import Decision, TaskLog
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
-from dragoman.model.ids import timestamp
+from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskHead, TaskState
-from dragoman.store.api import Appended, Fenced, NewTask, Store, Unknown
+from dragoman.store.api import Append, Appended, Fenced, Held, NewTask, Repeat, Store, Stored, Unknown
 from dragoman.store.open import open_store
+from dragoman.store.outbox import Registration
 from dragoman.testing.buses import Hub
 from tests.engine.house import StandingClock
 
@@ -234,3 +238,55 @@ async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in
     mine.created(stored)
     assert (mine.seq, mine.state, mine.terminal, mine.holder) == (2, S.CANCELED, True, None)
     assert mine.record() == other.record()
+
+
+class Busy:
+    """A store in which others write to the task, and change its webhooks, just before each write without a hold."""
+
+    def __init__(self, store: Store) -> None:
+        self.held = False
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        if append.expected_seq is not None:
+            events = (MessageReceived(said("others"), TIME),)
+            hook = PushConfig(id=new_id(), task_id="t", url="http://hook.test/")
+            other = Append(
+                task_id="t",
+                events=events,
+                state=S.SUBMITTED,
+                status_ms=1,
+                push=Registration(config=hook, host="http://hook.test:80"),
+            )
+            self._store.append(other).add_done_callback(asyncio.Future.exception)
+        return self._store.append(append)
+
+    @asynccontextmanager
+    async def hold(self, task_id: str) -> AsyncIterator[Held]:
+        async with self._store.hold(task_id) as held:
+            self.held = True
+            try:
+                yield held
+            finally:
+                self.held = False
+
+
+async def test_nothing_is_read_while_a_task_is_held(store: Store) -> None:
+    """A hold has a connection of the store. Holds that wait for a second one could wait for each other."""
+    busy = Busy(store)
+    stored = await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", busy))
+    renewed: list[bool] = []
+
+    async def renew(task: TaskLog, found: Stored) -> None:
+        renewed.append(busy.held)
+
+    log.renew_audience = renew
+    written = await log.append(lambda log: write(MessageReceived(said("more"), TIME)))
+    assert isinstance(written, Appended)
+    assert renewed
+    assert not any(renewed)

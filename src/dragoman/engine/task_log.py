@@ -525,11 +525,19 @@ class TaskLog:
             self._next()
 
     async def _decide_alone(self, decide: Decide, landed: Landed) -> None:
-        """Let a write be decided, and made, while nobody else writes to the task. Raises StoreError or Unknown."""
-        async with self._store.hold(self.head.id) as held:
-            await self._catch_up_with(held.stored)
-            if (written := self._decide(decide, landed, held)) is not None:
-                await wait((written,))
+        """Let a write be decided, and made, while nobody else writes to the task. Raises StoreError or Unknown.
+
+        Nothing else is read meanwhile: that would take a second connection of the store, for which all those who hold a
+        task could wait in vain. So webhooks that have changed are read before the task is held again.
+        """
+        while True:
+            async with self._store.hold(self.head.id) as held:
+                if held.stored.webhooks_version == self.webhooks_version or self.renew_audience is None:
+                    await self._catch_up_with(held.stored)
+                    if (written := self._decide(decide, landed, held)) is not None:
+                        await wait((written,))
+                    break
+            await self.refresh()
         if not self.busy:
             self._next()
 
