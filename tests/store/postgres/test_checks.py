@@ -1,6 +1,7 @@
 """A database that cannot be used is refused at start, in one line that names the fix."""
 
 import logging
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -68,6 +69,24 @@ async def test_a_wrong_password_is_not_repeated() -> None:
         assert "refuses the password of 'postgres'" in await refused(server.url(password="wrong-secret"))
         pool = await open_pool(parse_address(server.url()))
         await pool.close()
+
+
+async def test_a_query_that_nobody_knows_is_named(postgres_url: str) -> None:
+    assert 'parameter "pool_sise": correct its query' in await refused(f"{postgres_url}?pool_sise=3")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("sslmode=verify-full&sslrootcert=/nowhere/ca.pem", "a file that its ssl… settings name is not there"),
+        ("sslmode=verify-full", "root.crt"),
+    ],
+)
+async def test_a_certificate_that_is_not_there_is_told_from_a_server_that_is_not_there(
+    query: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert said in await refused(f"postgresql://ann@h.invalid/tasks?{query}")
 
 
 async def test_what_the_role_sets_is_seen(postgres_server: PostgresServer) -> None:

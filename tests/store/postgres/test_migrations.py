@@ -100,6 +100,10 @@ async def test_a_user_without_rights_is_told_which_to_get(postgres_server: Postg
         pool = await open_pool(parse_address(url))
         assert pool.identity is not None, "no superuser"
         await pool.close()
+        postgres_server.execute("CREATE SCHEMA theirs", database=database)
+        said = "the schema theirs of PostgreSQL at .* belongs to the user 'postgres' .*: name that user in the url"
+        with pytest.raises(StoreError, match=said):
+            await open_pool(parse_address(f"{url}?schema=theirs"))
     finally:
         postgres_server.execute(f"DROP OWNED BY {database}_user CASCADE", database=database)
         postgres_server.execute(f"DROP ROLE {database}_user")

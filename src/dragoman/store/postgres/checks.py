@@ -12,6 +12,7 @@ from asyncpg.exceptions import (
     InvalidAuthorizationSpecificationError,
     InvalidCatalogNameError,
     InvalidPasswordError,
+    UndefinedObjectError,
 )
 from msgspec import Struct
 
@@ -117,8 +118,12 @@ def _unreachable(error: Exception, address: Address) -> StoreError:
             )
         case InvalidAuthorizationSpecificationError():
             return StoreError(f"PostgreSQL at {address.shown} refuses {address.user!r}: {cause}")
+        case UndefinedObjectError():  # PostgreSQL takes what is left of the query as its own settings
+            return StoreError(f"store url {address.shown!r}: {cause}: correct its query")
         case asyncpg.InterfaceError():
-            return StoreError(f"store url {address.shown!r}: {cause}")
+            return StoreError(f"store url {address.shown!r}: {' '.join(str(cause).split())}")  # has lines of hints
+        case FileNotFoundError() if "ssl" in address.dsn:  # it has no name: the file is read by OpenSSL
+            return StoreError(f"store url {address.shown!r}: a file that its ssl… settings name is not there")
         case OSError():
             refused = isinstance(cause, ConnectionError) and cause.errno
             said = os.strerror(refused) if refused else cause.strerror or str(cause) or "no answer"

@@ -84,7 +84,8 @@ async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
                     max(step.serves for step in steps),
                 )
     except StoreReadOnly as error:
-        raise _may_not(pool.address, error) from error
+        owners = await pool.read("SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = $1", schema)
+        raise _may_not(pool.address, owners[0][0] if owners else None, error) from error
 
 
 async def _version(connection: Connection, address: Address, known: int) -> int:
@@ -117,9 +118,14 @@ def _step(name: str, sql: str) -> Migration:
     return Migration(version, version if serves is None else int(serves[1]), name, sql)
 
 
-def _may_not(address: Address, error: StoreError) -> StoreError:
-    """The error for a user who may not make tables."""
+def _may_not(address: Address, owner: str | None, error: StoreError) -> StoreError:
+    """The error for a user who may not make tables. `owner` is whose the schema is, None if it is not there."""
     user, database = address.user, address.database
+    if owner not in (None, user):
+        return StoreError(
+            f"the schema {address.schema} of PostgreSQL at {address.shown} belongs to the user {owner!r} "
+            f"({error.__cause__}): name that user in the url, or add ?schema=NAME"
+        )
     return StoreError(
         f"the user {user!r} may not make tables in PostgreSQL at {address.shown} ({error.__cause__}): run "
         f'CREATE SCHEMA {address.schema} AUTHORIZATION "{user}" in {database!r} as its owner, or '
