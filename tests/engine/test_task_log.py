@@ -290,3 +290,47 @@ async def test_nothing_is_read_while_a_task_is_held(store: Store) -> None:
     assert isinstance(written, Appended)
     assert renewed
     assert not any(renewed)
+
+
+class Failing:
+    """A store behind whose address another one can come."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: Store, lost: bool) -> None:
+    """After a failover to a standby that lagged. If nothing is missing there, the run goes on."""
+    behind = Failing(store)
+    stored = await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", behind))
+    stopped: list[bool] = []
+    recent = log.follow()
+    standby = open_store("memory:", StandingClock())
+    await standby.open("here")
+    first = Submitted(said("go"), TIME)
+    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    await standby.append(Append(task_id="t", events=(status(S.WORKING),), state=S.WORKING, status_ms=1, epoch=1))
+    await log.append(lambda log: write(status(S.WORKING)))
+    log.attach(lambda message, _: None, lambda: bool(stopped.append(True)))
+    if lost:
+        await log.append(lambda log: write(chunk("gone"), epoch=1))
+        assert log.seq == 3
+    behind.store = standby
+    before = log.record()
+    await log.reread()
+    assert log.seq == 2
+    assert log.record() == (await log_of(standby)).record()
+    assert (log.record() == before) is not lost
+    assert stopped == ([True] if lost else [])
+    assert log.attached is not lost
+    assert (recent.after(1, 10, 1 << 20) is None) is lost
+    await log.append(lambda log: write(chunk("b")))
+    assert log.record() == (await log_of(standby)).record()
+    log.unfollow()
+    await standby.close()

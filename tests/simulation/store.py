@@ -401,6 +401,9 @@ class SimulatedReplicas:
         self._back: Callable[[str], None] = _ignore
         self._proven_s = 0.0
 
+    def on_rewound(self, call: Callable[[], None]) -> None:
+        pass
+
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
         self._lost, self._back = lost, back
 

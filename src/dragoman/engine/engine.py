@@ -188,6 +188,7 @@ class Engine:
         self._supervisor.begin(group)
         self._address = address
         self._store.replicas.on_fenced(self._lost, self._back)
+        self._store.replicas.on_rewound(self._rewound)
         await self._store.replicas.join(self._supervisor.holder, address=address, agents=self._runners)
         try:
             await self._recovery.settle_all()
@@ -219,6 +220,14 @@ class Engine:
         """Others may take the tasks of this replica soon: see `Replicas.on_fenced`."""
         if replica_id == self._supervisor.holder:
             self._supervisor.fence()
+
+    def _rewound(self) -> None:
+        """The store may have lost what is in memory here: see `Replicas.on_rewound`."""
+        self._supervisor.background(self._reread())
+
+    async def _reread(self) -> None:
+        await self._tasks.reread(self._settings.retry_s)
+        self._recovery.wake()  # a run that lost its task left it leased to this engine
 
     def _back(self, replica_id: str) -> None:
         if replica_id == self._supervisor.holder and not self._stopping.begun:

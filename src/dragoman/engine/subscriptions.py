@@ -131,6 +131,9 @@ class Tail:
                 return items
             if self._ended:
                 break
+            if self._after > task.seq:  # the store has lost what the caller has seen: see `TaskLog.reread`
+                self.retry = True
+                break
             if self._stopping.begun:
                 self.retry = True
                 break

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dragoman.engine.announcements import Audience
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_write, timestamp
-from dragoman.model.lifecycle import SETTLED, Fold
+from dragoman.model.lifecycle import SETTLED, Fold, fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Shown
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, Usage
@@ -659,6 +659,40 @@ class TaskLog:
         finally:
             if self._refreshing is current_task():  # it never had its turn
                 self._refreshing = None
+
+    async def reread(self) -> None:
+        """Begin anew with what the store has, if it has lost something that this log has read.
+
+        A run that works on the task has lost it then. Raises StoreError or Unknown.
+        """
+        async with self.turn():
+            stored = await self._store.load(self.head.id)
+            if stored is None:
+                raise Unknown(self.head.id)
+            if await self._continues(stored):
+                await self._catch_up_with(stored)
+                return
+            logger.error("task %s: the store has lost what was written; it goes on from %d", self.head.id, stored.seq)
+            if stored.webhooks_version != self.webhooks_version and self.renew_audience is not None:
+                await self.renew_audience(self, stored)
+            self.webhooks_version = stored.webhooks_version
+            self.children = None
+            self._take(stored)
+            if self._recent is not None:
+                self._recent.go_on(())
+            if self._receive is not None:
+                self._receive = None
+                self._leased()
+            self.wake()
+
+    async def _continues(self, stored: Stored) -> bool:
+        """Whether what the store has begins with this prefix."""
+        if stored.seq < self.seq or stored.epoch < self.epoch:
+            return False
+        if stored.seq == self.seq:
+            return fold(stored.head, stored.snapshot, stored.events) == self.record()
+        log = await self.whole()
+        return fold(self.head, None, (logged for logged in log if logged.seq <= self.seq)) == self.record()
 
     def adopt(self, page: Page) -> bool:
         """Take in events that another engine committed. Returns False if they have to be read with `catch_up` instead.

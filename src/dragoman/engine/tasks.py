@@ -3,6 +3,7 @@
 Invariant: a caller finds only its own tasks here; to others they do not exist (invariant 9).
 """
 
+import asyncio
 from collections.abc import Callable
 
 from dragoman.engine import policy
@@ -15,7 +16,7 @@ from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import SPELLED, fold
 from dragoman.model.operations import Call, ListTasks, TaskPage
 from dragoman.model.task import TERMINAL, Record, TaskHead
-from dragoman.store.api import ListQuery, Store, Stored, Unknown
+from dragoman.store.api import ListQuery, Store, Stored, StoreError, Unknown
 
 LARGE_BYTES = 1 << 20
 """An answer about a task of this size or more needs room before the task is read."""
@@ -110,6 +111,23 @@ class Tasks:
             raise TaskNotFound(task.head.id) from error
         finally:
             self.unpin(task)
+
+    async def reread(self, retry_s: float) -> None:
+        """Compare all tasks in memory with the store, which may go on from an earlier moment, and take what it has."""
+        for task in self.all():
+            task.pins += 1
+            try:
+                while True:
+                    try:
+                        await task.reread()
+                    except StoreError:
+                        await asyncio.sleep(retry_s)
+                    else:
+                        break
+            except Unknown:
+                pass  # whoever works on it or follows it meets that at the next write or read
+            finally:
+                self.unpin(task)
 
     async def pin_stored(self, stored: Stored) -> TaskLog:
         """As `pin`, for a task as the store has just given it."""

@@ -81,6 +81,13 @@ class Replicas(Protocol):
         """
         ...
 
+    def on_rewound(self, call: Callable[[], None]) -> None:
+        """Call `call`, on the loop, when the store may go on from an earlier moment than this process has seen.
+
+        That happens if a standby takes over that had not received everything. What was read before may be gone.
+        """
+        ...
+
 
 class LocalReplicas:
     """The replicas of a store that only one process has open. They live until they leave, and nobody is ever fenced."""
@@ -119,6 +126,9 @@ class LocalReplicas:
 
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
         """Do nothing: the lock of the file is the lease of this process."""
+
+    def on_rewound(self, call: Callable[[], None]) -> None:
+        """Do nothing: a file that is open does not go back."""
 
     def end(self) -> None:
         """The store closes: everybody is dead."""

@@ -68,6 +68,7 @@ class SharedReplicas:
         """Replicas that were given up, since the database last answered."""
         self._on_lost: list[Callable[[str], None]] = []
         self._on_back: list[Callable[[str], None]] = []
+        self._on_rewound: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._heart: Heart | None = None
         self._beaten_s = 0.0
@@ -113,6 +114,10 @@ class SharedReplicas:
         self._on_lost.append(lost)
         self._on_back.append(back)
 
+    def on_rewound(self, call: Callable[[], None]) -> None:
+        """As the protocol says."""
+        self._on_rewound.append(call)
+
     @property
     def beat_age_s(self) -> float | None:
         """From the moment in which the beat was sent."""
@@ -124,6 +129,11 @@ class SharedReplicas:
     def current(self) -> str:
         """The replica that joined here last and has not been given up; empty if there is none."""
         return next(reversed(self._proven), "")
+
+    def rewound(self) -> None:
+        """Another server, or another history of it, is behind the address."""
+        for call in self._on_rewound:
+            call()
 
     async def bury(self) -> None:
         """Declare those dead who have not beaten in time. Only the tasks of the dead may be claimed."""

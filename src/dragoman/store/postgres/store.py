@@ -100,6 +100,7 @@ class PostgresStore:
         ledger = Ledger(pool, self._sql, self._codec, self.clock, holder or "", self._webhooks.tell)
         pool.on_changed(ledger.forget)
         pool.on_changed(self._encoder.forget)
+        pool.on_changed(self._replicas.rewound)
         self._opened = Opened(pool, reads, ledger, Writer(ledger, self.clock, self._address.shown))
 
     async def close(self) -> None:
