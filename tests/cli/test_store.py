@@ -90,7 +90,8 @@ def test_a_missing_driver_is_named_with_the_fix(
         (("copy", "sqlite:///nowhere.db", "sqlite:///new.db"), "there is no store file nowhere.db"),
         (("copy", FILE, "memory:"), "out of reach of commands"),
         (("check", "memory:"), "out of reach of commands"),
-        (("copy", FILE, FILE), "in use by another server"),
+        (("copy", FILE, FILE), "cannot be copied into itself"),
+        (("copy", FILE, "sqlite:///./old.db"), "in use by another server"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(run: Run, arguments: tuple[str, ...], said: str) -> None:

@@ -81,6 +81,8 @@ async def copy_store(source: str, target: str, show: Callable[[Progress], None],
 
     `restart` deletes what is left of a copy. Raises StoreError.
     """
+    if source == target:
+        raise StoreError(f"store {hide_password(source)!r} cannot be copied into itself: name another place")
     rows: Source
     if is_shared(source):
         with _extra_postgres(source):
