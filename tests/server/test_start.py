@@ -78,3 +78,15 @@ async def test_a_folder_for_files_that_others_do_not_see(postgres_url: str, tmp_
         with pytest.raises(StartError, match="is not the folder that the other replicas use"):
             async with serving(replace(config, files=f"folder:{tmp_path / 'other'}"), [echo]):
                 pass
+
+
+async def test_a_replica_without_the_folder_of_the_others_warns(
+    postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(port=0, store=postgres_url)
+    async with serving(config, [echo]):
+        assert "files is not set" not in caplog.text
+    async with serving(replace(config, files=f"folder:{tmp_path}"), [echo]):
+        assert "files is not set" not in caplog.text
+        async with serving(config, [echo]):
+            assert "files is not set, and other replicas of this store keep large files in a folder" in caplog.text

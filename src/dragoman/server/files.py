@@ -84,6 +84,11 @@ async def open_files(config: Config, store: Store, signing: SigningRoom, clock: 
     guard = Guard(config.fetch_allowed_hosts, config.fetch_allowed_cidrs)
     reading = FileReading(guard, max_bytes=config.fetch_max_bytes, timeout_s=config.fetch_timeout_s)
     if config.files is None:
+        if store.replicas.shared and await store.shared.get(FOLDER_KEY) is not None:
+            log.warning(
+                "files is not set, and other replicas of this store keep large files in a folder: set files to that "
+                "folder here as well, because answers of this replica lack those files"
+            )
         return ServedFiles(Files(reading=reading), reading)
     try:
         await signing.signer()  # makes the key, on a new store
