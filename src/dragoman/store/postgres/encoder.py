@@ -15,7 +15,7 @@ from dragoman.store.api import Append, Appended, Moved, NewTask, Repeat
 from dragoman.store.codec import TERMINAL_FROM, Codec
 from dragoman.store.files import File, TaskFiles
 from dragoman.store.postgres.text import to_text
-from dragoman.store.postgres.writes import Addition, Creation
+from dragoman.store.postgres.writes import Addition, Creation, Row
 
 NO_FILES: tuple[File, ...] = ()
 
@@ -37,28 +37,31 @@ class Encoder:
         if any(map(_raw, every_part(events))):
             events, _, files = self._files.take_out(None, head.id, events, None)
         state, page, head_bytes = self._codec.numbers[new.state], self._codec.encode(events), self._codec.encode(head)
-        row = (
-            to_text(head.context_id),
-            state,
-            new.status_ms,
-            len(events),
-            int(holder is not None),
-            None if state >= TERMINAL_FROM else holder,
-            bool(files),
-            head_bytes,
-            new.push is not None,
-            None if head.parent is None or head.detached else to_text(head.parent),
-            head.deadline_ms,
-            page,
-            new.write,
-        )
+        epoch = int(holder is not None)
+        row: Row = {
+            "id": to_text(head.id),
+            "context": to_text(head.context_id),
+            "state": state,
+            "status_ms": new.status_ms,
+            "events": len(events),
+            "epoch": epoch,
+            "holder": None if state >= TERMINAL_FROM else holder,
+            "files": bool(files),
+            "pushed": new.push is not None,
+            "parent": None if head.parent is None or head.detached else to_text(head.parent),
+            "deadline_ms": head.deadline_ms,
+            "write": new.write,
+        }
         return Creation(
             head.id,
             head.owner,
             head.agent,
             state,
+            len(events),
+            epoch,
             row,
             page,
+            head_bytes,
             files,
             new.dedupe,
             new.push,
@@ -83,29 +86,29 @@ class Encoder:
             events, kept, files = self._files.take_out(None, task_id, events, kept)
         page = self._codec.encode(events)
         record = None if kept is None else bytes(self._codec.encode_record(kept))
-        row = (
-            len(events),
-            self._codec.numbers[append.state],
-            append.status_ms,
-            append.holder,
-            terminal or (append.release and append.holder is None),
-            page,
-            record,
-            bool(files),
-            append.keeper,
-            None if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
-            append.epoch,
-            expected,
-            append.read_seq,
-            append.write,
-            append.webhooks_version,
-        )
+        row: Row = {
+            "id": to_text(task_id),
+            "events": len(events),
+            "state": self._codec.numbers[append.state],
+            "status_ms": append.status_ms,
+            "holder": append.holder,
+            "ends_lease": terminal or (append.release and append.holder is None),
+            "files": bool(files),
+            "keeper": append.keeper,
+            "offered_until_ms": None if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
+            "run_epoch": append.epoch,
+            "expected_seq": expected,
+            "read_seq": append.read_seq,
+            "write": append.write,
+            "webhooks": append.webhooks_version,
+        }
         return Addition(
             task_id,
             row,
             append.epoch,
             expected,
             page,
+            record,
             files,
             append.dedupe,
             append.push,

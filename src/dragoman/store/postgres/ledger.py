@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
+import msgspec
 from asyncpg import DeadlockDetectedError, DivisionByZeroError, SerializationError, UniqueViolationError
 
 from dragoman.model.ids import Clock
@@ -30,7 +31,7 @@ from dragoman.store.files import File
 from dragoman.store.postgres.connection import Connection
 from dragoman.store.postgres.pool import Pool
 from dragoman.store.postgres.text import from_text, to_text
-from dragoman.store.postgres.writes import Addition, Creation, Told
+from dragoman.store.postgres.writes import Addition, Creation, Row, Told
 
 SCOPES_REMEMBERED = 10_000
 """How many numbers of scopes (an owner with an agent) are cached."""
@@ -53,9 +54,6 @@ class Again:
 AGAIN: Final = Again()
 
 Outcome = Appended | Repeat | Refused | Again
-
-NO_CALL = (None, None, None, None)
-
 
 Tell = Callable[[Connection, Sequence[Told], int], Awaitable[None]]
 """Writes webhooks and deliveries in a transaction under way, at a time."""
@@ -181,13 +179,14 @@ class Ledger:
     def _creations(
         self, lane: int, writes: Sequence[Creation], refused: dict[int, OverQuota] | None
     ) -> Iterable[object]:
-        scopes = self._scopes
-        rows: list[tuple[object, ...]] = []
-        for place, write in enumerate(writes):
-            call = NO_CALL if write.dedupe is None else _call(write.dedupe)
-            allowed = not refused or place not in refused
-            rows.append((place, to_text(write.id), scopes[write.owner, write.agent], *write.row, *call, allowed))
-        return (*_columns(rows), self._clock.now_ms(), *_files(writes), self.replica, lane)
+        rows: list[Row] = []
+        pages, heads = [], []
+        for place, write in sorted(enumerate(writes), key=_by_id):
+            scope, allowed = self._scopes[write.owner, write.agent], not refused or place not in refused
+            rows.append({"place": place, "scope": scope, "allowed": allowed, **write.row, **_call(write.dedupe)})
+            pages.append(write.page)
+            heads.append(write.head)
+        return (_json(rows), pages, heads, self._clock.now_ms(), *_files(writes), self.replica, lane)
 
     def _created(
         self, writes: Sequence[Creation], rows: Sequence[Any], refused: dict[int, OverQuota] | None
@@ -196,7 +195,7 @@ class Ledger:
         for place, task, earlier_seq, earlier_epoch, call_task, call_digest, call_seq, call_answer, taken, _ in rows:
             write = writes[place]
             if task is not None:
-                outcomes[place] = Appended(write.row[3], write.row[4], len(write.page))
+                outcomes[place] = Appended(write.events, write.epoch, len(write.page))
             elif earlier_seq is not None:
                 outcomes[place] = Appended(earlier_seq, earlier_epoch, len(write.page))
             elif call_digest is not None:
@@ -208,11 +207,13 @@ class Ledger:
         return outcomes
 
     def _additions(self, lane: int, writes: Sequence[Addition]) -> Iterable[object]:
-        rows: list[tuple[object, ...]] = []
-        for place, write in enumerate(writes):
-            call = NO_CALL if write.dedupe is None else _call(write.dedupe)
-            rows.append((place, to_text(write.id), *write.row, *call))
-        return (*_columns(rows), self._clock.now_ms(), *_files(writes), self.replica, lane)
+        rows: list[Row] = []
+        pages, records = [], []
+        for place, write in sorted(enumerate(writes), key=_by_id):
+            rows.append({"place": place, **write.row, **_call(write.dedupe)})
+            pages.append(write.page)
+            records.append(write.record)
+        return (_json(rows), pages, records, self._clock.now_ms(), *_files(writes), self.replica, lane)
 
     def _appended(self, writes: Sequence[Addition], rows: Sequence[Any]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = [AGAIN] * len(writes)
@@ -277,9 +278,16 @@ class Ledger:
         return refused
 
 
-def _call(dedupe: Dedupe) -> tuple[bytes, bytes, int, str | None]:
-    instead_of = dedupe.instead_of
-    return dedupe.key, dedupe.digest, dedupe.expires_ms, None if instead_of is None else to_text(instead_of)
+def _call(dedupe: Dedupe | None) -> Row:
+    """The columns of the call to remember; PostgreSQL takes bytes in JSON as hexadecimal digits. None: no columns."""
+    if dedupe is None:
+        return {}
+    return {
+        "key": f"\\x{dedupe.key.hex()}",
+        "digest": f"\\x{dedupe.digest.hex()}",
+        "expires_ms": dedupe.expires_ms,
+        "instead_of": None if dedupe.instead_of is None else to_text(dedupe.instead_of),
+    }
 
 
 def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
@@ -300,16 +308,12 @@ def _all_again(writes: Sequence[Creation | Addition], error: StoreError) -> Sequ
     raise error
 
 
-def _columns(rows: list[tuple[object, ...]]) -> Iterable[tuple[object, ...]]:
-    """The values of rows by column, sorted by the id of the task."""
-    if len(rows) > 1:
-        rows.sort(key=_by_id)
-    return zip(*rows, strict=True)
+def _json(rows: list[Row]) -> str:
+    return msgspec.json.encode(rows).decode()
 
 
-def _by_id(row: tuple[Any, ...]) -> str:
-    identity: str = row[1]
-    return identity
+def _by_id(placed: tuple[int, Creation | Addition]) -> str:
+    return placed[1].id
 
 
 def _files(writes: Sequence[Creation | Addition]) -> tuple[list[int], list[int], list[bytes]]:

@@ -1,5 +1,6 @@
 -- The statements about tasks, their logs and the calls that made them. Positional values are in the order of their numbers.
--- Values of one row a write come as arrays, sorted by the ids of the tasks, so that batches that meet never wait in a circle.
+-- The writes of a batch come as JSON, and their bytes in arrays beside it, both sorted by the ids of the tasks, so that batches
+-- that meet never wait in a circle. An array for each column would cost both sides several times as much.
 -- `= ANY (ARRAY[x])` finds a row by its index whatever the planner believes about the size of the table: a plan is made once,
 -- often when the table is still empty.
 
@@ -15,11 +16,13 @@ INSERT INTO dragoman.scopes (owner, agent) VALUES ($1, $2) ON CONFLICT DO NOTHIN
 -- New tasks: row, log, remembered call and files. The result has a row for each, which says what was there before: `task` is
 -- null unless it was made. A call that is remembered in another transaction at the same moment ends this one with an error.
 WITH v AS (
-    SELECT * FROM unnest($1::int[], $2::text[], $3::int[], $4::text[], $5::smallint[], $6::bigint[], $7::int[], $8::int[],
-        $9::text[], $10::boolean[], $11::bytea[], $12::boolean[], $13::text[], $14::bigint[], $15::bytea[], $16::bigint[],
-        $17::bytea[], $18::bytea[], $19::bigint[], $20::text[], $21::boolean[])
-    AS v (place, id, scope, context, state, status_ms, events, epoch, holder, files, head, pushed, parent, deadline_ms, page,
-        write, key, digest, expires_ms, instead_of, allowed)
+    SELECT * FROM ROWS FROM (
+        json_to_recordset($1::json) AS (place int, id text, scope int, context text, state smallint, status_ms bigint, events int,
+            epoch int, holder text, files boolean, pushed boolean, parent text, deadline_ms bigint, write bigint, key bytea,
+            digest bytea, expires_ms bigint, instead_of text, allowed boolean),
+        unnest($2::bytea[], $3::bytea[])
+    ) AS v (place, id, scope, context, state, status_ms, events, epoch, holder, files, pushed, parent, deadline_ms, write, key,
+        digest, expires_ms, instead_of, allowed, page, head)
 ), cur AS MATERIALIZED (
     SELECT v.*, t.task AS taken, e.last_seq AS earlier_seq, e.epoch AS earlier_epoch,
         c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
@@ -27,7 +30,7 @@ WITH v AS (
     LEFT JOIN LATERAL (SELECT t.task FROM dragoman.tasks t WHERE t.id = v.id LIMIT 1) t ON true
     LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
         WHERE p.task = t.task AND p.first_seq = 1 AND p.write = v.write LIMIT 1) e ON true
-    LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $22
+    LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
         AND c.task_id IS DISTINCT FROM v.instead_of LIMIT 1) c ON true
 ), added AS (
     INSERT INTO dragoman.tasks (id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head, pushed,
@@ -46,16 +49,16 @@ WITH v AS (
     SELECT key, digest, id, events, expires_ms FROM made WHERE key IS NOT NULL ORDER BY key
     ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
         answer = excluded.answer, expires_ms = excluded.expires_ms
-    WHERE calls.expires_ms <= $22 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
+    WHERE calls.expires_ms <= $4 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
     RETURNING key
 ), filed AS (
     INSERT INTO dragoman.files (task, file, bytes)
-    SELECT made.task, f.file, f.bytes FROM unnest($23::int[], $24::bigint[], $25::bytea[]) AS f (place, file, bytes)
+    SELECT made.task, f.file, f.bytes FROM unnest($5::int[], $6::bigint[], $7::bytea[]) AS f (place, file, bytes)
     JOIN made ON made.place = f.place
     ON CONFLICT DO NOTHING
 ), counted AS (
     INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, $26, $27, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE state = 1),
+    SELECT scope, $8, $9, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE state = 1),
         count(*) FILTER (WHERE state = 2), count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4),
         count(*) FILTER (WHERE state = 5), count(*) FILTER (WHERE state = 6), count(*) FILTER (WHERE state = 7)
     FROM made GROUP BY scope ORDER BY scope
@@ -74,11 +77,13 @@ FROM cur LEFT JOIN made USING (place);
 -- before behind the seq that the writer has read, and not changed since this statement began to look. The result has a row
 -- for each append, with the task as it was before: `task` is null unless it was made.
 WITH v AS (
-    SELECT * FROM unnest($1::int[], $2::text[], $3::int[], $4::smallint[], $5::bigint[], $6::text[], $7::boolean[],
-        $8::bytea[], $9::bytea[], $10::boolean[], $11::text[], $12::bigint[], $13::int[], $14::bigint[], $15::bigint[],
-        $16::bigint[], $17::int[], $18::bytea[], $19::bytea[], $20::bigint[], $21::text[])
-    AS v (place, id, events, state, status_ms, holder, ends_lease, page, record, files, keeper, offered_until_ms,
-        run_epoch, expected_seq, read_seq, write, webhooks, key, digest, expires_ms, instead_of)
+    SELECT * FROM ROWS FROM (
+        json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
+            ends_lease boolean, files boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
+            read_seq bigint, write bigint, webhooks int, key bytea, digest bytea, expires_ms bigint, instead_of text),
+        unnest($2::bytea[], $3::bytea[])
+    ) AS v (place, id, events, state, status_ms, holder, ends_lease, files, keeper, offered_until_ms, run_epoch, expected_seq,
+        read_seq, write, webhooks, key, digest, expires_ms, instead_of, page, record)
 ), cur AS MATERIALIZED (
     SELECT v.*, t.task, t.scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
         t.webhooks_version, e.last_seq AS earlier_seq, e.epoch AS earlier_epoch,
@@ -88,7 +93,7 @@ WITH v AS (
         FROM dragoman.tasks t WHERE t.id = v.id LIMIT 1) t ON true
     LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
         WHERE t.seq > v.read_seq AND p.task = t.task AND p.first_seq > v.read_seq AND p.write = v.write LIMIT 1) e ON true
-    LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $22
+    LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
         AND c.task_id IS DISTINCT FROM v.instead_of LIMIT 1) c ON true
 ), moved AS (
     UPDATE dragoman.tasks t SET seq = t.seq + cur.events, state = cur.state, status_ms = cur.status_ms,
@@ -118,16 +123,16 @@ WITH v AS (
     SELECT key, digest, id, seq, expires_ms FROM moved WHERE key IS NOT NULL ORDER BY key
     ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
         answer = excluded.answer, expires_ms = excluded.expires_ms
-    WHERE calls.expires_ms <= $22 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
+    WHERE calls.expires_ms <= $4 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
     RETURNING key
 ), filed AS (
     INSERT INTO dragoman.files (task, file, bytes)
-    SELECT moved.task, f.file, f.bytes FROM unnest($23::int[], $24::bigint[], $25::bytea[]) AS f (place, file, bytes)
+    SELECT moved.task, f.file, f.bytes FROM unnest($5::int[], $6::bigint[], $7::bytea[]) AS f (place, file, bytes)
     JOIN moved ON moved.place = f.place
     ON CONFLICT DO NOTHING
 ), counted AS (
     INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, $26, $27, sum((state = 0)::int - (old_state = 0)::int), sum((state = 1)::int - (old_state = 1)::int),
+    SELECT scope, $8, $9, sum((state = 0)::int - (old_state = 0)::int), sum((state = 1)::int - (old_state = 1)::int),
         sum((state = 2)::int - (old_state = 2)::int), sum((state = 3)::int - (old_state = 3)::int),
         sum((state = 4)::int - (old_state = 4)::int), sum((state = 5)::int - (old_state = 5)::int),
         sum((state = 6)::int - (old_state = 6)::int), sum((state = 7)::int - (old_state = 7)::int)

@@ -12,9 +12,12 @@ from dragoman.store.api import Dedupe, Quota
 from dragoman.store.files import File
 from dragoman.store.outbox import Delivery, Registration
 
+Row = dict[str, int | str | None]
+"""Values by the names that the statement of a batch gives them."""
+
 
 class Creation(Struct, frozen=True):
-    """A task to insert, encoded. `row` holds the values of `create` between the scope and the remembered call.
+    """A task to insert, encoded. `row` holds the columns but those with bytes, the scope and the remembered call.
 
     `size` is in bytes, files included.
     """
@@ -23,8 +26,11 @@ class Creation(Struct, frozen=True):
     owner: str
     agent: str
     state: int
-    row: tuple[object, ...]
+    events: int
+    epoch: int
+    row: Row
     page: bytes
+    head: bytes
     files: tuple[File, ...]
     dedupe: Dedupe | None
     push: Registration | None
@@ -34,13 +40,14 @@ class Creation(Struct, frozen=True):
 
 
 class Addition(Struct, frozen=True):
-    """An append, encoded. `row` holds the values of `append` between the id and the remembered call."""
+    """An append, encoded. `row` holds the columns but those with bytes and the remembered call."""
 
     id: str
-    row: tuple[object, ...]
+    row: Row
     epoch: int | None
     expected_seq: int | None
     page: bytes
+    record: bytes | None
     files: tuple[File, ...]
     dedupe: Dedupe | None
     push: Registration | None
