@@ -1,9 +1,12 @@
 """What is wrong or missing is told at start, in one line that names the fix."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 from msgspec.structs import replace
 
@@ -70,6 +73,18 @@ async def test_a_bus_that_is_down_is_named_and_the_server_starts(
     assert len(told) == 1
     assert f"bus {url} is down" in told[0]
     assert "asks the store every second" in told[0]
+
+
+@pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", socket.gethostname()), ("127.0.0.1", "127.0.0.1")])
+async def test_a_replica_that_listens_everywhere_is_shown_under_its_machines_name(
+    postgres_url: str, host: str, shown: str
+) -> None:
+    config = Config(port=0, store=postgres_url, host=host, authentication="required")
+    async with serving(config, [echo]) as url, aiohttp.ClientSession() as http:
+        port = urlsplit(url).port
+        async with http.get(f"http://127.0.0.1:{port}/ready") as answer:
+            replicas = (await answer.json())["cluster"]["replicas"]
+        assert [replica["address"] for replica in replicas] == [f"http://{shown}:{port}"]
 
 
 async def test_a_folder_for_files_that_others_do_not_see(postgres_url: str, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ async def running(
             async with opened(bus), asyncio.TaskGroup() as tasks:
                 lifetimes.serve(agents)
                 await lifetimes.open(tasks, agents)
-                await engine.start(tasks, config.replica_address or _url(bound_to))
+                await engine.start(tasks, config.replica_address or _replica_url(bound_to))
                 if config.push:
                     webhooks.courier.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config, Job(store, "sweep", holder)), name="sweep")
@@ -318,6 +318,12 @@ async def _name(config: Config, store: Store, signing: SigningRoom, holder: str)
 def _url(config: Config) -> str:
     host = f"[{config.host}]" if ":" in config.host else config.host
     return f"http://{host}:{config.port}"
+
+
+def _replica_url(config: Config) -> str:
+    """Where operators of several machines find this one: 0.0.0.0 would name every one of them."""
+    everywhere = config.host in {"0.0.0.0", "::"}
+    return _url(replace(config, host=socket.gethostname()) if everywhere else config)
 
 
 def _engine_settings(config: Config, store: Store) -> EngineSettings:
