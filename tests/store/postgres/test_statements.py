@@ -67,7 +67,10 @@ async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(po
 
 
 async def test_a_claim_reads_only_open_tasks_however_many_wait_for_agents_elsewhere(postgres_url: str) -> None:
-    """Thousands of tasks wait for an agent that this replica does not serve, behind many more that have ended."""
+    """Thousands of tasks wait for an agent that this replica does not serve, and as many were left by a dead one.
+
+    Each is read once at most, and those that have ended not at all.
+    """
     store = open_store(postgres_url, SystemClock())
     await store.open("h1")
     connection = await asyncpg.connect(postgres_url)
@@ -81,9 +84,9 @@ async def test_a_claim_reads_only_open_tasks_however_many_wait_for_agents_elsewh
         )
         await connection.execute(
             """INSERT INTO dragoman.tasks
-                (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, head)
-            SELECT 1, 1, 1, o.scope, 1, CASE WHEN o.agent = 'elsewhere' AND number % 10 = 4 THEN 0 ELSE 4 END,
-                false, false, 'w' || number, 'c', ''
+                (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, holder, head)
+            SELECT 1, 1, 1, o.scope, 1, CASE number % 10 WHEN 4 THEN 0 WHEN 5 THEN 1 ELSE 4 END, false, false,
+                'w' || number, 'c', CASE WHEN number % 10 = 5 THEN 'gone' END, ''
             FROM generate_series(1, 20000) AS number JOIN dragoman.scopes o ON o.owner = 'o' || (1 + number % 1000)"""
         )
         await connection.execute("ANALYZE")

@@ -289,7 +289,8 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 -- latest: tasks of the agents $4, or (null) of all but those that others serve and $1 does not. Tasks that nobody has begun
 -- are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
--- first. The order is that of the index of open tasks: by the number alone, the planner would walk through all tasks.
+-- first. The order is that of the index of open tasks: by the number alone, the planner would walk through all tasks. And a
+-- subquery locks each task by its number, since a join, or a plain condition on the state, would read all open tasks.
 WITH RECURSIVE holders (holder) AS (
     (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder IS NOT NULL ORDER BY t.holder LIMIT 1)
@@ -324,12 +325,12 @@ WITH RECURSIVE holders (holder) AS (
     WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3 AND t.holder IS NOT NULL
         AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
 ), mine AS MATERIALIZED (
-    SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen
-    JOIN dragoman.tasks t ON t.task = ANY (ARRAY[seen.task])
-    WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.epoch = seen.epoch
-        AND t.offered_until_ms IS NOT DISTINCT FROM seen.offered_until_ms
-    ORDER BY t.task LIMIT $2
-    FOR NO KEY UPDATE OF t SKIP LOCKED
+    SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen CROSS JOIN LATERAL (
+        SELECT t.task FROM dragoman.tasks t
+        WHERE t.task = ANY (ARRAY[seen.task]) AND t.state + 0 < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
+            AND t.epoch = seen.epoch AND t.offered_until_ms IS NOT DISTINCT FROM seen.offered_until_ms
+        FOR NO KEY UPDATE OF t SKIP LOCKED) t
+    LIMIT $2
 )
 UPDATE dragoman.tasks t SET holder = $1, epoch = t.epoch + 1,
     offered_until_ms = CASE WHEN t.holder IS NULL OR t.offered_until_ms IS NOT NULL THEN $5::bigint END
