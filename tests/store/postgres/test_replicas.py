@@ -14,7 +14,7 @@ from dragoman.store.api import StoreError
 from dragoman.store.postgres.address import Address, parse_address
 from dragoman.store.postgres.clock import DatabaseClock
 from dragoman.store.postgres.opening import open_pool
-from dragoman.store.postgres.replicas import SharedReplicas
+from dragoman.store.postgres.replicas import Heart, SharedReplicas
 from dragoman.store.replicas import Heartbeat
 from tests.postgres import PostgresServer
 
@@ -200,3 +200,19 @@ async def test_closing_ends_the_thread_even_if_the_database_does_not_answer() ->
             assert any(thread.name == "store-heart" for thread in threading.enumerate())
             server.stop()
         assert not any(thread.name == "store-heart" for thread in threading.enumerate())
+
+
+async def test_no_error_of_this_program_ends_the_heartbeats(
+    postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the thread, the process would be fenced for ever."""
+    address = parse_address(postgres_url)
+    postgres_server.execute("CREATE TABLE odd (renewed text[], now float8)", "SELECT 1", database=address.database)
+    beat = "SELECT * FROM odd WHERE $1::text[] IS NOT NULL AND $2::float8 > 0 AND $3::text[] IS NOT NULL"
+    heart = Heart(address, QUICK, beat, lambda: None)
+    try:
+        await wait_for(lambda: "error of this program" in caplog.text)  # a beat has no answer
+        postgres_server.execute("INSERT INTO odd VALUES ('{}', 1)", "SELECT 1", database=address.database)
+        await wait_for(lambda: bool(heart.answers))
+    finally:
+        await heart.end()

@@ -294,6 +294,12 @@ class Heart:
                     failing = True
                     if connection is not None:
                         connection.terminate()
+                except Exception:  # it would end the thread, and nobody would beat for this process any more
+                    if not failing:
+                        log.exception("a heartbeat of this replica met an error of this program")
+                    failing = True
+                    if connection is not None:
+                        connection.terminate()
                 else:
                     failing = False
                     self.answers.append(answer)
