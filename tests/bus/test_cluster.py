@@ -250,3 +250,17 @@ async def test_the_last_words_are_sent_before_the_end() -> None:
         async with a_bus(air) as bus:
             bus.publish("t", 7)
         assert hints[-1] == ("t", 7, None)
+
+
+@in_virtual_time
+async def test_a_replica_counts_the_others_that_it_has_heard_of_late() -> None:
+    air, elsewhere = Air(), Air()
+    async with a_bus(air) as bus:
+        async with a_bus(air), a_bus(air), a_bus(elsewhere) as far:
+            await asyncio.sleep(cluster.ECHO_S + 1)
+            assert bus.others == 2
+            assert far.healthy
+            assert far.others == 0
+        await asyncio.sleep(cluster.HEALTHY_S + 1)
+        assert bus.healthy
+        assert bus.others == 0

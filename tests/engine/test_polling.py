@@ -1,13 +1,25 @@
 """When a replica polls: often without a healthy bus, seldom with one, and however often it is told of work."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from dragoman.engine.hints import Hints
+from dragoman.store.replicas import Replica
 from dragoman.testing.buses import Hub
 from tests.virtual_time import in_virtual_time
 
 NO_STORE: Any = None
+
+
+class Living:
+    """A store of which only the replicas matter, all of them alive."""
+
+    def __init__(self, *ids: str) -> None:
+        self.replicas = self
+        self._all = tuple(Replica(id=one, address="", agents=(), started_ms=0, beats_until_ms=None) for one in ids)
+
+    async def all(self) -> tuple[Replica, ...]:
+        return self._all
 
 
 def _now() -> float:
@@ -32,6 +44,20 @@ async def test_a_healthy_bus_makes_polls_rare_and_a_broken_one_frequent_within_a
     assert 12 < await _next_poll(hints) - first <= 13.5
     start = _now()
     assert [await _next_poll(hints) - start for _ in range(3)] == [1, 2, 3]
+
+
+@in_virtual_time
+async def test_polls_are_frequent_while_a_living_replica_is_not_heard() -> None:
+    hub, store = Hub(), cast("Any", Living("me", "other"))
+    bus, other = hub.bus(), hub.bus()
+    hints = Hints(store, bus, poll_s=1, healthy_poll_s=5)
+    hints.serve("me", ["echo"])
+    await bus.open()
+    start = await _next_poll(hints)
+    await hints.look_around()
+    assert [await _next_poll(hints) - start for _ in range(2)] == [1, 2]
+    await other.open()
+    assert await _next_poll(hints) - start == 7
 
 
 @in_virtual_time

@@ -113,6 +113,11 @@ class Bus(Protocol):
         ...
 
     @property
+    def others(self) -> int:
+        """How many other replicas were heard in the last seconds. Hints of one that is not heard do not arrive."""
+        ...
+
+    @property
     def figures(self) -> BusFigures:
         """For metrics."""
         ...
@@ -126,6 +131,7 @@ class NoBus:
     """The bus `none`: everybody asks the store. It costs nothing, and nothing ever arrives."""
 
     healthy = False
+    others = 0
     figures = BusFigures()
 
     async def open(self) -> None:

@@ -82,6 +82,8 @@ class ClusterBus:
         self._echo_sent_s = 0.0
         self._echoed_s: float | None = None
         """When the last echo came back through the present connection, a loop time."""
+        self._seen: dict[str, float] = {}
+        """When each other replica was last heard, a loop time."""
         self._others_s = 0.0
         """Until when others are taken to be there, a loop time."""
         self._down_s: float | None = None
@@ -174,6 +176,13 @@ class ClusterBus:
         return self._echoed_s is not None and asyncio.get_running_loop().time() - self._echoed_s <= HEALTHY_S
 
     @property
+    def others(self) -> int:
+        """As the protocol says."""
+        now_s = asyncio.get_running_loop().time()
+        self._seen = {other: seen_s for other, seen_s in self._seen.items() if now_s - seen_s <= HEALTHY_S}
+        return len(self._seen)
+
+    @property
     def figures(self) -> BusFigures:
         """As the protocol says."""
         return BusFigures(self._published, self._received, self._refused, self._dropped, self._lag_s)
@@ -254,7 +263,9 @@ class ClusterBus:
                 if heard is not None:
                     heard(envelope.payload or b"")
             case Kind.ECHO:
-                self._others_s = asyncio.get_running_loop().time() + ALONE_S
+                now_s = asyncio.get_running_loop().time()
+                self._seen[envelope.sender] = now_s
+                self._others_s = now_s + ALONE_S
             case _:
                 assert_never(envelope.kind)
 

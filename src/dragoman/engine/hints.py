@@ -31,7 +31,8 @@ _pages = msgspec.msgpack.Decoder(Page)
 class Hints:
     """The bus of a replica, and the logs in memory that hints are about.
 
-    `poll_s` is the time between two polls without a healthy bus, `healthy_poll_s` with one. `serve` gives the replica
+    `poll_s` is the time between two polls without a healthy bus, `healthy_poll_s` with one on which every other living
+    replica is heard: two that have lost each other may both hear themselves. `serve` gives the replica
     its id before anything else happens.
     """
 
@@ -50,6 +51,8 @@ class Hints:
         self._catching_up: dict[str, int] = {}
         """The tasks that wait for their turn to be read as a whole, by the seq that was announced."""
         self._polled_s = 0.0
+        self._living = 0
+        """How many other replicas were alive at the last poll."""
         self._work = asyncio.Event()
         self._stopped = False
         self._bus.listen(self._moved, self._work.set)
@@ -191,7 +194,8 @@ class Hints:
         """
         loop = asyncio.get_running_loop()
         while True:
-            every_s = self._healthy_poll_s if self._bus.healthy else self._poll_s
+            all_heard = self._bus.healthy and self._bus.others >= self._living
+            every_s = self._healthy_poll_s if all_heard else self._poll_s
             left_s = self._polled_s + every_s - loop.time()
             due, told = left_s <= 0, self._work.is_set()
             if due:
@@ -206,7 +210,9 @@ class Hints:
                 continue
 
     async def look_around(self) -> None:
-        """Read what other replicas wrote to all the tasks in memory. Raises StoreError."""
+        """Read what other replicas wrote to all the tasks in memory, and who they are. Raises StoreError."""
+        living = await self._store.replicas.all()
+        self._living = sum(replica.id != self._replica_id for replica in living)
         await self._read(dict.fromkeys(self._logs, 0))
 
     async def _read(self, wanted: Mapping[str, int]) -> None:

@@ -129,6 +129,11 @@ class HubBus:
         """Whether it is open, and the hub is not down."""
         return self in self._hub.buses and not self._hub.down
 
+    @property
+    def others(self) -> int:
+        """How many others are open, unless the hub is down."""
+        return len(self._hub.buses) - 1 if self.healthy else 0
+
     def _send(self, deliver: Callable[["HubBus"], None]) -> None:
         self.figures = replace(self.figures, published=self.figures.published + 1)
         self._hub.send(self, deliver)
