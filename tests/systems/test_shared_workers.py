@@ -13,12 +13,18 @@ from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
+from dragoman.engine.replay import DELIVERED
 from dragoman.model.card import Profile
+from dragoman.model.events import Noted
 from dragoman.net.egress import Egress
 from dragoman.server import serving
+from dragoman.store.api import Append, Appended, Repeat, Store
 from tests.shared_store import shared_store
 
 DEADLINE_S = 60.0
+
+MOVE_S = 1.0
+"""How long a late write waits for a task to move. Where the move waits for that write, it is over then."""
 
 V1 = {"A2A-Version": "1.0"}
 
@@ -87,6 +93,34 @@ class Cluster:
             while (task := await self.task(task_id, at))["status"]["state"] != f"TASK_STATE_{state}":
                 await asyncio.sleep(0.01)
         return task
+
+
+class SlowMarks:
+    """Appends as the store does. The mark that a worker begins comes late: after the task has moved, if it can move."""
+
+    def __init__(self, store: Store) -> None:
+        self.delayed: list[asyncio.Task[Appended | Repeat]] = []
+        self._append = store.append
+        self._moved = asyncio.Event()
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        """As `Store.append`."""
+        if any(isinstance(event, Noted) and DELIVERED in event.note for event in append.events):
+            self._moved.clear()
+            self.delayed.append(asyncio.create_task(self._append_late(append)))
+            return self.delayed[-1]
+        appended = self._append(append)
+        if append.holder is not None:
+            appended.add_done_callback(lambda _: self._moved.set())
+        return appended
+
+    async def _append_late(self, append: Append) -> Appended | Repeat:
+        try:
+            async with asyncio.timeout(MOVE_S):
+                await self._moved.wait()
+        except TimeoutError:
+            pass  # the move waits for this write
+        return await self._append(append)
 
 
 def far(lease_s: float, *, queues: bool) -> WorkerAgent:
@@ -220,6 +254,22 @@ async def test_a_worker_that_repeats_its_questions_goes_on_anywhere(store: str) 
             assert answer["answer"]["parts"] == [{"text": f"answer {number}"}]
         await here.say(lease, "after", 2)
         await here.report("complete", lease)
+        task = await here.task(sent["id"])
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after"]
+
+
+async def test_the_run_of_a_second_worker_moves_before_its_first_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0))["lease"]
+        await here.say(lease, "before ", 1, at=0)
+        assert (await here.act("release", {"lease": lease}, 0))[0] == 204
+        slow = SlowMarks(whole)
+        monkeypatch.setattr(whole, "append", slow.append)
+        lease = (await here.take(at=0))["lease"]
+        await here.say(lease, "after", 1, at=1)
+        await here.report("complete", lease, at=2)
+        assert slow.delayed
         task = await here.task(sent["id"])
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after"]
 

@@ -334,18 +334,35 @@ class Leases:
             except StoreError as error:
                 self._waiting.appendleft(offer)
                 raise Unavailable("the server's store cannot answer now: ask again", 1) from error
-            if self._offers.get(run.head.id) is not offer:
-                desk.drop(run.head.id, lease.version)
-                return False
-            try:
-                run.note(**{DELIVERED: "yes"})
-            except asyncio.CancelledError:  # the run's, which is over: nothing was awaited here
-                desk.drop(run.head.id, lease.version)
+            if not await self._deliver(offer, desk, lease):
                 return False
         offer.lease, offer.leased, offer.replays = lease, True, replays
         self._leases[lease.token] = offer, lease
         self._renew(offer, lease)
         return True
+
+    async def _deliver(self, offer: Offer, desk: Desk, lease: Lease) -> bool:
+        """Write down that a worker begins with the task. Returns False if the task is over meanwhile.
+
+        The mark is committed before the worker knows its lease. With its first call the run may move to a replica that
+        knows only the log, and there the mark tells what this worker wrote from what earlier ones did.
+        """
+        run, task = offer.run, asyncio.current_task()
+        try:
+            if self._offers.get(run.head.id) is offer:
+                run.note(**{DELIVERED: "yes"})
+                await run.written()
+            if self._offers.get(run.head.id) is offer:
+                return True
+        except asyncio.CancelledError:  # the run's, which is over, unless the worker has gone
+            if task is not None and task.cancelling():
+                desk.drop(run.head.id, lease.version)
+                if self._offers.get(run.head.id) is offer:
+                    self._waiting.appendleft(offer)
+                    self._wake_one()
+                raise
+        desk.drop(run.head.id, lease.version)
+        return False
 
     def _return_surplus(self) -> None:
         """Give back what no worker waits for here, if workers of other replicas may."""
