@@ -1,7 +1,7 @@
 """Workers of a cluster: each of their calls reaches another replica than the one before."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import cycle
 from typing import Any
@@ -15,7 +15,7 @@ from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
 from dragoman.engine.replay import DELIVERED
 from dragoman.model.card import Profile
-from dragoman.model.events import Noted
+from dragoman.model.events import ArtifactChunk, Event, Noted
 from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.store.api import Append, Appended, Repeat, Store
@@ -95,18 +95,18 @@ class Cluster:
         return task
 
 
-class SlowMarks:
-    """Appends as the store does. The mark that a worker begins comes late: after the task has moved, if it can move."""
+class LateAppends:
+    """Appends as the store does, but some events come late: after their task has moved, if it can move."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, late: Callable[[Event], bool]) -> None:
+        self._late = late
         self.delayed: list[asyncio.Task[Appended | Repeat]] = []
         self._append = store.append
         self._moved = asyncio.Event()
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         """As `Store.append`."""
-        if any(isinstance(event, Noted) and DELIVERED in event.note for event in append.events):
-            self._moved.clear()
+        if not self.delayed and any(map(self._late, append.events)):
             self.delayed.append(asyncio.create_task(self._append_late(append)))
             return self.delayed[-1]
         appended = self._append(append)
@@ -264,14 +264,38 @@ async def test_the_run_of_a_second_worker_moves_before_its_first_word(monkeypatc
         lease = (await here.take(at=0))["lease"]
         await here.say(lease, "before ", 1, at=0)
         assert (await here.act("release", {"lease": lease}, 0))[0] == 204
-        slow = SlowMarks(whole)
-        monkeypatch.setattr(whole, "append", slow.append)
+        marks = LateAppends(whole, lambda event: isinstance(event, Noted) and DELIVERED in event.note)
+        monkeypatch.setattr(whole, "append", marks.append)
         lease = (await here.take(at=0))["lease"]
         await here.say(lease, "after", 1, at=1)
         await here.report("complete", lease, at=2)
-        assert slow.delayed
+        assert marks.delayed
         task = await here.task(sent["id"])
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after"]
+
+
+async def test_a_word_without_a_number_is_written_before_the_run_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0))["lease"]
+        chunks = LateAppends(whole, lambda event: isinstance(event, ArtifactChunk))
+        monkeypatch.setattr(whole, "append", chunks.append)
+        await here.say(lease, "one ", 0, at=0)
+        await here.say(lease, "two", 0, at=1)
+        await here.report("complete", lease, at=2)
+        assert chunks.delayed
+        task = await here.task(sent["id"])
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["one two"]
+
+
+async def test_the_tokens_of_a_last_report_count_on_any_replica(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0))["lease"]
+        for at in (1, 2):  # the second time it is repeated
+            await here.report("complete", lease, at, usage={"input": 3})
+        task = await here.task(sent["id"])
+        assert task["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 3
 
 
 async def test_a_cancel_on_one_replica_reaches_the_worker_on_another(store: str) -> None:

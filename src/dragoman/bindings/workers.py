@@ -24,7 +24,7 @@ from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.api import Delegation
 from dragoman.engine.handler import Handler
 from dragoman.engine.replay import DELIVERED
-from dragoman.model.errors import A2AError, InvalidParams, NotFound, UnsupportedOperation
+from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, UnsupportedOperation
 from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
@@ -221,8 +221,11 @@ class Workers:
 
 async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerTokens | None) -> None:
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
-    if tokens is not None and agent.leases.holds(token):
-        await agent.say(token, Say(), usage=_usage(tokens))
+    if tokens is not None:
+        try:
+            await agent.say(token, Say(), usage=_usage(tokens))
+        except LeaseLost:  # a repeated report, or one that is refused next
+            pass
 
 
 def _worker_note(note: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -194,8 +194,9 @@ class WorkerAgent:
                 return word
             case _:
                 assert_never(word)
-        if lease is not None and lease.stored is not None and told.number:
-            run.note(**{REPORTED: f"{lease.token}:{told.number}"})  # in the write of the word, which has not begun
+        if lease is not None and lease.stored is not None and isinstance(word, Say | Give):
+            if told.number:
+                run.note(**{REPORTED: f"{lease.token}:{told.number}"})  # in the write of the word, which has not begun
             await run.written()
         return None
 

@@ -513,10 +513,6 @@ class Leases:
         offer, _ = self._find(token)
         self._lose(offer)
 
-    def holds(self, token: str) -> bool:
-        """Whether the lease is in force here."""
-        return token in self._leases
-
     async def find_task(self, token: str) -> str:
         """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
         self.saw()
