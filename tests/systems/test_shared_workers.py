@@ -298,6 +298,22 @@ async def test_the_tokens_of_a_last_report_count_on_any_replica(store: str) -> N
         assert task["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 3
 
 
+async def test_tokens_count_once_wherever_they_are_reported(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        lost = (await here.take(at=0))["lease"]
+        await here.report("update", lost, 0, usage={"input": 100}, number=1)
+        assert (await here.act("release", {"lease": lost}, 0))[0] == 204
+        lease = (await here.take(at=0))["lease"]
+        for at in (0, 1):  # the second time it is repeated
+            await here.report("update", lease, at, usage={"input": 1}, number=1)
+        chunk = {"artifactId": "a", "parts": [{"text": "one"}]}
+        await here.report("artifact", lease, 2, artifact=chunk, usage={"input": 20}, number=2)
+        await here.report("complete", lease, 0)
+        task = await here.task(sent["id"])
+        assert task["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 21
+
+
 async def test_a_cancel_on_one_replica_reaches_the_worker_on_another(store: str) -> None:
     async with cluster(store) as here:
         sent = await here.send("hello", at=0)

@@ -42,6 +42,10 @@ class DetachedRun(Protocol):
         """Do nothing: the output of earlier runs is kept elsewhere."""
         return
 
+    def keep_usage(self) -> None:
+        """Do nothing: no later run carries on."""
+        return
+
     def working(self) -> None:
         """Do nothing: the task is at work since the run began."""
         return

@@ -23,7 +23,7 @@ from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.api import Delegation
 from dragoman.engine.handler import Handler
-from dragoman.engine.replay import DELIVERED
+from dragoman.engine.replay import DELIVERED, USED
 from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, UnsupportedOperation
 from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
@@ -230,7 +230,7 @@ async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerToken
 
 def _worker_note(note: Mapping[str, str] | None) -> dict[str, str] | None:
     """The notes of earlier workers, without those of the server about them."""
-    return {name: text for name, text in (note or {}).items() if name not in (DELIVERED, REPORTED)} or None
+    return {name: text for name, text in (note or {}).items() if name not in (DELIVERED, REPORTED, USED)} or None
 
 
 def _usage(tokens: wire.WorkerTokens | None) -> Usage | None:

@@ -162,6 +162,10 @@ class Run(Protocol):
         """Add to the tokens used; written with the next status."""
         ...
 
+    def keep_usage(self) -> None:
+        """Write down the tokens used so far, for a run that `carries_on` before the next status."""
+        ...
+
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""
         ...

@@ -114,6 +114,9 @@ class DirectRun:
     def usage(self, usage: Usage) -> None:
         """Do nothing: a Message has no field for tokens."""
 
+    def keep_usage(self) -> None:
+        """Do nothing, as `usage`."""
+
     async def written(self) -> None:
         """Return at once: nothing is written."""
 

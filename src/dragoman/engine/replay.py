@@ -4,7 +4,7 @@ Invariant: pure. Until the last recorded answer is consumed the agent repeats it
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,6 +15,9 @@ from dragoman.model.task import INTERRUPTED, TaskHead, Usage
 
 DELIVERED = ".delivered"
 """The note with which a runner marks that a worker begins with the task. Each worker gets one."""
+
+USED = ".used"
+"""The note with the tokens used since the task was last given to a worker, and before that: see `spell_usage`."""
 
 
 class ReplayMismatch(Exception):
@@ -175,6 +178,17 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
     late = (message for _, message in answers[answered:])
     replay = Replay(answers[:answered], late, baseline if crashed else None, usage, delegated, passed, written)
     return first, replay
+
+
+def spell_usage(usage: Usage) -> str:
+    """The text of a note with the tokens."""
+    return f"{usage.input_tokens}:{usage.output_tokens}:{usage.total_tokens}"
+
+
+def noted_usage(note: Mapping[str, str] | None) -> Usage | None:
+    """The tokens in the notes of a task; None if a worker that has just begun has used none."""
+    spelled = (note or {}).get(USED)
+    return Usage(*map(int, spelled.split(":"))) if spelled else None
 
 
 def _spelled(parts: Sequence[Part]) -> bytes:

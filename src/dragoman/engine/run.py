@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, RunElsewhere, Runner, came_to
 from dragoman.engine.files import Files
 from dragoman.engine.history import History
-from dragoman.engine.replay import Replay, ReplayMismatch
+from dragoman.engine.replay import USED, Replay, ReplayMismatch, noted_usage, spell_usage
 from dragoman.engine.run_writer import RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Unavailable
@@ -403,6 +403,11 @@ class TaskRun:
         if not self.replay.active:
             self._used = (self._used or Usage()) + usage
 
+    def keep_usage(self) -> None:
+        """Write down the tokens used, for a run that carries on."""
+        if self._used is not None:
+            self.note(**{USED: spell_usage(self._used)})
+
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""
         await self._writer.drained()
@@ -427,7 +432,7 @@ class TaskRun:
     def carries_on(self) -> None:
         """Keep what was emitted since the task was last given to a worker."""
         self._written |= self.replay.delivered
-        self._used = self.log.usage
+        self._used = noted_usage(self.log.record().note) or self.log.usage
 
     def goes_on(self) -> None:
         """Keep what an earlier run emitted."""

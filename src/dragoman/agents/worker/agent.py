@@ -195,6 +195,8 @@ class WorkerAgent:
             case _:
                 assert_never(word)
         if lease is not None and lease.stored is not None and isinstance(word, Say | Give):
+            if told.usage is not None:
+                run.keep_usage()
             if told.number:
                 run.note(**{REPORTED: f"{lease.token}:{told.number}"})  # in the write of the word, which has not begun
             await run.written()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dragoman.agents.worker.desk import Desk, FoundLease, StoredLease, task_of
 from dragoman.agents.worker.words import Word
 from dragoman.engine.api import Run
-from dragoman.engine.replay import DELIVERED
+from dragoman.engine.replay import DELIVERED, USED
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part, Role
@@ -350,7 +350,7 @@ class Leases:
         run, task = offer.run, asyncio.current_task()
         try:
             if self._offers.get(run.head.id) is offer:
-                run.note(**{DELIVERED: "yes"})
+                run.note(**{DELIVERED: "yes", USED: ""})
                 await run.written()
             if self._offers.get(run.head.id) is offer:
                 return True
