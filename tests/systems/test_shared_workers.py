@@ -314,6 +314,16 @@ async def test_tokens_count_once_wherever_they_are_reported(store: str) -> None:
         assert task["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 21
 
 
+async def test_a_report_while_a_question_is_open_is_refused_by_every_replica(store: str) -> None:
+    async with cluster(store) as here:
+        await here.send("hello", at=0)
+        lease = (await here.take(at=0))["lease"]
+        await here.report("update", lease, 0, state="input-required", message="Which?")
+        for at in range(3):
+            status, refusal = await asyncio.wait_for(here.act("update", {"lease": lease, "message": "m"}, at), 10)
+            assert status == 400, refusal
+
+
 async def test_a_cancel_on_one_replica_reaches_the_worker_on_another(store: str) -> None:
     async with cluster(store) as here:
         sent = await here.send("hello", at=0)

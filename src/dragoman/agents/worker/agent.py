@@ -231,8 +231,9 @@ class WorkerAgent:
     async def say(self, token: str, word: Word, *, usage: Usage | None = None, number: int = 0) -> None:
         """As `tell`, for the lease with that token, on whatever replica its run is. Raises Unavailable, too."""
         while True:
+            offer = await self.leases.hold(token)
             try:
-                await self.tell(await self.leases.hold(token), word, usage=usage, number=number)
+                await self.tell(offer, word, usage=usage, number=number)
             except LeaseMoved:
                 continue
             except InvalidParams:
