@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.hints import Hints
-from dragoman.engine.task_log import Decision, TaskLog
+from dragoman.engine.subscriptions import Tail
+from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -40,6 +41,22 @@ def chunk(text: str) -> ArtifactChunk:
 
 def write(*events: Event, epoch: int | None = None) -> Decision:
     return Decision(events=events, now_ms=1, epoch=epoch)
+
+
+def stream(log: TaskLog, store: Store, after: int) -> Tail:
+    """A stream of the log from a place on."""
+    return Tail(
+        log,
+        store,
+        asyncio.get_running_loop(),
+        after=after,
+        snapshot=None,
+        base=None,
+        ends_when_interrupted=False,
+        keepalive_s=60,
+        stopping=Stopping(),
+        released=lambda _: None,
+    )
 
 
 @pytest.fixture
@@ -321,9 +338,12 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     if lost:
         await log.append(lambda log: write(chunk("gone"), epoch=1))
         assert log.seq == 3
+    follower = stream(log, cast("Store", behind), log.seq)
     behind.store = standby
     before = log.record()
     await log.reread()
+    assert await follower.next(0) == (None if lost else ())
+    assert follower.retry is lost
     assert log.seq == 2
     assert log.record() == (await log_of(standby)).record()
     assert (log.record() == before) is not lost
@@ -334,3 +354,17 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     assert log.record() == (await log_of(standby)).record()
     log.unfollow()
     await standby.close()
+
+
+async def test_a_stream_goes_on_that_has_read_ahead_of_its_log(store: Store) -> None:
+    """A reader of the store sees a commit before the log of this process hears of it."""
+    log = await log_of(store)
+    follower = stream(log, store, 0)
+    writer = await log_of(store)
+    await writer.append(lambda log: write(status(S.WORKING), chunk("a")))
+    ahead = await follower.next(0)
+    assert ahead is not None
+    assert len(ahead) == 3 > log.seq
+    assert await follower.next(0) == ()
+    assert not follower.retry
+    follower.close()

@@ -50,6 +50,7 @@ class Tail:
         "_loop",
         "_recent",
         "_released",
+        "_rewound",
         "_since",
         "_snapshot",
         "_stopping",
@@ -97,6 +98,7 @@ class Tail:
         self._timer: TimerHandle | None = None
         self._since = 0.0
         self._recent = task.follow()
+        self._rewound = task.rewound
         self._when_closed: list[Callable[[], None]] = []
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
@@ -131,9 +133,11 @@ class Tail:
                 return items
             if self._ended:
                 break
-            if self._after > task.seq:  # the store has lost what the caller has seen: see `TaskLog.reread`
-                self.retry = True
-                break
+            if task.rewound != self._rewound:  # see `TaskLog.reread`
+                self._rewound = task.rewound
+                if self._after > task.seq:  # the caller has seen what is lost
+                    self.retry = True
+                    break
             if self._stopping.begun:
                 self.retry = True
                 break

@@ -170,6 +170,7 @@ class TaskLog:
         "keeper",
         "pins",
         "renew_audience",
+        "rewound",
         "seq",
         "settled_seq",
         "shown",
@@ -200,6 +201,8 @@ class TaskLog:
         self.keeper: str | None = None
         self.audience: Audience | None = None
         self.webhooks_version = 0
+        self.rewound = 0
+        """How often the store had lost something that this log had read."""
         self.renew_audience: Callable[[TaskLog, Stored], Awaitable[None]] | None = None
         self.children: tuple[str, ...] | None = ()
         self.idle: Callable[[TaskLog], None] = _ignore
@@ -677,6 +680,7 @@ class TaskLog:
                 await self.renew_audience(self, stored)
             self.webhooks_version = stored.webhooks_version
             self.children = None
+            self.rewound += 1
             self._take(stored)
             if self._recent is not None:
                 self._recent.go_on(())
