@@ -8,7 +8,7 @@ import msgspec
 from dragoman.bindings.monitoring import FRESH_MS, Health
 from dragoman.store.api import StoreError
 from dragoman.store.outage import Outage
-from dragoman.telemetry.cluster import BusFigures, ClusterFigures, ReplicaFigures
+from dragoman.telemetry.cluster import BusStatus, ClusterFigures, ReplicaFigures
 from dragoman.telemetry.counts import Counts
 from dragoman.telemetry.prometheus import MetricsPage
 from tests.bindings.conftest import ScriptedStore, Site
@@ -119,7 +119,7 @@ FIGURES = ClusterFigures(
     id="host/1/a",
     heartbeat_age_s=1.5,
     taken_over=2,
-    bus=BusFigures(name="nats", healthy=True, lag_s=0.001, published=3, received=4, refused=5, dropped=6),
+    bus=BusStatus(name="nats", healthy=True, lag_s=0.001, published=3, received=4, refused=5, dropped=6),
     replicas=(
         ReplicaFigures("host/1/a", "http://h:1", ("echo",), 1.5),
         ReplicaFigures("host/2/b", "", ("echo",), None),

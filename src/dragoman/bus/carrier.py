@@ -45,7 +45,7 @@ class Carrier(Protocol):
     """Makes connections. A subject is made of words with dots between them: letters, digits and '_'."""
 
     name: str
-    """What the operator knows it by: a URL without its password."""
+    """The name that the operator sees: a URL without its password."""
 
     gather_s: float
     """How long messages wait for others, to be sent with them."""
@@ -54,7 +54,7 @@ class Carrier(Protocol):
     """The largest message."""
 
     advice: str
-    """What to look at if there is a connection, but nothing comes back through it."""
+    """A hint for the operator if there is a connection, but nothing comes back through it."""
 
     async def connect(self, received: Received, dropped: Dropped) -> Connection:
         """Make a connection. Raises CarrierDown. The caller gives it a few seconds, and then cancels it."""

@@ -1,7 +1,7 @@
 """ClusterBus: the bus of a replica over any carrier.
 
-Invariant: nothing waits for the carrier. What cannot be sent now is dropped, and every new connection begins with the
-news that hints were lost. The bus is healthy only while this replica hears itself.
+Invariant: nothing waits for the carrier. A message that cannot be sent now is dropped, and every new connection begins
+with the news that hints were lost. The bus is healthy only while this replica hears itself.
 """
 
 import asyncio

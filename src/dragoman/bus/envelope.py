@@ -21,7 +21,7 @@ TAG_BYTES = 16
 
 
 class Kind(StrEnum):
-    """What a message says."""
+    """The kinds of messages."""
 
     MOVED = "m"
     WORK = "w"

@@ -35,7 +35,7 @@ CLOSE_S = 0.5
 """How long a connection may take to close in good order."""
 
 FAILURES = (OSError, Error, TimeoutError, EOFError, ValueError)
-"""What the library raises: its own errors, those of the socket, and those of a greeting that is not NATS's."""
+"""The errors of the library: its own, those of the socket, and those of a greeting that is not NATS's."""
 
 
 class NatsCarrier:

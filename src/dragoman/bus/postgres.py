@@ -30,7 +30,7 @@ CLOSE_S = 0.5
 """How long a connection may take to close in good order."""
 
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
-"""What the driver raises."""
+"""The errors of the driver."""
 
 
 class NotifyCarrier:

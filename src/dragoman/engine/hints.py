@@ -218,7 +218,7 @@ class Hints:
     async def _read(self, wanted: Mapping[str, int]) -> None:
         """Read tasks as far as the seq that is wanted, or, if that is 0, what there is. Raises StoreError.
 
-        All are read at once, in as few reads as their size allows. What is written meanwhile is left to the next time.
+        All are read at once, in as few reads as their size allows. Events written meanwhile are left to the next time.
         """
         left = dict(wanted)
         while seen := [

@@ -413,7 +413,7 @@ class TaskLog:
         return written
 
     def _land(self, outcome: Outcome, landed: Landed) -> None:
-        """A write is over: whoever asked for it is told. What they do about it does not keep the turn."""
+        """A write is over: tell the one who asked for it. Their reaction does not keep the turn."""
         try:
             landed(outcome)
         except Exception:

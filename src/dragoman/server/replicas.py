@@ -13,7 +13,7 @@ from dragoman.server.errors import StartError
 from dragoman.store.api import Store, StoreError
 from dragoman.store.path import hide_password, is_shared
 from dragoman.store.replicas import Replica
-from dragoman.telemetry.cluster import BusFigures, ClusterFigures, ReplicaFigures
+from dragoman.telemetry.cluster import BusStatus, ClusterFigures, ReplicaFigures
 
 SHARE = "store = 'postgresql://user@host/database'"
 BEATS_PER_LEASE = 3
@@ -74,7 +74,7 @@ class ClusterWatch:
             id=self._own_id(),
             heartbeat_age_s=_rounded(self._store.replicas.beat_age_s),
             taken_over=self._taken_over(),
-            bus=BusFigures(
+            bus=BusStatus(
                 name=self._bus_name,
                 healthy=self._bus.healthy,
                 lag_s=figures.lag_s,

@@ -55,7 +55,7 @@ class StoreUnreachable(StoreError):
 class OutcomeUnknown(Exception):
     """The connection was lost during a commit, so that the write may have been made or not. SQLite never raises it.
 
-    Whoever repeats the same write, with the same id, learns what became of it and does not make it twice.
+    A repetition of the write under the same id returns what became of it, and does not make it twice.
     """
 
 

@@ -27,7 +27,7 @@ class Progress(Struct, frozen=True):
 
 
 class Copied(Struct, frozen=True):
-    """What a copy has made: how many tasks, and how many rows of each table. `again`: it had to begin anew."""
+    """The result of a copy: how many tasks, and how many rows of each table. `again`: it had to begin anew."""
 
     tasks: int
     rows: dict[str, int]

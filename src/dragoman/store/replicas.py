@@ -38,7 +38,7 @@ class Heartbeat(Struct, frozen=True):
 
 
 class Replicas(Protocol):
-    """Who leases tasks of a store. An id is the `holder` of the leases."""
+    """The replicas that lease tasks of a store. An id is the `holder` of the leases."""
 
     shared: bool
     """Whether other processes may write to the store."""
@@ -84,7 +84,7 @@ class Replicas(Protocol):
     def on_rewound(self, call: Callable[[], None]) -> None:
         """Call `call`, on the loop, when the store may go on from an earlier moment than this process has seen.
 
-        That happens if a standby takes over that had not received everything. What was read before may be gone.
+        That happens if a standby takes over that had not received everything. Events that were read before may be gone.
         """
         ...
 

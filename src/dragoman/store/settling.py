@@ -1,6 +1,6 @@
 """Settling: what the outcome of an attempt changes about a delivery, its webhook and its host.
 
-Invariant: pure functions. Who applies the changes has read the standing in the same transaction, in which nobody else
+Invariant: pure functions. Their caller has read the standing in the same transaction, in which nobody else
 changes the deliveries of the webhook.
 """
 

@@ -1,6 +1,6 @@
 """Shared: small values that all replicas of a store see, each with an expiry: leases of workers, sessions, rates, jobs.
 
-Invariant: the store's own clock decides what has expired. What has expired is gone for everybody at once.
+Invariant: the store's own clock decides what has expired. An entry that has expired is gone for everybody at once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Entry(Struct, frozen=True):
+class SharedEntry(Struct, frozen=True):
     """A value under its key. `version` grows with each change of the value; `left_ms` is how long it stays."""
 
     key: str
@@ -32,11 +32,11 @@ class Shared(Protocol):
     have been made nevertheless.
     """
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> SharedEntry | None:
         """The entry, unless there is none or it has expired."""
         ...
 
-    async def scan(self, prefix: str) -> tuple[Entry, ...]:
+    async def scan(self, prefix: str) -> tuple[SharedEntry, ...]:
         """The entries whose keys begin with `prefix`, by key."""
         ...
 

@@ -15,7 +15,7 @@ class ReplicaFigures(Struct, frozen=True):
     heartbeat_age_s: float | None = None
 
 
-class BusFigures(Struct, frozen=True, kw_only=True):
+class BusStatus(Struct, frozen=True, kw_only=True):
     """How hints travel. `lag_s` is how long the last one to this replica itself took, None before the first."""
 
     name: str
@@ -37,5 +37,5 @@ class ClusterFigures(Struct, frozen=True, kw_only=True):
     id: str
     heartbeat_age_s: float | None
     taken_over: int
-    bus: BusFigures
+    bus: BusStatus
     replicas: tuple[ReplicaFigures, ...] | None

@@ -24,7 +24,7 @@ def once() -> Sequence[float]:
 
 
 class Hub:
-    """What connects the buses of several replicas. `fate` may be replaced at any time; `down` loses everything."""
+    """Connects the buses of several replicas. `fate` may be replaced at any time; `down` loses everything."""
 
     def __init__(self, fate: Fate = once) -> None:
         self.fate = fate
@@ -66,7 +66,7 @@ class HubBus:
         self._hub.buses.append(self)
 
     async def close(self) -> None:
-        """As the protocol says. What is under way to it is lost."""
+        """As the protocol says. Messages under way to it are lost."""
         if self in self._hub.buses:
             self._hub.buses.remove(self)
 

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.checks import Facts, refusal
+from dragoman.store.postgres.checks import ServerFacts, refusal
 from dragoman.store.postgres.opening import open_pool
 from tests.ports import kept_port
 from tests.postgres import PostgresServer
 
 ADDRESS = parse_address("postgresql://ann:secret@db.example/tasks")
-GOOD = Facts(18, "on", "read committed", "UTF8", 0)
+GOOD = ServerFacts(18, "on", "read committed", "UTF8", 0)
 
 
 async def refused(url: str) -> str:
@@ -37,7 +37,7 @@ async def refused(url: str) -> str:
         (replace(GOOD, apart_ms=90_000), "90 s ahead of that"),
     ],
 )
-def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: Facts, fix: str) -> None:
+def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: ServerFacts, fix: str) -> None:
     assert fix in str(refusal(facts, ADDRESS))
 
 
@@ -45,7 +45,7 @@ def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: Facts, fix: st
     "facts",
     [GOOD, replace(GOOD, major=14), replace(GOOD, synchronous_commit="remote_apply"), replace(GOOD, apart_ms=9)],
 )
-def test_a_server_that_can_work_is_taken(facts: Facts) -> None:
+def test_a_server_that_can_work_is_taken(facts: ServerFacts) -> None:
     assert refusal(facts, ADDRESS) is None
 
 

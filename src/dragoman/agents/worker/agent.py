@@ -17,7 +17,7 @@ from dragoman.agents.worker.leases import (
     REPORTED,
     SEEN_S,
     WAITS,
-    Expired,
+    LeaseExpired,
     LeaseMoved,
     Leases,
     Lost,
@@ -137,7 +137,7 @@ class WorkerAgent:
         """Carry out the workers' words, one after the other, until the run is over."""
         while True:
             told = await offer.inbox.get()
-            if isinstance(told, Expired):
+            if isinstance(told, LeaseExpired):
                 await self.leases.check_expiry(offer)
                 continue
             if not isinstance(told, PendingWord):

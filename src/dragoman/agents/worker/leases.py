@@ -44,7 +44,7 @@ REPORTED = ".reported"
 
 
 class LeaseMoved(LeaseLost):
-    """The run went to another replica, to which the worker has turned. Whoever waits here looks for it anew."""
+    """The run went to another replica, to which the worker has turned. Those who wait here look for it anew."""
 
 
 class PendingWord(Struct, eq=False):
@@ -64,7 +64,7 @@ class Unwanted(Struct, frozen=True):
     """No worker waits here for the task any more: those of another replica may."""
 
 
-class Expired(Struct, frozen=True):
+class LeaseExpired(Struct, frozen=True):
     """The worker has not called here for as long as its lease lasts."""
 
 
@@ -113,7 +113,7 @@ class Offer:
         """The open question."""
         self.handed: dict[int, asyncio.Task[Delegated | None]] = {}
         """The tasks given to other agents, by number. A result of None: the order differs from the recorded one."""
-        self.inbox: asyncio.Queue[PendingWord | Lost | Unwanted | Expired | Exception] = (
+        self.inbox: asyncio.Queue[PendingWord | Lost | Unwanted | LeaseExpired | Exception] = (
             asyncio.Queue()
         )  # a worker waits for each of its words
 
@@ -131,7 +131,7 @@ class Leases:
     def __init__(self, agent: str, lease_s: float = LEASE_S, seen_s: float = SEEN_S) -> None:
         self.lease_s = lease_s
         self.desk: Desk | None = None
-        """What is known on all replicas; None if there is but one."""
+        """The state that all replicas share; None if there is only one replica."""
         self._agent = agent
         self._seen_s = seen_s
         self._seen_at: float | None = None
@@ -573,7 +573,7 @@ class Leases:
             return
         if left_s is None:
             self.desk.hear(offer.run.head.id, self.lease_s)
-        lease.expiry = loop.call_later(left_s or self.lease_s, offer.inbox.put_nowait, Expired())
+        lease.expiry = loop.call_later(left_s or self.lease_s, offer.inbox.put_nowait, LeaseExpired())
 
     def _lose(self, offer: Offer) -> None:
         """Take the task away from its worker. While a question is open, no other worker is needed."""

@@ -298,7 +298,7 @@ class Sessions:
 
 
 def _digest(key: SessionKey) -> bytes:
-    """What stands for a session outside of its own replica."""
+    """The stored part of a session, which every replica can read."""
     return blake2b("\0".join(key).encode(), digest_size=16).digest()
 
 

@@ -1,7 +1,7 @@
 """Usage: how often principals call, how many streams they have open, and the exchange of both among replicas.
 
-Invariant: a request that is let through was counted before. What a replica has let through and not told the others is
-at most its part of the tolerance, so that all of them together exceed a limit by the tolerance at most.
+Invariant: a request that is let through was counted before. A replica lets through at most its part of the tolerance
+before it tells the others, so that all of them together exceed a limit by the tolerance at most.
 """
 
 import asyncio

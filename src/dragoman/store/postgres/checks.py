@@ -41,8 +41,8 @@ SELECT current_setting('server_version_num')::int / 10000 AS major,
 """
 
 
-class Facts(Struct, frozen=True):
-    """What a server says about itself. `apart_ms` is how far this machine's clock is ahead, at least."""
+class ServerFacts(Struct, frozen=True):
+    """A server's own account of itself. `apart_ms` is how far this machine's clock is ahead, at least."""
 
     major: int
     synchronous_commit: str
@@ -51,7 +51,7 @@ class Facts(Struct, frozen=True):
     apart_ms: float
 
 
-def refusal(facts: Facts, address: Address) -> str | None:
+def refusal(facts: ServerFacts, address: Address) -> str | None:
     """Why a server cannot be used, with the fix; None if it can."""
     at, user = f"PostgreSQL at {address.shown}", f'"{address.user}"'
     if facts.major < OLDEST:
@@ -88,7 +88,7 @@ async def check_server(pool: Pool) -> None:
         raise _unreachable(error, pool.address) from error
     finally:
         await close(connection)
-    facts = Facts(row["major"], row["synchronous_commit"], row["isolation"], row["encoding"], apart_ms)
+    facts = ServerFacts(row["major"], row["synchronous_commit"], row["isolation"], row["encoding"], apart_ms)
     fault = refusal(facts, pool.address)
     if fault is not None:
         raise StoreError(fault)

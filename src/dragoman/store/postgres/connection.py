@@ -34,7 +34,7 @@ CLOSE_S = 1.0
 
 
 class Connection(Protocol):
-    """What is used of a connection of asyncpg, which has no types."""
+    """The part of asyncpg's connection that is used here. asyncpg has no types."""
 
     async def execute(self, sql: str, *values: object, timeout: float | None = None) -> str:
         """Run statements, and return what the last one has done."""

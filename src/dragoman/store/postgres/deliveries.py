@@ -1,7 +1,7 @@
 """Deliveries: what the transactions of others write to webhooks and to what is owed to them.
 
 Invariant: `due_ms` of a webhook is null exactly when it has no pending delivery, and `large` gives the size class of
-its oldest one. Whoever changes the deliveries of a webhook has locked its row in an earlier statement of the
+its oldest one. A writer that changes the deliveries of a webhook has locked its row in an earlier statement of the
 transaction, and so sees all of them.
 """
 

@@ -37,7 +37,7 @@ SCOPES_REMEMBERED = 10_000
 """How many numbers of scopes (an owner with an agent) are cached."""
 
 TRIES = 10
-"""How often a write is tried alone that others get in the way of. Whoever came first is seen the next time."""
+"""How often a write is tried alone that others get in the way of. The next try sees who came first."""
 
 RACES = (DivisionByZeroError, UniqueViolationError, DeadlockDetectedError, SerializationError)
 """Another transaction came first: it remembered the same call, made the same task, or had the same rows the other way

@@ -114,7 +114,7 @@ class OutboxTables:
     # -- claims and outcomes -------------------------------------------------------------------------------------------
 
     async def reclaim(self, now_ms: int) -> None:
-        """As the protocol says: of the processes that are dead. What others have in flight stays so."""
+        """As the protocol says: of the processes that are dead. The deliveries that others have in flight stay so."""
         await self._twice(lambda: self._door().write(self._sql["void_claims"], now_ms))
 
     async def claim(

@@ -26,7 +26,7 @@ LARGE_BYTES = 1 << 20
 """A task of this size or more is decoded off the loop: that takes 3 ms and more."""
 
 
-class Files(Struct):
+class FetchedFiles(Struct):
     """The bytes of files of some tasks, by the task's number and the file's."""
 
     contents: dict[tuple[int, int], bytes]
@@ -196,9 +196,9 @@ class Reads:
         opened: Opened = await self._off_loop(size, self._open, row)
         return opened
 
-    async def files(self, wanted: Mapping[int, Iterable[int]]) -> Files:
+    async def files(self, wanted: Mapping[int, Iterable[int]]) -> FetchedFiles:
         """The bytes of files of tasks, as far as they are there."""
-        files = Files({})
+        files = FetchedFiles({})
         for task, numbers in wanted.items():
             if numbers:
                 for number, content in await self.pool.read(self.sql["files"], task, list(numbers)):

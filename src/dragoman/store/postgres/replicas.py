@@ -35,8 +35,8 @@ AGAIN_S = 0.5
 """Time between two beats as long as they fail, or the beat itself if that is shorter."""
 
 
-class Answer(Struct, frozen=True):
-    """What the database said to a beat.
+class BeatAnswer(Struct, frozen=True):
+    """The database's answer to a beat.
 
     `asked_s` and `answered_s` are moments of the monotonic clock, `database_ms` is one of the database between them.
     """
@@ -184,7 +184,7 @@ class SharedReplicas:
         while self._heart is not None and self._heart.answers:
             self._answered(self._heart.answers.popleft())
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: BeatAnswer) -> None:
         self._beaten_s = max(self._beaten_s, answer.asked_s)
         self._measure(answer.database_ms, answer.asked_s, answer.answered_s)
         self._door().identified(answer.proxied, answer.identity)
@@ -242,7 +242,7 @@ class Heart:
     """
 
     def __init__(self, address: Address, heartbeat: Heartbeat, statement: str, hear: Callable[[], None]) -> None:
-        self.answers: deque[Answer] = deque()
+        self.answers: deque[BeatAnswer] = deque()
         self._address = address
         self._heartbeat = heartbeat
         self._statement = statement
@@ -313,7 +313,7 @@ class Heart:
             if connection is not None:
                 connection.terminate()
 
-    async def _beat(self, connection: Connection) -> Answer:
+    async def _beat(self, connection: Connection) -> BeatAnswer:
         mine, lost = self._kept
         asked_s = time.monotonic()
         renewed, database_ms = await connection.fetchrow(self._statement, mine, self._heartbeat.lease_s, lost)
@@ -321,4 +321,4 @@ class Heart:
         proxied, identity = await identify(connection)
         if identity is None:
             raise ConnectionError("the server has become a standby")
-        return Answer(asked_s, answered_s, mine, lost, frozenset(renewed), database_ms, proxied, identity)
+        return BeatAnswer(asked_s, answered_s, mine, lost, frozenset(renewed), database_ms, proxied, identity)

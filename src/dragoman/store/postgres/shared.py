@@ -9,7 +9,7 @@ from typing import Any
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.postgres.opening import Door
 from dragoman.store.postgres.statements import read_statements
-from dragoman.store.shared import Entry, Spending
+from dragoman.store.shared import SharedEntry, Spending
 
 BATCH_ROWS = 500
 """Rows that one statement of a sweep deletes; each is small."""
@@ -22,14 +22,14 @@ class SharedRows:
         self._door = door
         self._sql = read_statements("shared.sql", schema)
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> SharedEntry | None:
         """As the protocol says."""
         rows = await self._door().read(self._sql["get_entry"], key)
-        return Entry(*rows[0]) if rows else None
+        return SharedEntry(*rows[0]) if rows else None
 
-    async def scan(self, prefix: str) -> tuple[Entry, ...]:
+    async def scan(self, prefix: str) -> tuple[SharedEntry, ...]:
         """As the protocol says."""
-        return tuple(Entry(*row) for row in await self._door().read(self._sql["scan_entries"], prefix))
+        return tuple(SharedEntry(*row) for row in await self._door().read(self._sql["scan_entries"], prefix))
 
     async def put(self, key: str, value: bytes, ttl_ms: int, *, version: int | None = None) -> int | None:
         """As the protocol says."""

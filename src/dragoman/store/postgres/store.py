@@ -62,7 +62,7 @@ AUDIT = "\0audit"
 
 
 class Opened(Struct, frozen=True):
-    """What an open store works with. `ledger` and `writer` are None beside a server."""
+    """The parts of an open store. `ledger` and `writer` are None beside a server."""
 
     pool: Pool
     reads: Reads

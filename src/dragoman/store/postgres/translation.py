@@ -27,7 +27,7 @@ LOST = (*ENDINGS, asyncpg.InterfaceError, ConnectionError)
 """The connection is gone. Another one may work."""
 
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-"""What asyncpg raises for the fault of a server or of a network. asyncpg 0.32 raises `InternalClientError` (cannot
+"""The errors of asyncpg for a fault of the server or of the network. asyncpg 0.32 raises `InternalClientError` (cannot
 switch to state) if the server ends the session between two requests."""
 
 

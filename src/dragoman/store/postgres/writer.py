@@ -58,10 +58,10 @@ class Writer:
         self._calls: dict[bytes, deque[Waiting] | None] = {}
         """Dedupe keys, in the same way."""
         self._work: set[asyncio.Task[None]] = set()
-        self._creations = Gathering(range(LANES), self._write_creations)
-        self._additions = Gathering(range(LANES, 2 * LANES), self._write_additions)
+        self._creations = BatchQueue(range(LANES), self._write_creations)
+        self._additions = BatchQueue(range(LANES, 2 * LANES), self._write_additions)
         self._finished: asyncio.Future[None] | None = None
-        """What `close` waits for."""
+        """The batches that `close` waits for."""
         self._closed = False
 
     def submit(self, write: Creation | Addition | Job) -> "asyncio.Future[Any]":
@@ -188,7 +188,7 @@ class Writer:
     def _write_additions(self, lane: int, batch: Sequence[Waiting]) -> None:
         self._start(self._write(lane, batch, self._additions, self._ledger.append))
 
-    async def _write(self, lane: int, batch: Sequence[Waiting], gathering: "Gathering", way: Way) -> None:
+    async def _write(self, lane: int, batch: Sequence[Waiting], queue: "BatchQueue", way: Way) -> None:
         """Make a batch of writes in one `way`, and alone those for which that failed. Each gets its outcome."""
         outcomes: Sequence[Any]
         try:
@@ -204,7 +204,7 @@ class Writer:
                     self._deliver((waiting,), (await self._alone(lane, waiting[0]),))
         else:
             self._deliver(batch, outcomes)
-        gathering.free(lane)
+        queue.free(lane)
 
     async def _alone(self, lane: int, write: Creation | Addition) -> Outcome | Exception:
         try:
@@ -243,7 +243,7 @@ class Writer:
         self.outages.failed(failures, reason, error)
 
 
-class Gathering:
+class BatchQueue:
     """The writes of one kind that are not under way yet, and the lanes that are free for a batch of them."""
 
     def __init__(self, lanes: Sequence[int], write: Callable[[int, Sequence[Waiting]], None]) -> None:

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from dragoman.model.ids import Clock
-from dragoman.store.shared import Entry, Spending
+from dragoman.store.shared import SharedEntry, Spending
 from dragoman.store.sqlite.connection import translated
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
@@ -28,16 +28,16 @@ class SharedTable:
         self._door = door
         self._clock = clock
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> SharedEntry | None:
         """As the protocol says."""
         opened = self._door()
         try:
             row = opened.reads.point("get_entry", (key, self._clock.now_ms()))
         except apsw.Error as error:
             raise translated(error, opened.location) from error
-        return None if row is None else Entry(*row)
+        return None if row is None else SharedEntry(*row)
 
-    async def scan(self, prefix: str) -> tuple[Entry, ...]:
+    async def scan(self, prefix: str) -> tuple[SharedEntry, ...]:
         """As the protocol says."""
         values = (prefix, self._clock.now_ms(), len(prefix))
 
@@ -45,7 +45,7 @@ class SharedTable:
             with reads.moment():
                 return reads.cursor.execute(reads.sql["scan_entries"], values).fetchall()
 
-        return tuple(Entry(*row) for row in await self._door().readers.run(read))
+        return tuple(SharedEntry(*row) for row in await self._door().readers.run(read))
 
     async def put(self, key: str, value: bytes, ttl_ms: int, *, version: int | None = None) -> int | None:
         """As the protocol says."""

@@ -10,7 +10,7 @@ from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
 
 
 def entry(number: int, principal: str = "key:ann", reason: str = "") -> AuditEntry:
-    """What somebody did at second `number`, or was refused for `reason`."""
+    """An act of somebody at second `number`, or was refused for `reason`."""
     return AuditEntry(
         at_ms=START_MS + number * 1000,
         principal=principal,

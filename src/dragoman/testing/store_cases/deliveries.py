@@ -59,7 +59,7 @@ def telling(seq: int, config_id: str = "w", *, kept: bool = False, name: str = "
 
 
 async def claimed(bench: Bench, store: Store, lane: Lane = Lane.UNKNOWN, *, limit: int = 10, **more: int) -> list[Due]:
-    """What is claimed now."""
+    """The deliveries that a claim takes now."""
     now = bench.clock.ms
     return list(await store.outbox.claim(lane, now, now + CLAIM_MS, limit, more.get("per_host", 10)))
 

@@ -358,7 +358,7 @@ async def an_answer_that_the_keeper_does_not_take_is_replayed(bench: Bench) -> N
 
 
 async def a_message_to_an_offered_task_comes_after_the_answer(bench: Bench) -> None:
-    """What a caller says before the offer is accepted answers the next question."""
+    """A caller's message before the offer is accepted answers the next question."""
     async with _stage(bench) as engines:
         slow = 0.2
         one = await engines.start("h1", poll_s=slow)
@@ -633,7 +633,7 @@ async def an_engine_that_has_lost_a_task_does_not_end_it(bench: Bench) -> None:
 
 
 async def a_webhook_registered_at_the_other_engine_misses_no_event(bench: Bench) -> None:
-    """What the run writes from then on is reported, although its engine did not know of the webhook."""
+    """The run's later events are reported, although its engine did not know of the webhook."""
     async with _stage(bench) as engines:
         one = await engines.start("h1", poll_s=DEADLINE_S)
         other = await engines.start("h2")

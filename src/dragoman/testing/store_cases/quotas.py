@@ -31,7 +31,7 @@ def limited(
 
 
 def admitted(outcomes: Sequence[object]) -> list[str]:
-    """What became of each: `yes`, or the limit that was reached."""
+    """The outcome of each: `yes`, or the limit that was reached."""
     words = []
     for outcome in outcomes:
         assert isinstance(outcome, Appended | OverQuota), outcome

@@ -38,7 +38,7 @@ async def taken(
 
 
 async def taken_with_behind(bench: Bench, store: Store) -> list[Due]:
-    """What is claimed of hosts that do well, with what is behind."""
+    """The deliveries claimed of hosts that do well, with those behind them."""
     now, until = bench.clock.ms, bench.clock.ms + CLAIM_MS
     return list(await store.outbox.claim(Lane.HEALTHY, now, until, 10, 10, with_behind=True))
 
