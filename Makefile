@@ -76,7 +76,7 @@ test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real 
 	done
 	FRAMEWORKS="$(FRAMEWORKS)" $(BIN)/pytest -v tests/frameworks/test_frameworks.py $(ARGS)
 
-serve: $(VENV)/.core ## the server with the example agents; PORT=7870 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
+serve: $(VENV)/.grpc ## the server with the example agents; PORT=7870 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
 	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --store $(STORE) $(ARGS)
 
 cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT on, with a PostgreSQL and a NATS of their own; Ctrl-C ends all
@@ -95,7 +95,7 @@ frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the a
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 bench; do \
+	for name in build grpc dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
@@ -116,6 +116,10 @@ $(VENV)/.build: requirements/build.txt | $(BIN)/python
 $(VENV)/.core: requirements/core.txt pyproject.toml $(VENV)/.build
 	$(UV) pip install --quiet -p $(VENV) --require-hashes -r requirements/core.txt
 	$(UV) pip install --quiet -p $(VENV) --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/.grpc: requirements/grpc.txt $(VENV)/.core
+	$(UV) pip install --quiet -p $(VENV) --require-hashes -r requirements/grpc.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
