@@ -47,7 +47,7 @@ class Wind:
         self.subjects: set[str] = set()
         self.batches: list[int] = []
         self._air = air
-        self._received = received
+        self.received = received
 
     async def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
         self.batches.append(len(messages))
@@ -56,7 +56,7 @@ class Wind:
         for subject, data in messages:
             for other in self._air.connections:
                 if subject in other.subjects and not self._air.mute:
-                    other._received(data)
+                    other.received(data)
 
     async def subscribe(self, subjects: Collection[str]) -> None:
         assert not self.subjects & set(subjects)

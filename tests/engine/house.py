@@ -33,6 +33,7 @@ from dragoman.model.principal import AccessRole, Principal
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
+from dragoman.store.replicas import Replicas
 from dragoman.testing.store_cases.repeats import Unacknowledged
 
 DEADLINE_S = 60.0
@@ -76,11 +77,27 @@ class Scripted:
         await self.script(run)
 
 
+class Mortal:
+    """The replicas of a store, with a seam: one can be told that it cannot prove that it is alive."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self.lose: Callable[[str], None] = lambda replica_id: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replicas, name)
+
+    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
+        self.lose = lost
+        self._replicas.on_fenced(lost, back)
+
+
 class Fragile:
     """The store with a seam: it can be full, lose acknowledgements, be held back, or cut off as by a crash."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.replicas = Mortal(store.replicas)
         self.full = 0
         self.lost = 0
         self.cut = False
@@ -162,7 +179,7 @@ class House:
     @property
     def in_memory(self) -> int:
         """How many tasks the engine holds."""
-        return len(self.engine._tasks)
+        return len(self.engine.tasks)
 
     async def ask(self, operation: Operation, **around: Any) -> Any:
         """Call a unary operation."""
@@ -221,12 +238,8 @@ class House:
     async def crash(self) -> None:
         """Nothing is written any more, and everything stops."""
         self.store.cut = True
-        self.engine._supervisor._over = True  # no timer of a dead process begins anything
-        active = tuple(self.engine._supervisor._active)
-        for task in active:
-            task.cancel()
-        if active:
-            await asyncio.wait(active)
+        self.store.replicas.lose(self.engine.replica_id)
+        await self.engine.drain(0)
 
 
 def message(text: str = "hi", *, parts: Sequence[Part] | None = None, **fields: Any) -> Message:

@@ -68,7 +68,7 @@ class Replica(House, Generic[BusT]):
 
     def seq(self, task_id: str) -> int:
         """How much of a task's log the engine has in memory; 0 if it has none."""
-        return next((task.seq for task in self.engine._tasks.all() if task.head.id == task_id), 0)
+        return next((task.seq for task in self.engine.tasks.all() if task.head.id == task_id), 0)
 
     async def follow(self, task_id: str) -> "asyncio.Task[list[Any]]":
         """Subscribe to a task, and read until its end."""

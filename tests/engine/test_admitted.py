@@ -81,7 +81,7 @@ class Gate:
 
     def __init__(self, here: House, admitted: Admission, trail: Trail, table: Table) -> None:
         self.house, self.admitted = here, admitted
-        self._trail, self._table = trail, table
+        self.trail, self.table = trail, table
 
     async def ask(self, operation: Operation, who: Principal | None = None, **around: Any) -> Any:
         """Whatever the operation is answered with; of a stream the stream."""
@@ -93,8 +93,8 @@ class Gate:
             return await (self.admitted.stream(asked) if stream else self.admitted.call(asked))
 
     async def noted(self) -> list[AuditEntry]:
-        await self._trail.stop()
-        return self._table.entries
+        await self.trail.stop()
+        return self.table.entries
 
 
 @asynccontextmanager
@@ -347,10 +347,11 @@ async def test_what_broke_is_noted_as_that() -> None:
             return None
 
     async with gate() as here:
-        here.admitted._handler = Broken()
+        admitted = Admission(Broken(), rates=None, streams=None, trail=here.trail, clock=here.house.clock)
+        broken = Gate(here.house, admitted, here.trail, here.table)
         for operation in (ListTasks(), streaming()):
             with pytest.raises(RuntimeError):
-                await here.ask(operation)
+                await broken.ask(operation)
         assert [entry.reason for entry in await here.noted()] == ["InternalError"] * 2
 
 

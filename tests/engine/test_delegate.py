@@ -195,7 +195,7 @@ async def test_a_chain_is_at_most_so_long() -> None:
 
 async def test_a_caller_may_say_through_whom_its_message_came() -> None:
     async with house(Scripted(echo, "other"), delegating()) as h:
-        server = h.engine._intake._server
+        server = server_name(h.engine.replica_id)
         with pytest.raises(UnsupportedOperation, match="other → elsewhere/b → other"):
             said = {LINEAGE: [f"{server}/other", "elsewhere/b"]}
             await h.ask(SendMessage(message=message(metadata=said)), agent="other")

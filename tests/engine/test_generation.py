@@ -98,7 +98,7 @@ async def test_a_run_that_would_begin_anew_fails_if_its_agent_is_gone() -> None:
         here.engine.serve({"other": Scripted(again, "other")})
         go.set()
         async with asyncio.timeout(DEADLINE_S):
-            while (live := here.engine._tasks._logs.get(task_id)) is not None and not live.terminal:
+            while (live := here.engine.tasks.known(task_id)) is not None and not live.terminal:
                 await asyncio.sleep(0.01)
         here.engine.serve({"agent": old})
         record = await here.get(task_id)

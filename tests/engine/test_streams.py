@@ -1,7 +1,8 @@
 """Streams: order, once each, resumed, slow, left, ended (DESIGN §3 invariants 2 and 3, §5 Tail)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,31 @@ import pytest
 from dragoman.engine import subscriptions, task_log
 from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot
+from dragoman.engine.task_log import NewestEvents
 from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Logged
 from dragoman.model.message import Part
 from dragoman.model.operations import GetTask, Subscribe
 from dragoman.model.task import TaskState
-from tests.engine.house import DEADLINE_S, Scripted, house, read, say, seqs, states, streaming, text_of
+from tests.engine.house import DEADLINE_S, House, Scripted, house, read, say, seqs, states, streaming, text_of
 
 S = TaskState
+
+
+@contextmanager
+def newest_of(here: House, task_id: str) -> Iterator[NewestEvents]:
+    """The events of a followed task that are in memory."""
+    task = here.engine.tasks.known(task_id)
+    assert task is not None
+    try:
+        yield task.follow()
+    finally:
+        task.unfollow()
+
+
+def kept(newest: NewestEvents) -> list[Logged]:
+    """All of them."""
+    return next(events for seq in range(10_000) if (events := newest.after(seq, 10_000, 1 << 30)))
 
 
 class Steps:
@@ -196,9 +214,8 @@ async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pyt
         first: list[Any] = list(await slow.next() or ())
         steps.all()
         whole = await read(fast)
-        held = h.engine._tasks._logs[task_id]
-        assert held._recent is not None
-        assert held._recent._bytes <= 2 * 20_000
+        with newest_of(h, task_id) as newest:
+            assert 0 < sum(logged.size for logged in kept(newest)) <= 2 * 20_000
         items = first
         while (batch := await slow.next()) is not None:
             assert sum(item.size for item in batch if isinstance(item, Logged)) < 40_000
@@ -282,7 +299,8 @@ async def test_readers_that_are_canceled_leave_nothing_behind() -> None:
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait((waiting,))
-        assert len(h.engine._tasks._logs[task_id]._waiting) == 0
+        (task,) = h.engine.tasks.all()
+        assert task.waiting == 0
         stream.close()
         steps.all()
 
@@ -314,9 +332,8 @@ async def test_a_stream_whose_log_went_ends_with_the_task() -> None:
         items: list[Any] = list(await stream.next() or ())
         steps.all()
         done = await h.reach(task_id, S.COMPLETED)
-        followed = h.engine._tasks._logs[task_id]._recent
-        assert followed is not None
-        followed._events.clear()
+        with newest_of(h, task_id) as newest:
+            newest.go_on(())
         h.clock.ms += 10_000
         while await h.store.sweep(h.clock.now_ms(), -1, 1000, -1):
             pass

@@ -146,7 +146,7 @@ async def test_a_task_is_there_while_it_works_and_can_be_waited_for() -> None:
     async with LocalTaskManager(gate) as manager, asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(manager.send_message("hi", "s"))
         await gate.entered.wait()
-        (task_id,) = await working(manager)
+        (task_id,) = [task.id for task in await manager.unfinished()]
         early = await manager.wait_for_completion(task_id, timeout=0.01)
         while early is not None and early.status.state == "submitted":
             early = await manager.wait_for_completion(task_id, timeout=0.01)
@@ -159,27 +159,18 @@ async def test_a_task_is_there_while_it_works_and_can_be_waited_for() -> None:
         assert (await manager.wait_for_completion(task_id)) == await sending
 
 
-async def working(manager: LocalTaskManager) -> list[str]:
-    """The tasks that the manager's engine works on; a caller has the id only when its task has ended."""
-    from dragoman.kaos.local import _call
-    from dragoman.model.operations import ListTasks, TaskPage
-
-    page = await (await manager._running()).handler.call(_call(ListTasks()))
-    assert isinstance(page, TaskPage)
-    return [record.head.id for record in page.records if not record.terminal]
-
-
 async def test_cancel_stops_the_function_and_whoever_waits_gets_the_canceled_task() -> None:
     gate = Gate()
     async with LocalTaskManager(gate) as manager, asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(manager.send_message("hi"))
         await gate.entered.wait()
-        (task_id,) = await working(manager)
+        (task_id,) = [task.id for task in await manager.unfinished()]
         canceled = await manager.cancel_task(task_id)
         assert canceled is not None
         assert (canceled.status.state, canceled.status.message) == ("canceled", "Canceled by request")
         assert gate.canceled
         assert await sending == canceled
+        assert await manager.unfinished() == []
 
 
 async def test_cancel_of_a_task_that_has_ended_changes_nothing() -> None:
@@ -195,7 +186,7 @@ async def test_a_caller_that_leaves_does_not_stop_the_task() -> None:
         await gate.entered.wait()
         sending.cancel()
         await asyncio.wait((sending,))
-        (task_id,) = await working(manager)
+        (task_id,) = [task.id for task in await manager.unfinished()]
         gate.free.set()
         task = await manager.wait_for_completion(task_id)
         assert task is not None
@@ -206,6 +197,7 @@ async def test_a_task_that_is_not_there_is_none() -> None:
     async with LocalTaskManager(shout) as manager:
         for _ in range(2):  # before the first message, and after it
             assert await manager.get_task("nope") is None
+            assert await manager.unfinished() == []
             assert await manager.cancel_task("nope") is None
             assert await manager.wait_for_completion("nope", timeout=0.01) is None
             await manager.send_message("hi")

@@ -90,7 +90,7 @@ async def cancel(base_url: str) -> None:
         message = {"message": "977 every 0.5", "context_id": "to-be-canceled"}
         calling = asyncio.create_task(open_session.call_tool("countdown", message, progress_callback=hear))
         await begun.wait()
-        params = types.CancelledNotificationParams(requestId=open_session._request_id - 1, reason="enough")
+        params = types.CancelledNotificationParams(requestId=open_session._request_id - 1, reason="enough")  # noqa: SLF001  shown nowhere else
         await open_session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
         states = await _states(base_url, "to-be-canceled")
         calling.cancel()

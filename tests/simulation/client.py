@@ -82,22 +82,22 @@ class Client:
     def __init__(self, name: str, shared: Clients, jobs: int) -> None:
         self.name = name
         self.process = Process(name)
-        self._shared = shared
-        self._random = Random(f"{name} {shared.random.random()}")
-        self._history = shared.history
-        self._loop = shared.loop
+        self.shared = shared
+        self.random = Random(f"{name} {shared.random.random()}")
+        self.history = shared.history
+        self.loop = shared.loop
         shared.unfinished[name] = "begins"
-        self._loop.spawn(self.process, self._work(jobs))
+        self.loop.spawn(self.process, self._work(jobs))
 
     async def _work(self, jobs: int) -> None:
         await asyncio.gather(*(self._job(f"{self.name}.{number}") for number in range(jobs)))
-        del self._shared.unfinished[self.name]
+        del self.shared.unfinished[self.name]
 
     async def _job(self, name: str) -> None:
-        random, unfinished = self._random, self._shared.unfinished
+        random, unfinished = self.random, self.shared.unfinished
         unfinished[name] = "waits"
         await asyncio.sleep(random.random() * 8)
-        script = write_script(random, asks=0.4 if self._shared.talkative else 0.18)
+        script = write_script(random, asks=0.4 if self.shared.talkative else 0.18)
         job = Job(self, name, random.choice(tuple(AGENTS)), script)
         await job.run()
         del unfinished[name]
@@ -106,15 +106,15 @@ class Client:
 
     def place(self) -> Place:
         """Some replica. Clients mostly go to one that runs."""
-        running = [place for place in self._shared.places if place.running]
-        return self._random.choice(running or list(self._shared.places))
+        running = [place for place in self.shared.places if place.running]
+        return self.random.choice(running or list(self.shared.places))
 
     def connect(
         self, what: str, agent: str, operation: Operation, task_id: str = "", *, after: int | None = None, stream: bool
     ) -> Connection:
         """Send a call to some replica."""
         place = self.place()
-        self._history.add(Asked(self.name, place.process.name, what, task_id))
+        self.history.add(Asked(self.name, place.process.name, what, task_id))
         call = Call(
             operation=operation,
             principal=Principal(self.name),
@@ -127,7 +127,7 @@ class Client:
 
     async def ask(self, what: str, agent: str, operation: Operation, task_id: str = "") -> Any:
         """Call until there is an answer. Raises A2AError, but for Unavailable."""
-        unfinished = self._shared.unfinished
+        unfinished = self.shared.unfinished
         while True:
             unfinished[f"{self.name} {what}"] = task_id
             connection = self.connect(what, agent, operation, task_id, stream=False)
@@ -141,16 +141,16 @@ class Client:
                     raise answer
                 if not isinstance(answer, Unavailable):
                     self.erred(what, task_id, answer)
-                self._history.add(Erred(self.name, what, task_id, str(answer), True))
+                self.history.add(Erred(self.name, what, task_id, str(answer), True))
             except Lost as lost:
-                self._history.add(Erred(self.name, what, task_id, str(lost), True))
+                self.history.add(Erred(self.name, what, task_id, str(lost), True))
             finally:
                 connection.close()
-            await asyncio.sleep(0.05 + self._random.random() * 0.5)
+            await asyncio.sleep(0.05 + self.random.random() * 0.5)
 
     def erred(self, what: str, task_id: str, error: Exception) -> None:
         """Note an error that nothing explains."""
-        self._history.add(Erred(self.name, what, task_id, f"{type(error).__name__}: {error}", False))
+        self.history.add(Erred(self.name, what, task_id, f"{type(error).__name__}: {error}", False))
 
 
 class Job:
@@ -162,20 +162,20 @@ class Job:
         self.agent = agent
         self.script = script
         self.task_id = ""
-        self._random = client._random
-        self._history = client._history
-        self._shared = client._shared
-        self._loop = client._loop
+        self.random = client.random
+        self.history = client.history
+        self.shared = client.shared
+        self.loop = client.loop
         self._answered: set[str] = set()
-        self._leaves_unanswered = self._random.random() < 0.1
-        self._webhook = self._random.random() < 0.3
+        self._leaves_unanswered = self.random.random() < 0.1
+        self._webhook = self.random.random() < 0.3
         self._ended = False
 
     async def run(self) -> None:
         """Send, and then do something about the task until it has ended, or waits for an answer that never comes."""
-        random = self._random
+        random = self.random
         message = Message(
-            message_id=self._shared.message_id(),
+            message_id=self.shared.message_id(),
             role=Role.USER,
             parts=(Part(text=self.script),),
             metadata={"agent": self.agent},
@@ -187,15 +187,15 @@ class Job:
             await self._send(message, push, wait=random.random() < 0.5)
         if not self.task_id:
             return
-        self._shared.tasks.append((self.client.name, self.agent, self.task_id))
-        others = [self._meddle() for _ in range(random.randrange(5 if self._shared.talkative else 3))]
+        self.shared.tasks.append((self.client.name, self.agent, self.task_id))
+        others = [self._meddle() for _ in range(random.randrange(5 if self.shared.talkative else 3))]
         await asyncio.gather(self._follow() if random.random() < 0.7 else self._poll(), *others)
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
     async def _send(self, message: Message, push: PushConfig | None, *, wait: bool) -> None:
         asked_s, operation = (
-            self._loop.time(),
+            self.loop.time(),
             SendMessage(message=message, return_immediately=not wait, push_config=push),
         )
         try:
@@ -212,7 +212,7 @@ class Job:
         if message.task_id is None:
             self.client.erred(what, "", error)
         else:
-            self._history.add(Erred(self.client.name, what, message.task_id, str(error), True))
+            self.history.add(Erred(self.client.name, what, message.task_id, str(error), True))
 
     def _take(self, record: object, what: str, asked_s: float, message_id: str = "") -> TaskState | None:
         """Note the task as an answer shows it."""
@@ -222,8 +222,8 @@ class Job:
         if not self.task_id:
             self.task_id = record.head.id
             if self._webhook:
-                self._history.add(Registered(self.task_id, "hook", asked_s))
-        self._history.add(Told(self.client.name, what, record.head.id, asked_s, record.seq, record.state, message_id))
+                self.history.add(Registered(self.task_id, "hook", asked_s))
+        self.history.add(Told(self.client.name, what, record.head.id, asked_s, record.seq, record.state, message_id))
         self._look(record.status.state, record.status.message)
         return record.state
 
@@ -231,8 +231,8 @@ class Job:
         """Send a message and follow the task; after a failure, send it again."""
         operation = StreamMessage(message=message, push_config=push)
         while True:
-            self._shared.unfinished[self.name] = "streams"
-            asked_s = self._loop.time()
+            self.shared.unfinished[self.name] = "streams"
+            asked_s = self.loop.time()
             connection = self.client.connect("stream", self.agent, operation, stream=True)
             try:
                 items = await connection.receive(CALL_S)
@@ -249,10 +249,10 @@ class Job:
                     self.client.erred("stream", "", TypeError("the stream does not begin with the task"))
                     return
                 self._take(first.record, "send", asked_s, message.message_id)
-                await self._read(connection, items, self._shared.stream_number(), asked_s)
+                await self._read(connection, items, self.shared.stream_number(), asked_s)
                 return
             except Lost as lost:
-                self._history.add(Erred(self.client.name, "stream", self.task_id, str(lost), True))
+                self.history.add(Erred(self.client.name, "stream", self.task_id, str(lost), True))
                 if self.task_id:
                     return
             except Exception as error:  # noqa: BLE001  no other error is to come out of a stream
@@ -260,13 +260,13 @@ class Job:
                 return
             finally:
                 connection.close()
-            await asyncio.sleep(0.05 + self._random.random() * 0.5)
+            await asyncio.sleep(0.05 + self.random.random() * 0.5)
 
     # -- following -----------------------------------------------------------------------------------------------------
 
     async def _read(self, connection: Connection, items: Any, stream: int, asked_s: float) -> int:
         """Read a stream to its end, or for a while. Returns the last seq."""
-        seq, patience = 0, self._random.randrange(1, 60)
+        seq, patience = 0, self.random.randrange(1, 60)
         while isinstance(items, tuple):
             for item in items:
                 if isinstance(item, Snapshot):
@@ -277,7 +277,7 @@ class Job:
                     seq, event, state = item.seq, item.event, None
                     if isinstance(item.event, StatusChanged):
                         self._look(item.event.state, item.event.message)
-                self._history.add(Followed(self.client.name, stream, self.task_id, asked_s, seq, event, state))
+                self.history.add(Followed(self.client.name, stream, self.task_id, asked_s, seq, event, state))
             patience -= 1
             if self._ended or not patience:
                 return seq
@@ -288,13 +288,13 @@ class Job:
 
     async def _follow(self) -> None:
         """Follow the task to its end, from one replica to the next."""
-        seq, stream = 0, self._shared.stream_number()
+        seq, stream = 0, self.shared.stream_number()
         while not self._ended:
-            self._shared.unfinished[self.name] = f"follows {self.task_id}"
-            asked_s = self._loop.time()
-            after = seq if seq and self._random.random() < 0.8 else None
+            self.shared.unfinished[self.name] = f"follows {self.task_id}"
+            asked_s = self.loop.time()
+            after = seq if seq and self.random.random() < 0.8 else None
             if after is None:
-                stream = self._shared.stream_number()
+                stream = self.shared.stream_number()
             connection = self.client.connect(
                 "subscribe", self.agent, Subscribe(id=self.task_id), self.task_id, after=after, stream=True
             )
@@ -305,8 +305,8 @@ class Job:
                     continue
                 seq = await self._read(connection, items, stream, asked_s) or seq
             except Lost as lost:
-                self._history.add(Erred(self.client.name, "subscribe", self.task_id, str(lost), True))
-                seq, stream = 0, self._shared.stream_number()
+                self.history.add(Erred(self.client.name, "subscribe", self.task_id, str(lost), True))
+                seq, stream = 0, self.shared.stream_number()
             except Exception as error:  # noqa: BLE001  no other error is to come out of a stream
                 self.client.erred("subscribe", self.task_id, error)
                 return
@@ -314,17 +314,17 @@ class Job:
                 connection.close()
             if self._given_up:
                 return
-            await asyncio.sleep(0.02 + self._random.random() * 0.3)
+            await asyncio.sleep(0.02 + self.random.random() * 0.3)
 
     async def _poll(self) -> None:
         """Read the task again and again."""
         while not (self._ended or self._given_up):
-            self._shared.unfinished[self.name] = f"reads {self.task_id}"
+            self.shared.unfinished[self.name] = f"reads {self.task_id}"
             await self._get()
-            await asyncio.sleep(0.1 + self._random.random())
+            await asyncio.sleep(0.1 + self.random.random())
 
     async def _get(self) -> None:
-        asked_s = self._loop.time()
+        asked_s = self.loop.time()
         try:
             record = await self.client.ask("get", self.agent, GetTask(id=self.task_id), self.task_id)
         except A2AError as error:
@@ -344,29 +344,29 @@ class Job:
         elif state in INTERRUPTED and said is not None and said.message_id not in self._answered:
             self._answered.add(said.message_id)
             if not self._leaves_unanswered:
-                self._loop.spawn(self.client.process, self._answer(f"a{len(self._answered)}"))
+                self.loop.spawn(self.client.process, self._answer(f"a{len(self._answered)}"))
 
     async def _answer(self, text: str) -> None:
         name = f"{self.name} answers {text}"
-        self._shared.unfinished[name] = self.task_id
-        await asyncio.sleep(self._random.random() * 0.5)
+        self.shared.unfinished[name] = self.task_id
+        await asyncio.sleep(self.random.random() * 0.5)
         await self._say(text)
-        del self._shared.unfinished[name]
+        del self.shared.unfinished[name]
 
     async def _say(self, text: str) -> None:
         message = Message(
-            message_id=self._shared.message_id(), role=Role.USER, parts=(Part(text=text),), task_id=self.task_id
+            message_id=self.shared.message_id(), role=Role.USER, parts=(Part(text=text),), task_id=self.task_id
         )
-        await self._send(message, None, wait=self._random.random() < 0.3)
+        await self._send(message, None, wait=self.random.random() < 0.3)
 
     # -- whatever else a client does -----------------------------------------------------------------------------------
 
     async def _meddle(self) -> None:
         """Say something unasked, cancel, list, read, or look at somebody else's task."""
-        random = self._random
+        random = self.random
         await asyncio.sleep(random.random() ** 3 * 5)
         chance = random.random()
-        if chance < (0.7 if self._shared.talkative else 0.3) and "a" in self.script.split():
+        if chance < (0.7 if self.shared.talkative else 0.3) and "a" in self.script.split():
             await self._say(f"b{random.randrange(100)}")
         elif chance < 0.45:
             await self._cancel()
@@ -378,11 +378,11 @@ class Job:
             await self._spy()
 
     async def _cancel(self) -> None:
-        asked_s = self._loop.time()
+        asked_s = self.loop.time()
         try:
             record = await self.client.ask("cancel", self.agent, CancelTask(id=self.task_id), self.task_id)
         except TaskNotCancelable as error:
-            self._history.add(Erred(self.client.name, "cancel", self.task_id, str(error), True))
+            self.history.add(Erred(self.client.name, "cancel", self.task_id, str(error), True))
         except A2AError as error:
             self.client.erred("cancel", self.task_id, error)
         else:
@@ -391,14 +391,14 @@ class Job:
                 self.client.erred("cancel", self.task_id, ValueError(f"the task is {state} after it"))
 
     async def _list(self) -> None:
-        asked_s = self._loop.time()
+        asked_s = self.loop.time()
         try:
             page = await self.client.ask("list", self.agent, ListTasks(page_size=100))
         except A2AError as error:
             self.client.erred("list", "", error)
             return
         assert isinstance(page, TaskPage)
-        self._history.add(
+        self.history.add(
             Listed(
                 self.client.name,
                 asked_s,
@@ -410,14 +410,14 @@ class Job:
 
     async def _spy(self) -> None:
         """Try somebody else's task, or one's own under another agent's name."""
-        random, name = self._random, self.client.name
-        foreign = [(agent, task_id) for owner, agent, task_id in self._shared.tasks if owner != name]
+        random, name = self.random, self.client.name
+        foreign = [(agent, task_id) for owner, agent, task_id in self.shared.tasks if owner != name]
         if foreign and random.random() < 0.7:
             agent, task_id = random.choice(foreign)
         else:
             agent, task_id = random.choice([agent for agent in AGENTS if agent != self.agent]), self.task_id
         said = Message(
-            message_id=self._shared.message_id(), role=Role.USER, parts=(Part(text="spying"),), task_id=task_id
+            message_id=self.shared.message_id(), role=Role.USER, parts=(Part(text="spying"),), task_id=task_id
         )
         what, operation = random.choice(
             (("get", GetTask(id=task_id)), ("cancel", CancelTask(id=task_id)), ("send", SendMessage(message=said)))
@@ -429,7 +429,7 @@ class Job:
         except A2AError as error:
             self.client.erred(f"spy ({what})", task_id, error)
         else:
-            self._history.add(Leaked(name, what, task_id))
+            self.history.add(Leaked(name, what, task_id))
 
 
 def write_script(random: Random, depth: int = 0, asks: float = 0.18) -> str:

@@ -95,6 +95,8 @@ class Engine:
     Without an `announcer` there are no webhooks. `identified` says whether an agent requires its callers to
     authenticate at present; only then does it have an extended card. `trail` records what agents delegate. The `bus`
     must not be open yet, and is not used if no other engine writes to the store.
+
+    `tasks` are the task logs that are in memory: only those that somebody here runs, waits for, follows or writes to.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class Engine:
             hints = Hints(store, bus, poll_s=settings.poll_s, healthy_poll_s=settings.healthy_poll_s)
             hints.serve(holder, runners)
         self._hints = hints
-        self._tasks = tasks = Tasks(store, observer, announcer, self._pushes, hints)
+        self.tasks = tasks = Tasks(store, observer, announcer, self._pushes, hints)
         self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
@@ -226,7 +228,7 @@ class Engine:
         self._supervisor.background(self._reread())
 
     async def _reread(self) -> None:
-        await self._tasks.reread(self._settings.retry_s)
+        await self.tasks.reread(self._settings.retry_s)
         self._recovery.wake()  # a run that lost its task left it leased to this engine
 
     def _back(self, replica_id: str) -> None:
@@ -259,7 +261,7 @@ class Engine:
 
     async def take_over(self, task_id: str) -> TaskState | None:
         """Run a working task here, in place of whoever has its lease: see `agents.worker.desk.Host`."""
-        task = await self._tasks.pin_known(task_id)
+        task = await self.tasks.pin_known(task_id)
         if task is None:
             return None
         try:
@@ -268,7 +270,7 @@ class Engine:
         except Refused:
             return None
         finally:
-            self._tasks.unpin(task)
+            self.tasks.unpin(task)
 
     async def runs(self, task_id: str) -> bool:
         """Whether a run of the task is here and has its lease: see `agents.worker.desk.Host`."""
@@ -279,12 +281,12 @@ class Engine:
     @asynccontextmanager
     async def watch(self, task_id: str) -> AsyncIterator[TaskLog | None]:
         """A task that is kept up to date in the block: see `agents.worker.desk.Host`."""
-        task = await self._tasks.pin_known(task_id)
+        task = await self.tasks.pin_known(task_id)
         try:
             yield task
         finally:
             if task is not None:
-                self._tasks.unpin(task)
+                self.tasks.unpin(task)
 
     def claim_soon(self) -> None:
         """Look for queued tasks at once: see `agents.worker.desk.Host`."""
@@ -323,7 +325,7 @@ class Engine:
         """
         await old.idle()
         ids, loop = {runner.profile.id for runner in left}, self._supervisor.loop
-        for task in self._tasks.all():
+        for task in self.tasks.all():
             while task.head.agent in ids and task.busy and self._supervisor.run_of(task) is None:
                 # The sender did not wait, so that the generation does not count this call.
                 await task.wait(loop, loop.time() + self._settings.retry_s)
@@ -359,7 +361,7 @@ class Engine:
                 settled = await taken.task.settled(self._supervisor.loop, taken.seq, timeout_s, self._stopping)
                 return self._outcome(call, operation, taken.task, settled=settled)
             finally:
-                self._tasks.unpin(taken.task)
+                self.tasks.unpin(taken.task)
         except StoreError as error:
             raise _unavailable(error) from error
 
@@ -367,9 +369,9 @@ class Engine:
         """Answer an operation other than SendMessage. Raises A2AError or StoreError."""
         match operation:
             case GetTask(id=task_id):
-                return await self._tasks.read_record(call, task_id)
+                return await self.tasks.read_record(call, task_id)
             case ListTasks():
-                return await self._tasks.list(call, operation, self._settings.max_page_bytes)
+                return await self.tasks.list(call, operation, self._settings.max_page_bytes)
             case CancelTask(id=task_id):
                 return await self._cancel(call, task_id)
             case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
@@ -486,12 +488,12 @@ class Engine:
                     raise refused
             return await self._tails.of_send(call, send, taken)
         finally:
-            self._tasks.unpin(taken.task)
+            self.tasks.unpin(taken.task)
 
     # -- CancelTask (A2A 1.0 §3.1.5) -----------------------------------------------------------------------------------
 
     async def _cancel(self, call: Call, task_id: str) -> Record:
-        task, manners = await self._tasks.pin(call, task_id), call.manners
+        task, manners = await self.tasks.pin(call, task_id), call.manners
         try:
             canceled_before = task.state is TaskState.CANCELED
             if not task.terminal:
@@ -505,7 +507,7 @@ class Engine:
                 raise TaskNotCancelable(task_id, task.state.value)
             return task.record()
         finally:
-            self._tasks.unpin(task)
+            self.tasks.unpin(task)
 
     # -- CompleteTask, UpdateStatus (BeeOS) ----------------------------------------------------------------------------
 
@@ -514,9 +516,9 @@ class Engine:
         if not isinstance(runner, Reported):
             runner = self._leaving.get(call.agent, runner)
         if not isinstance(runner, Reported):
-            await self._tasks.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
+            await self.tasks.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
-        task = await self._tasks.pin_reported(call, report.id)
+        task = await self.tasks.pin_reported(call, report.id)
         try:
             if task.terminal:
                 fits = policy.repeats(await self._files.record(task.record()), report)
@@ -537,7 +539,7 @@ class Engine:
                 raise InvalidParams("id", f"task {report.id} is {record.state.value}: nothing was changed")
             return record
         finally:
-            self._tasks.unpin(task)
+            self.tasks.unpin(task)
 
 
 def _unavailable(error: StoreError) -> Unavailable:

@@ -767,6 +767,11 @@ class TaskLog:
         self._waiting[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
         return future
 
+    @property
+    def waiting(self) -> int:
+        """The number of those who wait for the next change."""
+        return len(self._waiting)
+
     def expire(self, future: "Future[bool]") -> None:
         """Finish a future of `wait` with False."""
         self._waiting.pop(future, None)

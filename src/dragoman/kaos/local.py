@@ -79,6 +79,7 @@ the first is the answer.
 class _Home(Struct):
     """The running parts of the manager: the engine, called through `handler`."""
 
+    engine: Engine
     handler: Handler
     store: Store
     telemetry: "OpenTelemetry | None"
@@ -187,6 +188,16 @@ class LocalTaskManager(TaskManager):
             stream.close()
         return await self.get_task(task_id) if fold is None else task_of(fold.record())
 
+    async def unfinished(self) -> list[Task]:
+        """Return the tasks that have not ended, the oldest first.
+
+        A caller of `send_message` gets its task only at the end; until then `cancel_task` takes the id from here.
+        """
+        if self._owner is None:
+            return []
+        home = await self._running()
+        return [task_of(task.record()) for task in home.engine.tasks.all() if task.seq and not task.terminal]
+
     async def shutdown(self) -> None:
         """Cancel all running tasks and stop. Callers who wait for a task get it, canceled."""
         self._stop.set()
@@ -225,7 +236,7 @@ class LocalTaskManager(TaskManager):
             handler = engine if telemetry is None else Traced(engine, telemetry)
             async with asyncio.TaskGroup() as tasks:
                 await engine.start(tasks)
-                ready.set_result(_Home(handler, store, telemetry))
+                ready.set_result(_Home(engine, handler, store, telemetry))
                 await self._stop.wait()
                 await _cancel_all(engine)
                 await engine.drain(STOP_GRACE_S)

@@ -174,7 +174,8 @@ def odd() -> str:
 
 def paged() -> None:
     """List two tools at a time."""
-    whole = server._mcp_server.request_handlers[ListToolsRequest]
+    handlers = server._mcp_server.request_handlers  # noqa: SLF001  FastMCP has no other way to its pages
+    whole = handlers[ListToolsRequest]
 
     async def page(request: ListToolsRequest) -> ServerResult:
         tools = (await whole(request)).root.tools  # type: ignore[union-attr]
@@ -182,15 +183,16 @@ def paged() -> None:
         cursor = str(at + 2) if at + 2 < len(tools) else None
         return ServerResult(ListToolsResult(tools=tools[at : at + 2], nextCursor=cursor))
 
-    server._mcp_server.request_handlers[ListToolsRequest] = page
+    handlers[ListToolsRequest] = page
 
 
 def main() -> None:
     """Serve."""
     if "pages" in WORDS:
         paged()
-    made = server._mcp_server.create_initialization_options
-    server._mcp_server.create_initialization_options = lambda *_: made(NotificationOptions(tools_changed=True))  # type: ignore[method-assign]
+    low_level = server._mcp_server  # noqa: SLF001  nor to its capabilities
+    made = low_level.create_initialization_options
+    low_level.create_initialization_options = lambda *_: made(NotificationOptions(tools_changed=True))  # type: ignore[method-assign]
     if "stdio" not in WORDS:
         asyncio.run(serve(lambda _: server.streamable_http_app()))
         return

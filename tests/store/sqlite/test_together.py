@@ -12,9 +12,7 @@ from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Dedupe, ListQuery, Store
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import GATHERING_S, GATHERING_TURNS
-from dragoman.store.sqlite.writes import Act
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, message, new_task
 from tests.store.sqlite.connections import noted, writing
@@ -93,16 +91,13 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
         await store.open("h1")
     try:
 
-        def run(_: Tables, now_ms: int) -> None:
-            loop.call_soon_threadsafe(begun.set)
-            assert go_on.wait(60)
-
         def committing() -> bool:
+            loop.call_soon_threadsafe(begun.set)
             commits.append(None)
-            return False
+            return not go_on.wait(60)
 
         writing(connections).set_commit_hook(committing)
-        first = store._writer.submit(Act(run))
+        first = store.create(new_task("t0"))
 
         async def what_comes_of_it() -> None:
             await first
@@ -115,7 +110,6 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
             meanwhile = store.create(new_task("t1"))
             for _ in range(20):
                 await asyncio.sleep(0)
-            commits.clear()
             go_on.set()
             await asyncio.gather(meanwhile, following)
         assert len(commits) == 2, "that of the first batch, and one of both that follow"
@@ -126,19 +120,34 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
 
 async def test_a_loop_that_takes_long_for_its_turns_does_not_keep_the_writes_of_each_waiting() -> None:
     store, loop, writes = SqliteStore("memory:", SetClock()), asyncio.get_running_loop(), list[Awaitable[object]]()
-    await store.open("h1")
+    tasks, batches = list[str](), list[int]()
+    with noted() as connections:
+        await store.open("h1")
     try:
+
+        def changed(_: int, database: str, table: str, row: int) -> None:
+            if table == "tasks":
+                tasks.append(table)
+
+        def committing() -> bool:
+            batches.append(len(tasks))
+            return False
 
         def turn() -> None:
             time.sleep(GATHERING_S)
             writes.append(store.create(new_task(f"t{len(writes)}")))
-            if not store._writer._writing and len(writes) < GATHERING_TURNS:
+            if len(writes) < GATHERING_TURNS:
                 loop.call_soon(turn)
 
+        writing(connections).set_update_hook(changed)
+        writing(connections).set_commit_hook(committing)
         turn()
         async with asyncio.timeout(60):
             await writes[0]
-        assert len(writes) <= 4
-        await asyncio.gather(*writes)
+            while len(writes) < GATHERING_TURNS:
+                await asyncio.sleep(0)
+            await asyncio.gather(*writes)
+        assert 1 <= batches[0] <= 4
+        assert batches[-1] == len(writes)
     finally:
         await store.close()
