@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dragoman.dialects import jsonrpc, sse
 from dragoman.model.card import AgentCard
-from dragoman.model.errors import A2AError
+from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.events import Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import Manners, Operation, PushConfig, Result
@@ -152,6 +152,35 @@ class RestCall(Struct, frozen=True):
     body: bytes = b""
 
 
+class GrpcCall(Struct, frozen=True):
+    """A gRPC call: its method, `/lf.a2a.v1.A2AService/GetTask`, and its message in protobuf."""
+
+    method: str
+    message: bytes
+
+
+class GrpcStatus(Struct, frozen=True):
+    """The status of a gRPC call that failed: its code, from 1 to 16, its text, and its details.
+
+    `details` are the bytes of a google.rpc.Status as they came, from `grpc-status-details-bin`; empty if there were
+    none.
+    """
+
+    code: int
+    message: str = ""
+    details: bytes = b""
+
+
+def no_error(body: bytes, status: int) -> A2AError:
+    """Raise InvalidAgentResponse: over gRPC an error is a status."""
+    raise InvalidAgentResponse("expected a gRPC status")
+
+
+def no_status(status: GrpcStatus) -> A2AError:
+    """Raise InvalidAgentResponse: the dialect is not spoken over gRPC."""
+    raise InvalidAgentResponse("expected an answer over HTTP")
+
+
 class Tongue(Struct, frozen=True, kw_only=True):
     """The client's side of one dialect.
 
@@ -165,15 +194,20 @@ class Tongue(Struct, frozen=True, kw_only=True):
     which operations the dialect has at all; if it cannot subscribe, a client polls. `deltas`: its chunks
     do not say whether they continue an artifact or begin it again. `chats`: an agent that fails over A2A may answer
     chat completions. `slash`: the URL of its JSON-RPC endpoint ends with a slash.
+
+    A dialect over gRPC is a value of its own, without `rpc` and `rest`. Its `grpc` encodes an operation, `read_answer`
+    and `read_update` decode messages in protobuf, and `read_status` decodes a failure as `read_error` does.
     """
 
     name: str
-    rpc: Callable[[Operation], RpcCall] | None
-    rest: Callable[[Operation], RestCall] | None
+    rpc: Callable[[Operation], RpcCall] | None = None
+    rest: Callable[[Operation], RestCall] | None = None
     read_answer: Callable[[Operation, bytes], Answer]
     read_update: Callable[[bytes], tuple[Update, ...]]
     read_event: Callable[[str, int], Update | None] = lambda data, call_id: None
-    read_error: Callable[[bytes, int], A2AError]
+    read_error: Callable[[bytes, int], A2AError] = no_error
+    grpc: Callable[[Operation], GrpcCall] | None = None
+    read_status: Callable[[GrpcStatus], A2AError] = no_status
     headers: Mapping[str, str] = {}
     enveloped: bool = True
     streams: bool = True
