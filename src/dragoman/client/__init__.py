@@ -10,7 +10,7 @@ from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.connection import Connection, connect
 from dragoman.client.conversation import Conversation, Reply, text_of
 from dragoman.client.credentials import ApiKey, BearerToken, ClientCredentials
-from dragoman.client.discovery import CardCache
+from dragoman.client.discovery import CardCache, FoundCard, find_card
 from dragoman.client.errors import (
     CallBroken,
     CallTimedOut,
@@ -28,18 +28,22 @@ from dragoman.model.message import Message
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+from dragoman.net.tls import BadTls, ClientTls
 
 __all__ = [
     "ApiKey",
     "ArtifactUpdate",
+    "BadTls",
     "BearerToken",
     "CallBroken",
     "CallTimedOut",
     "CardCache",
     "CardNotVerified",
     "ClientCredentials",
+    "ClientTls",
     "Connection",
     "Conversation",
+    "FoundCard",
     "HttpRefusal",
     "Message",
     "NoAnswer",
@@ -57,5 +61,6 @@ __all__ = [
     "Timeouts",
     "Update",
     "connect",
+    "find_card",
     "text_of",
 ]

@@ -4,6 +4,7 @@ Invariant: arguments and results are values of the model in every dialect, and a
 Everything opened here is closed when the block of `connect` ends; nothing that the caller owns is.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -13,12 +14,12 @@ from dragoman.client.conversation import Content, Conversation, make_message
 from dragoman.client.credentials import Credentials, check_credentials
 from dragoman.client.decode import double_base64 as in_double_base64
 from dragoman.client.decode import tongue
-from dragoman.client.discovery import CardCache, Discovery, Places, places
+from dragoman.client.discovery import CardCache, Discovery, FoundCard, Places, places
 from dragoman.client.endpoint import Choice, HttpClients
 from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
 from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, Timeouts
 from dragoman.client.stream import TaskStream, check_task
-from dragoman.client.transport import Batch, StreamPosition, Transport
+from dragoman.client.transport import Batch, StreamPosition, Transport, WireLog
 from dragoman.client.webhooks import TaskWebhooks
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
@@ -47,6 +48,7 @@ from dragoman.model.operations import (
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import TaskList, Update
 from dragoman.net.egress import Egress
+from dragoman.net.tls import MACHINE_TLS, ClientTls, make_tls_context
 
 _GONE = (AgentNotFound, NotFound, MethodNotAllowed)
 _GONE_STATUS = frozenset({404, 405, 410})
@@ -343,6 +345,9 @@ async def connect(
     origins: Sequence[str] = (),
     cache: CardCache | None = None,
     double_base64: bool = False,
+    card: FoundCard | None = None,
+    tls: ClientTls = MACHINE_TLS,
+    wire: WireLog | None = None,
 ) -> AsyncGenerator[Connection, None]:
     """Connect to the agent at `url` until the block ends.
 
@@ -353,11 +358,15 @@ async def connect(
     as servers of the official Python SDK do in 0.3 over HTTP+JSON; it changes nothing elsewhere.
 
     `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address.
+    With a `card` none is fetched until its endpoint is gone, or `refresh` asks for it anew; see `find_card`. `tls` says
+    which certificates are trusted and shown, unless the caller passes an `egress`. `wire` is told what is sent and
+    received, without credentials.
+
     Without `egress` the connection opens its own. Several connections can share a `cache` of cards. Belongs to one
     event loop.
 
-    Raises BadUrl; ValueError for an unknown name, or for a `version` beside a `dialect`; TypeError for credentials that
-    are a plain text; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified.
+    Raises BadUrl; ValueError for an unknown name, or for a `version` beside a `dialect`; BadTls; TypeError for
+    credentials that are a plain text; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified.
     """
     check_credentials(credentials)
     over = None if binding is None else binding_of(binding)
@@ -369,8 +378,10 @@ async def connect(
         raise ValueError("`version=` chooses from the card, and `dialect=` reads no card: pass only one of them")
     where = places(url, path)
     spoken = None if dialect is None else tongue(dialect)
-    own = Egress(connect_timeout_s=timeouts.connect_s) if egress is None else egress
-    clients = HttpClients(own, (url, *where.cards, *origins), credentials, timeouts)
+    if egress is None and tls != MACHINE_TLS:
+        await asyncio.to_thread(make_tls_context, tls)  # so that a bad file is an error here, not at every call
+    own = Egress(connect_timeout_s=timeouts.connect_s, tls=tls) if egress is None else egress
+    clients = HttpClients(own, (url, *where.cards, *origins), credentials, timeouts, tls)
     retrier = retries if isinstance(retries, Retrier) else Retrier(retries)
     given = dict(headers or {})
 
@@ -386,6 +397,7 @@ async def connect(
             headers=given if clients.knows(interface.url) else {},
             extensions=extensions,
             spoken=told,
+            wire=wire,
         )
 
     discovery = Discovery(
@@ -398,7 +410,9 @@ async def connect(
         retrier=retrier,
     )
     fixed = None if spoken is None else _make_interface(where, over, spoken)
-    choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys)
+    choice = Choice(
+        discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys, given=card
+    )
     try:
         await choice.begin()
         yield Connection(choice, retrier, timeouts, clients.reach)

@@ -22,7 +22,7 @@ from msgspec import Struct
 from dragoman.client.credentials import Credentials
 from dragoman.client.errors import CallBroken, NoCard, Tried, no_answer
 from dragoman.client.http import Requester
-from dragoman.client.retries import Retrier, RetryLater
+from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, RetryLater
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.systems import load_systems
 from dragoman.net.egress import HttpReply
@@ -257,6 +257,31 @@ class Discovery:
         if reply.status in _TRY_AGAIN:
             raise RetryLater(_Instead(_refusal(reply)), self._retrier.after_s(reply.headers))
         return reply
+
+
+async def find_card(
+    url: str,
+    *,
+    egress: Requester,
+    path: str | None = None,
+    timeout_s: float = TIMEOUTS.card_s,
+    headers: Mapping[str, str] | None = None,
+    retries: Retries = RETRIES,
+) -> FoundCard:
+    """Fetch the card of the agent at `url` without credentials, from the places that `connect` tries.
+
+    Raises BadUrl, NoCard, NotReached, CallTimedOut.
+    """
+    discovery = Discovery(
+        egress,
+        places(url, path),
+        CardCache(),
+        timeout_s=timeout_s,
+        headers=headers or {},
+        credentials=None,
+        retrier=Retrier(retries),
+    )
+    return await discovery.find()
 
 
 class _Instead(Exception):

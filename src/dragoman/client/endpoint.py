@@ -23,6 +23,7 @@ from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
 from dragoman.net.target import target
+from dragoman.net.tls import MACHINE_TLS, ClientTls
 
 CHOOSE_AGAIN_S = 30.0
 """Shortest time between two fetches of a card that were triggered by a missing endpoint."""
@@ -32,12 +33,19 @@ class HttpClients:
     """The HTTP clients of one connection: the caller's own, and a guarded one for hosts that only a card names."""
 
     def __init__(
-        self, own: Egress, origins: Sequence[str], credentials: Credentials | None, timeouts: Timeouts
+        self,
+        own: Egress,
+        origins: Sequence[str],
+        credentials: Credentials | None,
+        timeouts: Timeouts,
+        tls: ClientTls = MACHINE_TLS,
     ) -> None:
         self.known: HttpClient = own if credentials is None else Authorized(own, credentials)
         self._own = own
         self._origins = frozenset(target(origin).origin for origin in origins)
         self._timeouts = timeouts
+        # A stranger is shown no certificate, which would say who is calling.
+        self._tls = ClientTls(ca_file=tls.ca_file, verify=tls.verify)
         self._strange: Egress | None = None
         self._resolver: Resolver | None = None
 
@@ -51,7 +59,9 @@ class HttpClients:
             return self.known
         if self._strange is None:
             self._resolver = Resolver()
-            self._strange = Egress(Guard(), connect_timeout_s=self._timeouts.connect_s, resolver=self._resolver)
+            self._strange = Egress(
+                Guard(), connect_timeout_s=self._timeouts.connect_s, resolver=self._resolver, tls=self._tls
+            )
         return self._strange
 
     async def reach(self, url: str) -> None:
@@ -83,6 +93,7 @@ class Choice:
         binding: str | None,
         version: str | None,
         keys: Mapping[str, Any] | None,
+        given: FoundCard | None = None,
     ) -> None:
         self.card: RemoteCard | None = None
         self.transport: Transport | None = None if fixed is None else made(fixed)
@@ -93,6 +104,7 @@ class Choice:
         self._binding = binding
         self._version = version
         self._keys = keys
+        self._given = given
         self._turn = asyncio.Lock()
         self._again_at = float("-inf")
         self._context = copy_context()
@@ -109,7 +121,11 @@ class Choice:
 
         It serves all calls, so its request carries no call's own credentials from the context.
         """
-        found = await asyncio.create_task(self._discovery.find(anew=anew), context=self._context.copy())
+        if self._given is not None and not anew:
+            found = self._given
+        else:
+            found = await asyncio.create_task(self._discovery.find(anew=anew), context=self._context.copy())
+            self._given = None
         if self._keys is not None:
             await asyncio.to_thread(verify, found.card, self._keys)
         self.card = read_card(found.card)

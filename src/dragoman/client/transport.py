@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -135,6 +135,22 @@ class _Call(Struct, frozen=True):
         return self.repeats_s > 0
 
 
+class WireLog(Protocol):
+    """Is told what goes over the wire. Headers have no credentials, which are added later."""
+
+    def request(self, verb: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """A request is sent."""
+        ...
+
+    def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """An answer came; `body` is empty for a stream."""
+        ...
+
+    def piece(self, data: bytes) -> None:
+        """A piece of a stream came."""
+        ...
+
+
 class Transport:
     """One endpoint of an agent. `headers` go with every request; `spoken` is a dialect that is not Dragoman's."""
 
@@ -148,6 +164,7 @@ class Transport:
         headers: Mapping[str, str],
         extensions: Sequence[str] = (),
         spoken: Tongue | None = None,
+        wire: WireLog | None = None,
     ) -> None:
         self.interface = interface
         self.tongue = tongue(interface.dialect) if spoken is None else spoken
@@ -158,6 +175,7 @@ class Transport:
         self._ids = count(1)
         self._rpc = interface.binding == JSONRPC
         self._subscribes_by = ""
+        self._wire = wire
         if (self.tongue.rpc if self._rpc else self.tongue.rest) is None:
             raise ValueError(f"the dialect {self.tongue.name} is not supported over {interface.binding}")
         declared = "X-A2A-Extensions" if self.tongue.name == "0.3" else "A2A-Extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
@@ -211,6 +229,8 @@ class Transport:
             read_event, call_id = decoder.tongue.read_event, decoder.call_id
             try:
                 async for piece in opened.pieces:
+                    if self._wire is not None:
+                        self._wire.piece(piece)
                     batch: Batch = []
                     try:
                         for event in parser.feed(piece):
@@ -272,6 +292,7 @@ class Transport:
         return opened
 
     async def _send(self, call: _Call) -> Answer:
+        self._log_request(call)
         try:
             reply = await self._way.request(
                 call.verb, call.to, timeout_s=self._timeouts.answer_s, headers=call.headers, body=call.body
@@ -281,6 +302,7 @@ class Transport:
         return self._read(call, reply, call.decoder.decode_answer)
 
     async def _begin(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
+        self._log_request(call)
         try:
             flow = await open_.enter_async_context(
                 self._way.stream(
@@ -295,6 +317,8 @@ class Transport:
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
         if flow.ok and flow.headers.get("content-type", "").lower().startswith(sse.CONTENT_TYPE):
+            if self._wire is not None:
+                self._wire.answer(flow.status, flow.headers, b"")
             return flow
         try:
             reply = HttpReply(flow.status, flow.headers, await flow.body())
@@ -306,6 +330,8 @@ class Transport:
 
     def _read(self, call: _Call, reply: HttpReply, read: Callable[[bytes], T]) -> T:
         """Decode an answer. Raises RetryLater for a refusal after which the call may be repeated."""
+        if self._wire is not None:
+            self._wire.answer(reply.status, reply.headers, reply.body)
         try:
             if not reply.ok:
                 raise call.decoder.decode_refusal(reply.body, reply.status)
@@ -319,6 +345,10 @@ class Transport:
             if after_s is None and not call.repeatable:
                 raise
             raise RetryLater(error, after_s) from error
+
+    def _log_request(self, call: _Call) -> None:
+        if self._wire is not None:
+            self._wire.request(call.verb, call.to.shown, call.headers, call.body or b"")
 
     def _encode(
         self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None

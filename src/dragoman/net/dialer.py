@@ -16,6 +16,7 @@ from dragoman.net.connection import ConnectionEnd, Destination, HttpConnection
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
 from dragoman.net.exchange import HttpAnswer
 from dragoman.net.target import Target
+from dragoman.net.tls import MACHINE_TLS, ClientTls, make_tls_context
 
 Policy = Callable[[str], str | None]
 """Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
@@ -172,15 +173,24 @@ class Dialer:
     Belongs to the event loop of its first request; close it there.
     """
 
-    __slots__ = ("_connect_timeout_s", "_idle", "_open", "_policy", "_resolver", "_tls")
+    __slots__ = ("_connect_timeout_s", "_idle", "_open", "_policy", "_resolver", "_tls", "_tls_context")
 
-    def __init__(self, policy: Policy, resolver: Resolves | None, *, connect_timeout_s: float, idle: Pool) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        resolver: Resolves | None,
+        *,
+        connect_timeout_s: float,
+        idle: Pool,
+        tls: ClientTls = MACHINE_TLS,
+    ) -> None:
         self._policy = policy
         self._resolver = resolver
         self._connect_timeout_s = connect_timeout_s
         self._idle = idle
         self._open: set[HttpConnection] = set()
-        self._tls: ssl.SSLContext | None = None
+        self._tls = tls
+        self._tls_context: ssl.SSLContext | None = None
 
     async def ask(
         self,
@@ -293,10 +303,10 @@ class Dialer:
         try:
             over: dict[str, Any] = {}
             if to.scheme == "https":
-                if self._tls is None:
-                    self._tls = await asyncio.to_thread(_make_tls_context)
+                if self._tls_context is None:
+                    self._tls_context = await asyncio.to_thread(make_tls_context, self._tls)
                 over = {
-                    "ssl": self._tls,
+                    "ssl": self._tls_context,
                     "server_hostname": to.host.removesuffix("."),  # RFC 6066 §3
                     "ssl_handshake_timeout": self._connect_timeout_s,
                     "ssl_shutdown_timeout": 1.0,
@@ -340,10 +350,3 @@ async def _connect_socket(address: str, port: int) -> socket.socket:
         dialled.close()
         raise
     return dialled
-
-
-def _make_tls_context() -> ssl.SSLContext:
-    """Load the certificates that this machine trusts; reading the files takes a while."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context

@@ -30,6 +30,7 @@ from dragoman.net.dialer import (
 from dragoman.net.errors import BadUrl, Broken, TooLarge
 from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
 from dragoman.net.target import Target, parse_operator_url
+from dragoman.net.tls import MACHINE_TLS, ClientTls
 
 NEVER = float("inf")
 """The deadline of a reader that does not wait."""
@@ -201,7 +202,8 @@ class Egress:
     """One pool of connections, under one policy; pools of different policies share no connection.
 
     `resolver` finds the addresses of hosts, and is not closed with the pool; without one the C library is used, on
-    threads. A DNS answer is used for one connection. A kept connection was checked when it was made.
+    threads. `tls` says which certificates are trusted and shown. A DNS answer is used
+    for one connection. A kept connection was checked when it was made.
 
     Belongs to the event loop of its first request; close it there.
     """
@@ -215,12 +217,13 @@ class Egress:
         connections_max: int = CONNECTIONS_MAX,
         connections_per_host_max: int = 0,
         resolver: Resolves | None = None,
+        tls: ClientTls = MACHINE_TLS,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
         self._room = RequestLimit(in_all_max=connections_max, per_destination_max=connections_per_host_max)
         idle_max = connections_max or IDLE_MAX
         idle = Pool(per_destination_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
-        self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle)
+        self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle, tls=tls)
         self._read: dict[str, _Call] = {}
 
     async def request(

@@ -1,0 +1,62 @@
+"""TLS of outgoing connections: which authorities are trusted, and which certificate is shown.
+
+Invariant: certificates are verified unless `verify` is explicitly False.
+"""
+
+import ssl
+
+from msgspec import Struct
+
+
+class BadTls(ValueError):
+    """A file of a ClientTls that cannot be used. The message names the file and the fix."""
+
+
+class ClientTls(Struct, frozen=True, kw_only=True):
+    """How a client connects over TLS. All files are PEM.
+
+    `ca_file` has the authorities that are trusted in place of the machine's; empty: those of the machine.
+    `certificate_file` is shown to servers that ask for one (mutual TLS), with its key in `key_file`, or in the same
+    file. `verify` False accepts any certificate: for development only.
+    """
+
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    verify: bool = True
+
+
+MACHINE_TLS = ClientTls()
+"""Trust the authorities that the machine trusts, and show no certificate."""
+
+
+def make_tls_context(tls: ClientTls) -> ssl.SSLContext:
+    """Load the certificates, for HTTP/1.1. This reads files: call it on a thread. Raises BadTls."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file or None)
+    except (OSError, ValueError) as error:
+        raise BadTls(f"{tls.ca_file}: {_reason(error)}: name a PEM file with certificate authorities") from error
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.certificate_file:
+        try:
+            context.load_cert_chain(tls.certificate_file, tls.key_file or None, password=_no_password)
+        except (OSError, ValueError) as error:
+            named = f"{tls.certificate_file} and {tls.key_file}" if tls.key_file else tls.certificate_file
+            raise BadTls(
+                f"{named}: {_reason(error)}: name a PEM certificate and its key, without a password"
+            ) from error
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _no_password() -> str:
+    """Refuse keys with a password; OpenSSL would otherwise ask for it on the terminal."""
+    raise ValueError("the key has a password")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError) or not isinstance(error, OSError):
+        return (getattr(error, "reason", "") or str(error) or "cannot be read").replace("_", " ").lower()
+    return error.strerror or "cannot be read"
