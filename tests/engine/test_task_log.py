@@ -16,7 +16,7 @@ from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Fenced, Held, NewTask, Repeat, Store, Stored, Unknown
+from dragoman.store.api import Append, Appended, Fenced, Held, NewTask, Repeat, Store, Stored, StoreError, Unknown
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Registration
 from dragoman.testing.buses import Hub
@@ -255,6 +255,43 @@ async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in
     mine.created(stored)
     assert (mine.seq, mine.state, mine.terminal, mine.holder) == (2, S.CANCELED, True, None)
     assert mine.record() == other.record()
+
+
+async def test_a_write_that_expects_an_epoch_is_decided_again_when_the_lease_has_moved(store: Store) -> None:
+    log, other = await log_of(store), await log_of(store)
+    epoch = log.epoch
+    await other.append(lambda _: Decision(events=(), now_ms=0, holder="h2"))
+    decided: list[int] = []
+
+    def take_over(log: TaskLog) -> Decision:
+        decided.append(log.epoch)
+        return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch)
+
+    await log.append(take_over)
+    assert decided == [epoch, epoch + 1]
+    assert (log.holder, log.epoch) == ("h3", epoch + 2)
+
+
+async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(store: Store) -> None:
+    stored = await store.load("t")
+    assert stored is not None
+    log, other = TaskLog.of(stored, cast("Store", Unreadable(store))), await log_of(store)
+    await other.append(lambda _: write(MessageReceived(said("other"), TIME)))
+    await log.append(lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch))
+    assert (log.holder, log.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
+
+
+class Unreadable:
+    """A store that can be written, and not be read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def load(self, task_id: str, size: int | None = None) -> Stored | None:
+        raise StoreError("it cannot be read")
 
 
 class Busy:

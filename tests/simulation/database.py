@@ -60,6 +60,8 @@ class Page(Struct, gc=False):
 class Row(Struct):
     """One version of a task's row. `log` and `pages` are shared by all versions, which show as much as their `seq`.
 
+    `bare` is the last write without events, with the seq and the epoch after it.
+
     The version is shown from `shown_s` on; until then readers see the one `before`.
     """
 
@@ -79,6 +81,7 @@ class Row(Struct):
     offered_until_ms: int | None = None
     webhooks_version: int = 0
     pushed: bool = False
+    bare: tuple[int | None, int, int] | None = None
     shown_s: float = 0.0
     before: "Row | None" = None
 
@@ -204,7 +207,7 @@ class Database:
         ends_lease = append.state in TERMINAL or (append.release and append.holder is None)
         leases = append.holder is not None
         row.epoch += leases
-        row.state, row.status_ms = append.state, append.status_ms
+        row.state, row.status_ms = append.state, max(before.status_ms, append.status_ms)
         row.holder = None if ends_lease else append.holder or before.holder
         if ends_lease:
             row.keeper = append.keeper
@@ -213,6 +216,8 @@ class Database:
         self._add(by, row, append.events, append.write, append.epoch)
         if leases:
             self._lease(by, row, before)
+        if not append.events:
+            row.bare = (append.write, row.seq, row.epoch)
         if append.snapshot is not None:
             row.snapshot = append.snapshot
         if append.push is not None:
@@ -246,6 +251,8 @@ class Database:
             return Fenced(f"epoch {append.epoch}, the task has {row.epoch if row.holder else 'no lease'}")
         if expected is not None and expected != row.seq:
             return Moved(f"expected seq {expected}, the task is at {row.seq}")
+        if append.expected_epoch is not None and (append.expected_epoch, append.state) != (row.epoch, row.state):
+            return Moved(f"expected epoch {append.expected_epoch}, the task has {row.epoch} or another state")
         if append.webhooks_version is not None and append.webhooks_version != row.webhooks_version:
             return Moved(f"expected webhooks {append.webhooks_version}, the task has {row.webhooks_version}")
         return None
@@ -255,6 +262,8 @@ class Database:
         row = self.rows.get(task_id)
         if row is None or write is None:
             return None
+        if row.bare is not None and row.bare[0] == write:
+            return Appended(row.bare[1], row.bare[2], 0)
         for page in reversed(row.pages):
             if page.first <= after:
                 break

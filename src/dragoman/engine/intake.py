@@ -377,7 +377,10 @@ class Intake:
             if answers:
                 addressee = self._supervisor.addressee(log, keeper)
                 return replace(self._supervisor.lease_for(log, addressee, (said,)), dedupe=dedupe, push=push)
-            return Decision(events=(said,), now_ms=now_ms, dedupe=dedupe, push=push)
+            # A run here hears of messages in the order of the log. A webhook is told how the task stands at a seq.
+            in_order = log.attached or push is not None
+            expected = None if in_order else log.epoch
+            return Decision(events=(said,), now_ms=now_ms, expected_epoch=expected, dedupe=dedupe, push=push)
 
         def committed() -> None:
             task.shown = call.shown

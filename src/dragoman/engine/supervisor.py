@@ -347,7 +347,9 @@ class Supervisor:
         def decide(log: TaskLog) -> Decision | None:
             mine = log.holder == self.holder and self.run_of(log) is not None
             idle = log.terminal or log.state in INTERRUPTED or not self.takes_work
-            return None if mine or idle else Decision(events=(), now_ms=0, holder=self.holder)
+            if mine or idle:
+                return None
+            return Decision(events=(), now_ms=0, holder=self.holder, expected_epoch=log.epoch)
 
         if await task.append(decide) is not None:
             if (run := self.run_of(task)) is not None:

@@ -66,7 +66,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Events to append, and the change of the lease that goes with them.
 
     A run names its `epoch`, which guards its write. Every other write is guarded by the seq on which it was decided. So
-    are a run's question, its end and any write with a snapshot, because they depend on the content of the log.
+    are a run's question, its end and any write with a snapshot, because they depend on the content of the log. A write
+    that depends on the state and the lease alone names the `expected_epoch`, so that no run that streams overtakes it.
 
     `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, and the epoch
     grows by one; with `offered_ms` that is an offer to another replica. `release` ends the present lease, and `keeper`
@@ -76,6 +77,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...]
     now_ms: int
     epoch: int | None = None
+    expected_epoch: int | None = None
     holder: str | None = None
     release: bool = False
     dedupe: Dedupe | None = None
@@ -382,9 +384,11 @@ class TaskLog:
                     break
             grown = self._log_bytes - self._bytes_at_snapshot
             ahead: Fold | None = None
-            if state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
-                ahead = self._fold.ahead(events)
-            depends = epoch is None or ahead is not None or state in INTERRUPTED
+            depends = epoch is None or state in INTERRUPTED
+            if decision.expected_epoch is not None:
+                depends = False
+            elif state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
+                ahead, depends = self._fold.ahead(events), True
             append = Append(
                 task_id=self.head.id,
                 events=events,
@@ -392,6 +396,7 @@ class TaskLog:
                 status_ms=status_ms,
                 epoch=epoch,
                 expected_seq=self.seq if depends else None,
+                expected_epoch=decision.expected_epoch,
                 holder=decision.holder,
                 release=decision.release,
                 snapshot=None if ahead is None else ahead.record(),
@@ -439,7 +444,7 @@ class TaskLog:
                 if self.written is not None:
                     self.written(self, append, outcome)
                 if outcome.last_seq - len(append.events) != self.seq:
-                    self._read(self._fill_gap(outcome, landed))
+                    self._read(self._fill_gap(append, outcome, landed))
                     return
                 if append.holder is not None or append.release:
                     self.holder = append.holder
@@ -496,8 +501,8 @@ class TaskLog:
         """Read what others wrote, as a step of the write under way, which keeps its turn."""
         self._reading = get_running_loop().create_task(reading)
 
-    async def _fill_gap(self, written: Appended, landed: Landed) -> None:
-        """A run may write after events of others; followers need those too. The prefix stays short if this fails."""
+    async def _fill_gap(self, append: Append, written: Appended, landed: Landed) -> None:
+        """A write may follow events of others; followers need those too. The prefix stays short if this fails."""
         try:
             await self.refresh()
         except StoreError as error:
@@ -505,6 +510,8 @@ class TaskLog:
         except Exception:
             logger.exception("task %s: what was written cannot be taken in", self.head.id)
             self.wake()
+        if written.epoch > self.epoch:
+            self.epoch, self.holder = written.epoch, append.holder
         self._land(written, landed)
         self._next()
 
@@ -519,7 +526,8 @@ class TaskLog:
             await self.refresh()
         except Exception as error:  # noqa: BLE001  any error goes to the one who asked for the write
             outcome = error
-        if self.seq > seq or self.webhooks_version != append.webhooks_version:
+        leased = append.expected_epoch is not None and append.expected_epoch != self.epoch
+        if self.seq > seq or leased or self.webhooks_version != append.webhooks_version:
             self._decide(decide, landed)
         else:
             self.wake()
@@ -713,7 +721,8 @@ class TaskLog:
         elif any(isinstance(event, StatusChanged) and event.state in INTERRUPTED for event in page.events):
             self.holder = None  # whoever leased it since then is not known
         last = page.first + len(page.events) - 1
-        self.publish(page.events, Appended(last, self.epoch, page.log_bytes), page.status_ms, own=False)
+        status_ms = max(self.status_ms, page.status_ms)  # a caller's message does not wait for the newest status
+        self.publish(page.events, Appended(last, self.epoch, page.log_bytes), status_ms, own=False)
         if page.snapshot:
             self._bytes_at_snapshot = self._log_bytes
         return True

@@ -144,8 +144,10 @@ class NewTask(Struct, frozen=True, kw_only=True):
 class Append(Struct, frozen=True, kw_only=True):
     """Events to add to a task's log, and the changes to its row that go with them.
 
-    A run gives its `epoch`. A caller gives `expected_seq`, the seq on which it decided. `state` and `status_ms` are the
-    values after the events. `holder` starts a new lease, `(holder, epoch)`: the epoch grows by one. `release` or a
+    A run gives its `epoch`. A caller gives `expected_seq`, the seq on which it decided, or, if the events since then do
+    not matter, `expected_epoch`: it is refused with Moved if the task has another epoch, or is not in `state` already.
+    So it accepts no offer. `state` and `status_ms` are the values after the events; a later `status_ms` in the row
+    stays. `holder` starts a new lease, `(holder, epoch)`: the epoch grows by one. `release` or a
     terminal state ends the present one. `snapshot` is the record folded up to and including these events; the store's
     caller sets its `seq`. A terminal append carries one. `push` is a webhook to register for the task. `deliveries`
     report the events to webhooks; one whose configuration has been deleted is not written. With `webhooks_version` the
@@ -158,6 +160,7 @@ class Append(Struct, frozen=True, kw_only=True):
     `write` is the id of this write, a positive number below 2^63 that no other write of the task has. It is stored with
     the events. An append that is repeated with its id changes nothing and returns its first result, whatever was
     written in between. `read_seq` is the seq up to which the writer had read the log: the id is looked for behind it.
+    Of the appends without events only a task's last one is recognised; its guard refuses an earlier one.
     """
 
     task_id: str
@@ -166,6 +169,7 @@ class Append(Struct, frozen=True, kw_only=True):
     status_ms: int
     epoch: int | None = None
     expected_seq: int | None = None
+    expected_epoch: int | None = None
     holder: str | None = None
     release: bool = False
     snapshot: Record | None = None

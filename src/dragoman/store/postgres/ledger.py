@@ -336,6 +336,8 @@ def _refusal(
         return Fenced(f"{write.id}: epoch {write.epoch}, the task has {epoch if leased else 'no lease'}")
     if write.expected_seq is not None and write.expected_seq != seq:
         return Moved(f"{write.id}: expected seq {write.expected_seq}, the task is at {seq}")
+    if write.expected_epoch is not None and (write.expected_epoch, write.row["state"]) != (epoch, state):
+        return Moved(f"{write.id}: expected epoch {write.expected_epoch}, the task has {epoch} or another state")
     if write.webhooks_version is not None and write.webhooks_version != webhooks_version:
         return Moved(f"{write.id}: its webhooks have changed")
     return None

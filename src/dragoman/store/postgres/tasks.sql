@@ -73,41 +73,49 @@ FROM cur LEFT JOIN made USING (place);
 
 -- name: append
 -- Appends to tasks: row, log, snapshot, remembered call and files. The update is the guard of every append (invariants 4 and
--- 5): not terminal, the run's own epoch, the seq on which the caller decided, the webhooks for which it rendered, not made
--- before behind the seq that the writer has read, and not changed since this statement began to look. The result has a row
--- for each append, with the task as it was before: `task` is null unless it was made.
+-- 5): not terminal, the run's own epoch, the seq, or the state and epoch, on which the caller decided, the webhooks for which
+-- it rendered, not made before, and not changed since this statement began to look. Whether it was made before is seen in the
+-- log, behind the seq that the writer has read, or, without events, in the row. The result has a row for each append, with
+-- the task as it was before: `task` is null unless it was made.
 WITH v AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
             ends_lease boolean, files boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
-            read_seq bigint, write bigint, webhooks int, key bytea, digest bytea, expires_ms bigint, instead_of text),
+            expected_epoch int, read_seq bigint, write bigint, webhooks int, key bytea, digest bytea, expires_ms bigint, instead_of text),
         unnest($2::bytea[], $3::bytea[])
     ) AS v (place, id, events, state, status_ms, holder, ends_lease, files, keeper, offered_until_ms, run_epoch, expected_seq,
-        read_seq, write, webhooks, key, digest, expires_ms, instead_of, page, record)
+        expected_epoch, read_seq, write, webhooks, key, digest, expires_ms, instead_of, page, record)
 ), cur AS MATERIALIZED (
     SELECT v.*, t.task, t.scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
-        t.webhooks_version, e.last_seq AS earlier_seq, e.epoch AS earlier_epoch,
+        t.webhooks_version, coalesce(e.last_seq, t.bare_seq) AS earlier_seq, coalesce(e.epoch, t.bare_epoch) AS earlier_epoch,
         c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
     FROM v
-    LEFT JOIN LATERAL (SELECT t.task, t.scope, t.state, t.seq, t.epoch, t.holder IS NOT NULL AS leased, t.webhooks_version
+    LEFT JOIN LATERAL (SELECT t.task, t.scope, t.state, t.seq, t.epoch, t.holder IS NOT NULL AS leased, t.webhooks_version,
+            CASE WHEN t.bare_write = v.write THEN t.bare_seq END AS bare_seq, t.bare_epoch
         FROM dragoman.tasks t WHERE t.id = v.id LIMIT 1) t ON true
     LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
         WHERE t.seq > v.read_seq AND p.task = t.task AND p.first_seq > v.read_seq AND p.write = v.write LIMIT 1) e ON true
     LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
         AND c.task_id IS DISTINCT FROM v.instead_of LIMIT 1) c ON true
 ), moved AS (
-    UPDATE dragoman.tasks t SET seq = t.seq + cur.events, state = cur.state, status_ms = cur.status_ms,
+    UPDATE dragoman.tasks t SET seq = t.seq + cur.events, state = cur.state,
+        status_ms = greatest(t.status_ms, cur.status_ms),
         epoch = t.epoch + (cur.holder IS NOT NULL)::int,
         holder = CASE WHEN cur.ends_lease THEN NULL ELSE coalesce(cur.holder, t.holder) END,
         log_bytes = CASE WHEN cur.record IS NULL THEN t.log_bytes + octet_length(cur.page) ELSE 0 END,
         files = t.files OR cur.files,
         keeper = CASE WHEN cur.ends_lease THEN cur.keeper ELSE t.keeper END,
         offered_until_ms = CASE WHEN cur.holder IS NULL AND NOT cur.ends_lease AND cur.run_epoch IS NULL
-            THEN t.offered_until_ms ELSE cur.offered_until_ms END
+            THEN t.offered_until_ms ELSE cur.offered_until_ms END,
+        bare_write = CASE WHEN cur.events = 0 THEN cur.write ELSE t.bare_write END,
+        bare_seq = CASE WHEN cur.events = 0 THEN t.seq ELSE t.bare_seq END,
+        bare_epoch = CASE WHEN cur.events = 0 THEN t.epoch + (cur.holder IS NOT NULL)::int ELSE t.bare_epoch END
     FROM cur
     WHERE t.task = ANY (ARRAY[cur.task]) AND t.seq = cur.old_seq AND t.state < 4
         AND (cur.run_epoch IS NULL OR (t.epoch = cur.run_epoch AND t.holder IS NOT NULL))
         AND (cur.expected_seq IS NULL OR t.seq = cur.expected_seq)
+        AND (cur.expected_epoch IS NULL OR (t.epoch = cur.expected_epoch AND t.state = cur.state))
+        AND (t.bare_write = cur.write) IS NOT TRUE
         AND (cur.webhooks IS NULL OR t.webhooks_version = cur.webhooks)
         AND cur.earlier_seq IS NULL AND cur.call_digest IS NULL
     RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.scope, cur.old_state, cur.id, cur.events, cur.page,

@@ -46,6 +46,7 @@ class Addition(Struct, frozen=True):
     row: Row
     epoch: int | None
     expected_seq: int | None
+    expected_epoch: int | None
     page: bytes
     record: bytes | None
     files: tuple[File, ...]

@@ -196,7 +196,9 @@ class Ledger:
             last, epoch = seq + add.events, epoch + (add.holder is not None)
             guard = (add.epoch, add.expected_seq, add.read_seq, add.write, add.webhooks_version)
             size, kept = len(add.page), add.snapshot is not None
-            if add.state == state and add.status_ms == status_ms and add.holder is None and not add.ends_lease:
+            same_status = add.state == state and add.status_ms <= status_ms
+            same_lease = add.holder is None and not add.ends_lease and add.expected_epoch is None
+            if add.events and same_status and same_lease:
                 plan.extend.append((task, add.events, size, kept, bool(add.files), *guard))
             else:
                 plan.append.append((task, *add.row))
@@ -219,7 +221,7 @@ class Ledger:
                 del known[add.id]
             else:
                 leased = 0 if add.ends_lease else leased or int(add.holder is not None)
-                known[add.id] = (task, scope, context, add.state, last, epoch, leased, add.status_ms)
+                known[add.id] = (task, scope, context, add.state, last, epoch, leased, max(status_ms, add.status_ms))
             plan.outcomes[place] = Appended(last, epoch, size)
 
     def _read_standings(self, ids: Sequence[str]) -> None:
@@ -336,6 +338,8 @@ def refusal(add: Addition, standing: Standing) -> Refused | None:
         return Fenced(f"{add.id}: epoch {add.epoch}, the task has {epoch if leased else 'no lease'}")
     if add.expected_seq is not None and add.expected_seq != seq:
         return Moved(f"{add.id}: expected seq {add.expected_seq}, the task is at {seq}")
+    if add.expected_epoch is not None and (add.expected_epoch, add.state) != (epoch, state):
+        return Moved(f"{add.id}: expected epoch {add.expected_epoch}, the task has {epoch} or another state")
     return None
 
 

@@ -39,8 +39,9 @@ INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holde
 INSERT INTO pages (task, first_seq, last_seq, events, write, epoch) VALUES ROWS(6);
 
 -- name: earlier_write
--- The last seq and the epoch of the write with id ?3 to a task, looked for behind seq ?2.
-SELECT last_seq, epoch FROM pages WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND first_seq > ?2 AND write = ?3;
+-- The last seq and the epoch of the write with id ?3 to a task, looked for behind seq ?2, or as its last one without events.
+SELECT last_seq, epoch FROM pages WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND first_seq > ?2 AND write = ?3
+UNION ALL SELECT bare_seq, bare_epoch FROM tasks WHERE id = ?1 AND bare_write = ?3;
 
 -- name: put_snapshots
 -- The newest record of tasks.
@@ -52,33 +53,40 @@ INSERT OR IGNORE INTO files (file, task, digest, bytes) VALUES (?1, ?2, ?3, ?4);
 
 -- name: guard
 -- The condition of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq on which the caller decided,
--- not made before, behind the seq that the writer has read, and rendered for the task's webhooks. Statements include it as
--- GUARD(epoch or null, expected seq or null, seq read, id of the write or null, version of the webhooks or null).
+-- or the epoch and state, rendered for the task's webhooks, and not made before: that is seen in the log, behind the seq that
+-- the writer has read, or, without events, in the row. Statements include it as GUARD(epoch or null, expected seq or null, seq
+-- read, id of the write or null, version of the webhooks or null, expected epoch or null, state).
 tasks.state < 4 AND (EPOCH IS NULL OR (tasks.epoch = EPOCH AND tasks.holder IS NOT NULL))
     AND (EXPECTED IS NULL OR tasks.seq = EXPECTED) AND (WEBHOOKS IS NULL OR tasks.webhooks_version = WEBHOOKS)
+    AND (LEASE IS NULL OR (tasks.epoch = LEASE AND tasks.state = STATE)) AND (tasks.bare_write = WRITE) IS NOT TRUE
     AND (WRITE IS NULL OR tasks.seq <= READ OR NOT EXISTS
         (SELECT 1 FROM pages p WHERE p.task = tasks.task AND p.first_seq > READ AND p.write = WRITE));
 
 -- name: append
 -- Appends to tasks, by 1 task, 2 events, 3 state, 4 status_ms, 5 leases (0 or 1), 6 holder, 7 lease ends, 8 bytes, 9 snapshot
--- follows, 10 files follow, 11 keeper, 12 end of the offer, and the values of the guard.
-UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = v.column4, epoch = tasks.epoch + v.column5,
+-- follows, 10 files follow, 11 keeper, 12 end of the offer, and the values of the guard without the state.
+UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = max(tasks.status_ms, v.column4),
+    epoch = tasks.epoch + v.column5,
     holder = CASE WHEN v.column7 THEN NULL ELSE coalesce(v.column6, tasks.holder) END,
     log_bytes = CASE WHEN v.column9 THEN 0 ELSE tasks.log_bytes + v.column8 END, files = tasks.files | v.column10,
     keeper = CASE WHEN v.column7 THEN v.column11 ELSE tasks.keeper END,
     offered_until_ms = CASE WHEN v.column5 OR v.column7 OR v.column13 IS NOT NULL THEN v.column12
-        ELSE tasks.offered_until_ms END
-FROM (VALUES ROWS(17)) v
-WHERE tasks.task = v.column1 AND GUARD(v.column13, v.column14, v.column15, v.column16, v.column17);
+        ELSE tasks.offered_until_ms END,
+    bare_write = CASE v.column2 WHEN 0 THEN v.column16 ELSE tasks.bare_write END,
+    bare_seq = CASE v.column2 WHEN 0 THEN tasks.seq ELSE tasks.bare_seq END,
+    bare_epoch = CASE v.column2 WHEN 0 THEN tasks.epoch + v.column5 ELSE tasks.bare_epoch END
+FROM (VALUES ROWS(18)) v
+WHERE tasks.task = v.column1
+    AND GUARD(v.column13, v.column14, v.column15, v.column16, v.column17, v.column18, v.column3);
 
 -- name: extend
--- The same for appends that change neither the state, nor its time, nor the lease, such as those of chunks. Indexed columns
--- are left out, because SQLite rewrites the index entries of an assigned column even if its value stays the same.
+-- The same for appends of events that change neither the state, nor its time, nor the lease, and depend on none of them, such
+-- as those of chunks. Indexed columns are left out, because SQLite rewrites the index entries of an assigned column even if its value stays the same.
 UPDATE tasks SET seq = tasks.seq + v.column2,
     log_bytes = CASE WHEN v.column4 THEN 0 ELSE tasks.log_bytes + v.column3 END, files = tasks.files | v.column5,
     offered_until_ms = CASE WHEN v.column6 IS NULL THEN tasks.offered_until_ms END
 FROM (VALUES ROWS(10)) v
-WHERE tasks.task = v.column1 AND GUARD(v.column6, v.column7, v.column8, v.column9, v.column10);
+WHERE tasks.task = v.column1 AND GUARD(v.column6, v.column7, v.column8, v.column9, v.column10, NULL, NULL);
 
 -- name: standings
 -- The standings of many tasks, as one JSON array of [id, standing].

@@ -18,7 +18,10 @@ from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, conne
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 ROWS = re.compile(r"ROWS\((\d+)\)")
-GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+), (\S+)\)")
+GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+), (\S+), (\S+), (\S+)\)")
+
+GUARDED = "EPOCH", "EXPECTED", "READ", "WRITE", "WEBHOOKS", "LEASE", "STATE"
+"""The names of the values in the guard, in the order in which a statement gives them."""
 
 FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
     "parent_of": lambda head: Codec().head(head).parent,
@@ -51,7 +54,7 @@ def _bare(body: str) -> str:
 
 
 def _guard(guard: str, hit: re.Match[str]) -> str:
-    for name, value in zip(("EPOCH", "EXPECTED", "READ", "WRITE", "WEBHOOKS"), hit.groups(), strict=True):
+    for name, value in zip(GUARDED, hit.groups(), strict=True):
         guard = guard.replace(name, value)
     return guard
 

@@ -244,6 +244,7 @@ class SqliteStore:
                 append.read_seq,
                 append.write,
                 append.webhooks_version,
+                append.expected_epoch,
             )
             write = Addition(
                 task_id,
@@ -264,6 +265,7 @@ class SqliteStore:
                 append.write,
                 append.read_seq,
                 append.webhooks_version,
+                append.expected_epoch,
             )
         except (TypeError, ValueError) as error:
             return self._failed(error)

@@ -67,6 +67,7 @@ class Addition(Struct, frozen=True):
     write: int | None
     read_seq: int
     webhooks_version: int | None
+    expected_epoch: int | None
 
 
 class Stop(Struct, frozen=True):

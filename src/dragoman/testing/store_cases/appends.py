@@ -5,6 +5,8 @@ Invariant: a case uses nothing but the Store protocol.
 
 import asyncio
 
+from msgspec.structs import replace
+
 from dragoman.model.events import MessageReceived, Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Part
@@ -67,6 +69,29 @@ async def ids_may_hold_any_character(bench: Bench) -> None:
             assert [stored.head.id for stored in listed.tasks] == [task_id]
             assert listed.total == 1
         await refused(store.append(ending("nul", 1)), Unknown)
+
+
+async def an_append_that_expects_an_epoch_depends_on_state_and_lease_alone(bench: Bench) -> None:
+    """It comes after whatever was written meanwhile, and accepts no offer."""
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        await store.append(Append(task_id="t1", events=(), state=W, status_ms=1, holder="h2", offered_ms=1000))
+        offered = await loaded(store, "t1")
+        said = MessageReceived(message("more"), timestamp(START_MS))
+        more = Append(task_id="t1", events=(said,), state=W, status_ms=START_MS, expected_epoch=2)
+        await store.append(more)
+        found = await loaded(store, "t1")
+        assert (found.seq, found.offered_until_ms) == (2, offered.offered_until_ms)
+        assert found.offered_until_ms is not None
+        later = replace(by_run("t1", status(W, START_MS + 1), epoch=2), status_ms=START_MS + 1)
+        both = await asyncio.gather(store.append(later), store.append(more))
+        assert [one.last_seq for one in both if isinstance(one, Appended)] == [3, 4]
+        assert (await loaded(store, "t1")).status_ms == START_MS + 1, "the later time stays"
+        await refused(store.append(replace(more, expected_epoch=1)), Moved)
+        await refused(store.append(replace(more, state=TaskState.SUBMITTED)), Moved)
+        assert (await loaded(store, "t1")).seq == 4
+        await store.append(ending("t1", 4, epoch=2))
+        await refused(store.append(more), TaskEnded)
 
 
 async def a_task_without_holder_waits_in_the_queue_with_epoch_0(bench: Bench) -> None:
@@ -223,6 +248,7 @@ async def one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
 APPENDS: tuple[Case, ...] = (
     a_created_task_is_read_back_as_it_was_written,
     ids_may_hold_any_character,
+    an_append_that_expects_an_epoch_depends_on_state_and_lease_alone,
     a_task_without_holder_waits_in_the_queue_with_epoch_0,
     appends_under_way_together_finish_in_the_order_of_their_calls,
     nothing_follows_a_terminal_state,

@@ -659,8 +659,8 @@ class Overtaken:
         return getattr(self._store, name)
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
-        """As `Store.append`, too late for one that names a seq."""
-        if append.expected_seq is not None and append.epoch is None:
+        """As `Store.append`, just after an event of the run."""
+        if append.epoch is None:
             self.tries += 1
             self._store.append(by_run(append.task_id, chunk("x"))).add_done_callback(Future.exception)
         return self._store.append(append)
@@ -676,12 +676,41 @@ async def a_write_that_is_always_overtaken_gets_its_turn(bench: Bench) -> None:
         await engines.stage.begun.wait()
         await other.register(task.head.id)
         assert busy.tries == OVERTAKEN_MAX
-        await other.send("more", task.head.id, wait=False)
-        assert busy.tries == 2 * OVERTAKEN_MAX
         engines.stage.gate.set()
         await other.reach(task.head.id, TaskState.COMPLETED)
         seqs = [logged.seq for logged in await engines.log(task.head.id)]
         assert seqs == list(range(1, len(seqs) + 1))
+
+
+async def a_message_to_a_run_that_streams_at_the_other_engine_is_written_at_the_first_try(bench: Bench) -> None:
+    """It does not matter what the run writes meanwhile. The run reads it, and followers see every event once."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1")
+        busy = Overtaken(engines.store)
+        other = await engines.start("h2", store=busy)
+        task = await one.send("wait ask", wait=False)
+        await engines.stage.begun.wait()
+        await one.reach(task.head.id, TaskState.WORKING)
+        stream = await other.follow(task.head.id)
+        await other.send("early", task.head.id, wait=False)
+        assert busy.tries == 1
+        engines.stage.gate.set()
+        seqs = await _read(stream, TaskState.COMPLETED)
+        record = await other.get(task.head.id)
+        assert seqs == list(range(seqs[0], record.seq + 1))
+        assert _text(record).removeprefix("x").strip() == "early"
+
+
+async def two_messages_at_once_reach_a_run_once_each(bench: Bench) -> None:
+    """One comes by the engine of the run, the other by the other engine."""
+    async with _two(bench) as (engines, one, other):
+        task = await one.send("wait ask ask ask", wait=False)
+        await engines.stage.begun.wait()
+        await one.reach(task.head.id, TaskState.WORKING)
+        await asyncio.gather(*(each.send("early", task.head.id, wait=False) for each in (one, other)))
+        engines.stage.gate.set()
+        await one.reach(task.head.id, TaskState.INPUT_REQUIRED)
+        assert _text(await one.send("late", task.head.id)) == "early early late"
 
 
 def _asks(logged: Logged) -> bool:
@@ -712,5 +741,7 @@ ENGINES: tuple[Case, ...] = (
     an_engine_that_has_lost_a_task_does_not_end_it,
     a_webhook_registered_at_the_other_engine_misses_no_event,
     a_write_that_is_always_overtaken_gets_its_turn,
+    a_message_to_a_run_that_streams_at_the_other_engine_is_written_at_the_first_try,
+    two_messages_at_once_reach_a_run_once_each,
 )
 """Cases for two engines."""

@@ -16,6 +16,7 @@ from dragoman.store.api import (
     Dedupe,
     Exists,
     Fenced,
+    Moved,
     NewTask,
     OutcomeUnknown,
     OverQuota,
@@ -120,6 +121,27 @@ async def a_repeated_write_that_was_never_made_is_made_now_or_refused(bench: Ben
         assert (await loaded(store, "t1")).seq == 12
 
 
+async def a_repeated_write_without_events_has_its_first_result(bench: Bench) -> None:
+    """The last one of its task is recognised. The guard refuses an earlier one."""
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        bare = Append(task_id="t1", events=(), state=W, status_ms=1, read_seq=1)
+        taken = replace(bare, holder="h2", expected_epoch=1, write=1)
+        first = await _lost_then_repeated(store, taken)
+        assert isinstance(first, Appended)
+        assert (first.last_seq, first.epoch) == (1, 2)
+        await store.append(by_run("t1", chunk("a"), epoch=2))
+        assert await store.append(taken) == first, "whatever has been written since"
+        released = replace(bare, epoch=2, release=True, write=2)
+        both = await asyncio.gather(_lost_then_repeated(store, released), store.append(released))
+        assert both[0] == both[1] != first
+        await refused(store.append(taken), Moved)
+        await store.append(replace(bare, holder="h3", expected_epoch=2, write=3))
+        await refused(store.append(released), Fenced)
+        found = await loaded(store, "t1")
+        assert (found.holder, found.epoch, found.seq) == ("h3", 3, 2)
+
+
 async def a_repeated_task_does_not_count_against_its_own_quota(bench: Bench) -> None:
     async with bench.store() as store:
         for number, quota in enumerate((Quota(1, 0, 1), Quota(0, 1, 1)), 1):
@@ -157,6 +179,7 @@ async def a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart(bench: Ben
 REPEATS: tuple[Case, ...] = (
     a_repeated_write_is_made_once_and_has_its_first_result,
     a_repeated_write_that_was_never_made_is_made_now_or_refused,
+    a_repeated_write_without_events_has_its_first_result,
     a_repeated_task_does_not_count_against_its_own_quota,
     an_id_of_a_task_that_is_taken_is_refused,
     a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart,
