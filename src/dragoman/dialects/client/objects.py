@@ -139,7 +139,7 @@ def message(value: object, read_part: ReadPart = part) -> Message:
     given = members(value, "a message with role and parts")
     held = parts(given, read_part)
     return Message(
-        message_id=text_in(given, "messageId", "message_id") or _derive_id("msg", given),
+        message_id=text_in(given, "messageId", "message_id") or derive_id("msg", given),
         role=role(given.get("role")),
         parts=held,
         context_id=context_of(given),
@@ -316,7 +316,7 @@ def _tokens(given: Json, *names: str) -> int | None:
     return None
 
 
-def _derive_id(prefix: str, given: Any) -> str:
+def derive_id(prefix: str, given: Any) -> str:
     """Derive an id from the content, so that the same content has the same id."""
     said = msgspec.json.encode(given, order="deterministic")
     return f"{prefix}-{hashlib.blake2b(said, digest_size=8).hexdigest()}"

@@ -130,7 +130,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             return (_ENCODER.encode(_ArtifactUpdateFrame(chunk)),)
         case StatusChanged():
             status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-            update = _StatusUpdate(head.id, head.context_id, status, _status_metadata(event))
+            update = _StatusUpdate(head.id, head.context_id, status, status_metadata(event))
             return (_ENCODER.encode(_StatusUpdateFrame(update)),)
         case MessageReceived() | Delegated() | Noted():
             return ()
@@ -167,7 +167,8 @@ def _task_list(operation: Operation, page: TaskPage) -> bytes:
     return _ENCODER.encode(_TaskList(tasks, page.next_page_token, page.page_size, page.total_size))
 
 
-def _status_metadata(event: StatusChanged) -> dict[str, Any] | None:
+def status_metadata(event: StatusChanged) -> dict[str, Any] | None:
+    """Return the metadata of a status update, with progress and usage under their extensions' URIs."""
     if event.progress is None and event.usage is None and event.duration_ms is None:
         return event.metadata
     metadata = dict(event.metadata or {})
