@@ -5,7 +5,6 @@ caller's id byte for byte once it is known. Over HTTP+JSON the method and path d
 contradicts the path, the path counts.
 """
 
-from contextlib import nullcontext
 from functools import partial
 
 from dragoman.bindings.calls import Reception, active_extensions, decode_body, encode_result, find_owner, make_call
@@ -22,9 +21,6 @@ from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
 from dragoman.model.events import seq_and_frame
 from dragoman.model.operations import GetTask, ListTasks, Operation, SendMessage, StreamMessage, Subscribe
-
-NO_ROOM: nullcontext[None] = nullcontext()
-"""Only pages of tasks have room reserved before they are read."""
 
 
 class A2a:
@@ -62,8 +58,10 @@ class A2a:
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
             encoder = EventEncoder(stream.head, dialect, self._streams, around, seen)
             return EventsResponse(stream, encoder.encode, [*dialect.stream_headers, *more])
-        unread = reception.limits.unread
-        async with unread.listing(request.principal.id) if isinstance(operation, ListTasks) else NO_ROOM:
+        page_of = request.principal.id if isinstance(operation, ListTasks) else None
+        if page_of is not None:
+            await reception.limits.unread.begin_page(page_of)
+        try:
             result = await handler.call(call)
             if isinstance(result, Profile):
                 result = await self._cards.make_extended(request, result)
@@ -71,6 +69,9 @@ class A2a:
             around = dialect.around_answer(request.id) if rpc else (b"", b"")
             length = operation.history_length if isinstance(operation, SendMessage | GetTask) else None
             body = await encode_result(request, reception.limits, result, encode, around, length)
+        finally:
+            if page_of is not None:
+                reception.limits.unread.end_page(page_of)
         content_type = "application/json" if rpc else dialect.content_type
         headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *more]
         return HttpResponse(200, headers, body)

@@ -237,7 +237,7 @@ async def encode_result(
     before, after = around
     if weight < HEAVY_BYTES:
         return b"".join((before, encode(), after))
-    if not request.reserved and not isinstance(result, TaskPage):  # a page has its room: see `Unread.listing`
+    if not request.reserved and not isinstance(result, TaskPage):  # a page has its room: see `Unread.begin_page`
         request.reserve(weight)
     return await limits.offload.run(lambda: b"".join((before, encode(), after)))
 

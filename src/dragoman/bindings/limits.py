@@ -5,9 +5,8 @@ many connections there are. Large JSON is decoded and encoded on a thread, so th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from msgspec import Struct
@@ -105,27 +104,37 @@ class Unread:
         else:
             del self._held[caller]
 
-    @asynccontextmanager
-    async def listing(self, caller: str) -> AsyncIterator[None]:
-        """Hold room for a page of tasks while it is read and encoded, for one page of each caller at a time.
+    async def begin_page(self, caller: str) -> None:
+        """Take room for a page of tasks that is about to be read, one page of each caller at a time.
 
-        Raises as `take` does, before anything is read, if there is no room for a page.
+        `end_page` releases it. Raises as `take` does, before anything is read, if there is no room for a page.
         """
         turn, waiting = self._listings.get(caller) or (asyncio.Lock(), 0)
         self._listings[caller] = turn, waiting + 1
         try:
-            async with turn:
-                self.take(caller, self._page_bytes)
-                try:
-                    yield
-                finally:
-                    self.release(caller, self._page_bytes)
-        finally:
-            turn, waiting = self._listings[caller]
-            if waiting > 1:
-                self._listings[caller] = turn, waiting - 1
-            else:
-                del self._listings[caller]
+            await turn.acquire()
+        except BaseException:
+            self._leave(caller)
+            raise
+        try:
+            self.take(caller, self._page_bytes)
+        except BaseException:
+            turn.release()
+            self._leave(caller)
+            raise
+
+    def end_page(self, caller: str) -> None:
+        """Release the room of a page, which is encoded now, or was given up."""
+        self.release(caller, self._page_bytes)
+        self._listings[caller][0].release()
+        self._leave(caller)
+
+    def _leave(self, caller: str) -> None:
+        turn, waiting = self._listings[caller]
+        if waiting > 1:
+            self._listings[caller] = turn, waiting - 1
+        else:
+            del self._listings[caller]
 
 
 class Offload:
