@@ -14,6 +14,7 @@ import uvloop
 from msgspec.structs import replace
 
 from dragoman.bindings.app import CurrentApp
+from dragoman.bindings.http import Receive, Scope, Send
 from dragoman.bindings.listener import JOINED_BYTES, SLICE_BYTES, Corked, Listener, bound_socket
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import Call, Result, SendMessage
@@ -422,6 +423,37 @@ async def test_a_client_that_is_silent_is_cut() -> None:
         for after in (b"", b"\r\n"):
             answer = await running.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + after)
             assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_body_that_comes_with_its_head_is_bounded() -> None:
+    async with site(max_body_bytes=len(SENT)) as running:
+        assert statuses(await running.raw(post(SENT, headers=b"Connection: close\r\n", chunked=True))) == [200]
+        assert statuses(await running.raw(post(SENT + b" ", chunked=True))) == [413]
+
+
+async def test_a_client_that_waits_for_an_answer_is_not_cut_before_it_is_idle() -> None:
+    loop, pause_s, asked, go = asyncio.get_running_loop(), 0.05, asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.set()
+        await go.wait()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    listener, bound = Listener(app, keep_alive_s=pause_s), bound_socket("127.0.0.1", 0)
+    await listener.open(bound)
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        writer.write(GET)
+        await asked.wait()
+        until_s = loop.time() + 3 * pause_s
+        while loop.time() < until_s:  # the timer of the idle connection fires meanwhile
+            await asyncio.wait([loop.create_future()], timeout=pause_s)
+        assert listener.connections
+        go.set()
+        assert statuses(await reader.read()) == [204]
+        writer.close()
+    await listener.close(DEADLINE_S)
 
 
 async def test_a_head_that_trickles_is_cut() -> None:

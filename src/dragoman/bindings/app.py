@@ -18,6 +18,7 @@ from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
 from dragoman.bindings.http import (
+    BODY_ARRIVED,
     EventsResponse,
     Gone,
     HttpRequest,
@@ -120,6 +121,7 @@ class App:
             server=scope.get("server") or ("127.0.0.1", 80),
             unread=self._unread,
             receive=receive,
+            body_arrived=BODY_ARRIVED in scope,
         )
         if self._cors is not None and b"origin" in request.headers:
             send = self._cors.wrap_send(request, send)
@@ -271,7 +273,10 @@ async def _answer_no_workers(request: HttpRequest) -> HttpResponse:
 
 
 class CurrentApp:
-    """An ASGI application that forwards to `app`, which may be replaced at any time for later requests."""
+    """An ASGI application that forwards to `app`, which may be replaced at any time for later requests.
+
+    uvicorn refers to its application as long as a request is open. That must not keep an `App` alive that was replaced.
+    """
 
     __slots__ = ("app",)
 

@@ -47,6 +47,9 @@ LINGER_BYTES = 8 * 1024 * 1024
 LINGER_S = 2.0
 """How much is read and discarded after a refusal, and for how long, so that the caller can read the answer first."""
 
+BODY_ARRIVED = "dragoman.body_arrived"
+"""A key in the scope of a request whose whole body the listener has: reading it waits for nothing."""
+
 STALLED = "the body stalled"
 
 KEEPALIVE = (sse.comment("keepalive"),)
@@ -64,12 +67,13 @@ class Gone(Exception):
 class HttpRequest(Request, eq=False, kw_only=True):
     """A request over HTTP. Errors are encoded with `dialect` and `id` (the JSON-RPC id as received), once known.
 
-    `held` is how many bytes of the answer are counted as unread. `done`: the operation was carried out, and only its
-    answer is refused.
+    `body_arrived` says that the whole body is here. `held` is how many bytes of the answer are counted as unread.
+    `done`: the operation was carried out, and only its answer is refused.
     """
 
     path: str
     receive: Receive
+    body_arrived: bool = False
     dialect: Dialect | None = None
     id: bytes = b"null"
     held: int = 0
@@ -131,6 +135,23 @@ async def read_json(request: HttpRequest, limits: Limits, *, empty_allowed: bool
     declared = request.headers.get(b"content-length")
     if declared is not None and int(declared) > limits.max_body_bytes:
         raise PayloadTooLarge(limits.max_body_bytes)
+    if request.body_arrived:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise Gone
+        body: bytes = message["body"]
+        if len(body) > limits.max_body_bytes:
+            raise PayloadTooLarge(limits.max_body_bytes)
+    else:
+        body = await _receive_body(request, limits)
+    if body and not json:
+        raise UnsupportedMediaType(content_type.decode("latin-1"))
+    request.size = len(body)
+    return body
+
+
+async def _receive_body(request: HttpRequest, limits: Limits) -> bytes:
+    """Receive a body while it arrives, as `read_json` says."""
     # The timer does by hand what `asyncio.timeout` does, because that costs a sixth of a short request.
     loop, pause_s = asyncio.get_running_loop(), limits.body_pause_s
     task = asyncio.current_task(loop)
@@ -176,9 +197,6 @@ async def read_json(request: HttpRequest, limits: Limits, *, empty_allowed: bool
         timer.cancel()
         if counted:
             limits.arriving.release(counted)
-    if body and not json:
-        raise UnsupportedMediaType(content_type.decode("latin-1"))
-    request.size = size
     return body
 
 

@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from dragoman.bindings.http import Asgi
+from dragoman.bindings.http import BODY_ARRIVED, Asgi
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 
 BACKLOG = 2048
@@ -106,6 +106,7 @@ class Corked:
         one more would cost 1.5 KB a connection."""
         self.head_bytes = 0
         self.head_until = 0.0
+        """While no request is being answered, the next head has to be here by then."""
         self.answered: RequestResponseCycle | None = None
         """The request that is being answered, while later ones wait. None: the newest request is being answered."""
         self.hosts: list[bytes] | None = None
@@ -207,6 +208,10 @@ class GuardedProtocol(HttpToolsProtocol):
     at `SLOWEST_BYTES_PER_S`, or it is answered with 408. A client that connects and stays silent for the keep-alive
     time is cut off, and so is a reader that takes nothing of the waiting data for `reader_pause_s`. A request has one
     Host. An offer to change the protocol is ignored. Pipelined requests wait in bounded memory.
+
+    A request whose whole body has come with its head has `BODY_ARRIVED` in its scope. uvicorn's timer for idle
+    connections is not set anew for each request: when it fires, it looks at the deadline, and is set for the rest. That
+    and `BODY_ARRIVED` save a tenth of a GetTask.
     """
 
     transport: Corked  # type: ignore[assignment]  # has everything that uvicorn uses
@@ -216,8 +221,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Wrap the transport of a new client, and set the deadline for its first head."""
         super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
-        self.transport.head_until = self.loop.time() + self.timeout_keep_alive
-        self._expect_more()
+        self._expect_head()
         if self.server_state.closing:  # it was accepted just before
             self.shutdown()
 
@@ -275,17 +279,24 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self.parser.should_upgrade() and not cycle.response_complete:
             cycle.more_body = False
             cycle.message_event.set()
+            cycle.scope[BODY_ARRIVED] = True  # type: ignore[literal-required]  # ASGI has no name for it
 
     def on_response_complete(self) -> None:
         """Go on to the next request of the connection."""
         transport = self.transport
+        self.server_state.total_requests += 1
         if transport.answered is not None:
             following = self.pipeline[-1][0]
             transport.answered = None if following is self.cycle else following
-        super().on_response_complete()
         if transport.is_closing():
             self._expect_flush()
-        elif (transport.unread or transport.refusal) and not self.pipeline:
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._expect_head()
+        if (transport.unread or transport.refusal) and not self.pipeline:
             self._read_on()
 
     def data_received(self, data: bytes) -> None:
@@ -297,7 +308,6 @@ class GuardedProtocol(HttpToolsProtocol):
             transport.unread += data
             transport.pause_reading()
             return
-        self._unset_keepalive_if_required()
         at, view = 0, memoryview(data)
         while at < len(data):
             if self.pipeline:
@@ -328,11 +338,8 @@ class GuardedProtocol(HttpToolsProtocol):
             except httptools.HttpParserError as error:
                 self._refuse_malformed(error)
                 return
-        if self.cycle is None or self.cycle.response_complete:
-            if not transport.heading:
-                # Empty lines before a head do not begin one, so the deadline starts anew here.
-                transport.head_until = self.loop.time() + self.timeout_keep_alive
-            self._expect_more()
+        if not transport.heading and (self.cycle is None or self.cycle.response_complete):
+            self._expect_head()  # empty lines before a head do not begin one
 
     def _read_on(self) -> None:
         """Parse the bytes that were kept, or send the refusal that waited."""
@@ -412,8 +419,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that was idle for too long, or whose head did not arrive in time."""
-        if self.transport.heading and not self.transport.is_closing():
-            self.transport.write(TOO_SLOW)
+        transport, now_s = self.transport, self.loop.time()
+        self.timeout_keep_alive_task = None
+        if self.cycle is not None and not self.cycle.response_complete:
+            return  # a request is being answered; the timer is set after it
+        if now_s < transport.head_until and not transport.is_closing():
+            self._set_timer(min(transport.head_until, now_s + self.timeout_keep_alive))
+            return
+        if transport.heading and not transport.is_closing():
+            transport.write(TOO_SLOW)
         super().timeout_keep_alive_handler()
         self._expect_flush()
 
@@ -456,9 +470,14 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    def _expect_more(self) -> None:
-        self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_at(self.transport.head_until, self.timeout_keep_alive_handler)
+    def _expect_head(self) -> None:
+        """Let the time for the next head begin. A timer that is set is not set later: it looks at the deadline."""
+        until_s = self.transport.head_until = self.loop.time() + self.timeout_keep_alive
+        if self.timeout_keep_alive_task is None:
+            self._set_timer(until_s)
+
+    def _set_timer(self, until_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_at(until_s, self.timeout_keep_alive_handler)
 
 
 class Listener:
