@@ -236,7 +236,7 @@ def send(fields: Fields, kind: type[SendMessage], read_bytes: ReadBytes = raw_by
         history_length=configuration.count("historyLength", "history_length"),
         accepted_output_modes=configuration.texts("acceptedOutputModes", "accepted_output_modes"),
         metadata=metadata,
-        skill=_skill(metadata) or _skill(said.metadata),
+        skill=named_skill(metadata, said.metadata),
         skills=configuration.texts("skills"),
         push_config=webhooks.inline(configuration, fields),
     )
@@ -281,10 +281,15 @@ def _data(fields: Fields, wrapped: bool, metadata: dict[str, Any] | None) -> Par
         raise InvalidParams(fields.at("data"), "is required in a data part")
     if wrapped and isinstance(data, dict) and data.keys() == {"data"} and isinstance(data["data"], dict):
         data = data["data"]
-    if metadata and metadata.get(WRAPPED) is True and isinstance(data, dict) and data.keys() == {"value"}:
-        data = data["value"]
-        metadata = {name: value for name, value in metadata.items() if name != WRAPPED} or None
+    data, metadata = unwrap_data(data, metadata)
     return Part(data=data, metadata=metadata)
+
+
+def unwrap_data(data: Any, metadata: dict[str, Any] | None) -> tuple[Any, dict[str, Any] | None]:
+    """Return the data and metadata of a data part whose value may be wrapped, because 0.3 knows only objects."""
+    if metadata and metadata.get(WRAPPED) is True and isinstance(data, dict) and data.keys() == {"value"}:
+        return data["value"], {name: value for name, value in metadata.items() if name != WRAPPED} or None
+    return data, metadata
 
 
 def _moment(fields: Fields, *names: str) -> int | None:
@@ -300,17 +305,26 @@ def _moment(fields: Fields, *names: str) -> int | None:
     return moment
 
 
-def _skill(metadata: dict[str, Any] | None) -> str | None:
-    skill = (metadata or {}).get("skill")
-    return skill if isinstance(skill, str) and skill else None
+def named_skill(*found: dict[str, Any] | None) -> str | None:
+    """Return the skill that the first of the metadata names; None if none of them does."""
+    for metadata in found:
+        skill = (metadata or {}).get("skill")
+        if isinstance(skill, str) and skill:
+            return skill
+    return None
 
 
 def _id(fields: Fields, *names: str) -> str | None:
     """Decode an id that the caller chose, and check that it can be stored."""
     value = fields.text(*names)
-    if value and (len(value) > MAX_ID or "\0" in value):
-        raise InvalidParams(fields.at(names[0]), f"must have at most {MAX_ID} characters and no null character")
-    return value
+    return value if value is None else checked_id(value, fields.at(names[0]))
+
+
+def checked_id(chosen: str, path: str) -> str:
+    """Return an id that the caller chose. Raises InvalidParams if it cannot be stored."""
+    if not _short(chosen):
+        raise InvalidParams(path, f"must have at most {MAX_ID} characters and no null character")
+    return chosen
 
 
 def _task_id(fields: Fields) -> str:

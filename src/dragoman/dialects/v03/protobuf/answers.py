@@ -1,0 +1,145 @@
+"""Encodes results, events and messages for `a2a.v1.A2AService`.
+
+Invariant: an event or record gives bytes that any parser of 0.3's proto reads. `SendMessageResponse` and
+`StreamResponse` have the same numbers for a task and a message, so that one encoding serves both.
+"""
+
+from typing import assert_never
+
+import msgspec
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
+from google.protobuf import json_format
+
+from dragoman.dialects.v03.card import proto_card
+from dragoman.dialects.v03.encode import (
+    event_metadata,
+    final,
+    history_limit,
+    newest,
+    record_metadata,
+    submitted,
+)
+from dragoman.dialects.v03.protobuf.objects import (
+    FileBytes,
+    write_artifact,
+    write_message,
+    write_metadata,
+    write_status,
+)
+from dragoman.model.card import AgentCard
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.message import Message
+from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
+from dragoman.model.task import Record, TaskHead, TaskStatus
+
+
+class Answers:
+    """The encoders of a Dialect, for one way of writing the bytes of a file."""
+
+    def __init__(self, file_bytes: FileBytes) -> None:
+        self._file_bytes = file_bytes
+
+    def encode_result(self, operation: Operation, result: Result) -> bytes:
+        """Encode the message that answers a unary call. Raises ValueError for a list of tasks, which 0.3 lacks."""
+        match result:
+            case Record():
+                if isinstance(operation, SendMessage):
+                    return self.encode_snapshot(result, history_limit(operation))
+                task = pb.Task()
+                self._task(task, result, history_limit(operation))
+                return task.SerializeToString()
+            case Message():
+                return self.encode_message(result)
+            case PushConfig():
+                return _push_config(pb.TaskPushNotificationConfig(), result).SerializeToString()
+            case AgentCard():
+                return encode_card(result)
+            case tuple():
+                listed = pb.ListTaskPushNotificationConfigResponse()
+                for config in result:
+                    _push_config(listed.configs.add(), config)
+                return listed.SerializeToString()
+            case None:
+                return b""
+            case TaskPage():
+                raise ValueError("0.3 over gRPC has no list of tasks")
+            case _:
+                assert_never(result)
+
+    def encode_snapshot(self, record: Record, history_length: int | None) -> bytes:
+        """Encode the task, as a stream's first message."""
+        frame = pb.StreamResponse()
+        self._task(frame.task, record, history_length)
+        return frame.SerializeToString()
+
+    def encode_message(self, answer: Message) -> bytes:
+        """Encode the Message of an agent that answers directly."""
+        frame = pb.StreamResponse()
+        write_message(frame.msg, answer, self._file_bytes)
+        return frame.SerializeToString()
+
+    def encode_event(self, head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
+        """Encode the message of an event; none for the caller's own. Submitted gives the task as it was then."""
+        match event:
+            case Submitted():
+                return (self.encode_snapshot(submitted(head, event), None),)
+            case MessageReceived() | Delegated() | Noted():
+                return ()
+            case StatusChanged():
+                frame = pb.StreamResponse()
+                update = frame.status_update
+                update.task_id = head.id
+                update.context_id = head.context_id
+                status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
+                write_status(update.status, status, self._file_bytes)
+                update.final = final(event.state)
+                write_metadata(update, event_metadata(event))
+                return (frame.SerializeToString(),)
+            case ArtifactChunk():
+                frame = pb.StreamResponse()
+                chunk = frame.artifact_update
+                chunk.task_id = head.id
+                chunk.context_id = head.context_id
+                write_artifact(chunk.artifact, event.artifact, self._file_bytes)
+                chunk.append = event.append
+                chunk.last_chunk = event.last_chunk
+                return (frame.SerializeToString(),)
+            case _:
+                assert_never(event)
+
+    def _task(self, into: pb.Task, record: Record, history_length: int | None) -> None:
+        into.id = record.head.id
+        into.context_id = record.head.context_id
+        write_status(into.status, record.status, self._file_bytes)
+        for artifact in record.artifacts:
+            write_artifact(into.artifacts.add(), artifact, self._file_bytes)
+        for said in newest(record.history, history_length):
+            write_message(into.history.add(), said, self._file_bytes)
+        write_metadata(into, record_metadata(record))
+
+
+_FLOWS = ("authorizationCode", "clientCredentials", "implicit", "password")
+"""The OAuth flows of 0.3's proto, which has room for one of them."""
+
+
+def encode_card(card: AgentCard) -> bytes:
+    """Encode the card. Of several OAuth flows only the first that 0.3's proto has is left."""
+    members = msgspec.json.decode(msgspec.json.encode(proto_card(card)))
+    for scheme in members.get("securitySchemes", {}).values():
+        oauth = scheme.get("oauth2SecurityScheme", {})
+        known = [name for name in _FLOWS if name in oauth.get("flows", {})]
+        if known:
+            oauth["flows"] = {known[0]: oauth["flows"][known[0]]}
+    return json_format.ParseDict(members, pb.AgentCard(), ignore_unknown_fields=True).SerializeToString()
+
+
+def _push_config(into: pb.TaskPushNotificationConfig, config: PushConfig) -> pb.TaskPushNotificationConfig:
+    """Write a configuration as its owner set it, without credentials and secret."""
+    into.name = f"tasks/{config.task_id}/pushNotificationConfigs/{config.id}"
+    shown = into.push_notification_config
+    shown.id = config.id
+    shown.url = config.url
+    shown.token = config.token or ""
+    if config.scheme:
+        shown.authentication.schemes.append(config.scheme)
+    return into
