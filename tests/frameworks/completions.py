@@ -5,6 +5,7 @@ Invariant: standard library only, so that it runs in every environment; nothing 
 
 import json
 import threading
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MODEL = "test-model"
+
+SYSTEM = ("system", "developer")
 
 WAIT_S = 60.0
 """How long a held answer waits to be let go."""
@@ -24,6 +27,11 @@ class Call:
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     id: str = "call-1"
+
+    @property
+    def json_arguments(self) -> str:
+        """The arguments as models write them."""
+        return json.dumps(dict(self.arguments))
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,16 @@ class Completions:
     requests: list[dict[str, Any]] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def said(self, number: int = -1) -> list[str]:
+        """The texts of the conversation in a request: each message's by itself, without the system's."""
+        return [_text(message) for message in self.requests[number]["messages"] if message["role"] not in SYSTEM]
+
+    def images(self, number: int = -1) -> list[bytes]:
+        """The images of a request."""
+        contents = [message["content"] for message in self.requests[number]["messages"]]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        return [image_of(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"]
 
     def next(self, request: dict[str, Any]) -> Answer:
         """The answer to a request: those of the test in turn; an error 500 when there is none left."""
@@ -174,6 +192,17 @@ class Spoken(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if part["type"] == "text")
+    return content or ""
+
+
+def image_of(url: str) -> bytes:
+    return b64decode(url.removeprefix("data:image/png;base64,"), validate=True)
+
+
 def _envelope(body: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {"id": "chatcmpl-1", "object": kind, "created": 1_700_000_000, "model": body.get("model", MODEL)}
 
@@ -182,7 +211,7 @@ def _call(call: Call) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",
-        "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))},
+        "function": {"name": call.name, "arguments": call.json_arguments},
     }
 
 

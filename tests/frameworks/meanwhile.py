@@ -7,7 +7,7 @@ from dragoman.client import Connection
 from dragoman.engine.api import Runner
 from dragoman.model.updates import ArtifactUpdate
 from dragoman.testing import client
-from tests.frameworks.completions import Completions
+from tests.frameworks.kit import Model
 
 LIMIT_S = 60.0
 
@@ -25,7 +25,7 @@ async def meanwhile(connection: Connection, message: str, then: Callable[[str], 
     return text
 
 
-async def canceled(agent: Runner, model: Completions) -> bool:
+async def canceled(agent: Runner, model: Model) -> bool:
     """Whether the model's caller leaves when the task is canceled in the middle of an answer that is held."""
     async with client(agent) as connection:
 

@@ -11,7 +11,8 @@ import pytest
 
 from dragoman.agents.frameworks import FRAMEWORKS
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 LIMIT_S = 300.0
 
@@ -25,7 +26,7 @@ NAMES = sorted(framework.module.replace("_", "-") for framework in FRAMEWORKS.va
 def test_the_adapter_works_with_the_real_package(name: str) -> None:
     if NAMED and name not in NAMED:
         pytest.skip("not among FRAMEWORKS")
-    tests = ROOT / "tests" / "frameworks" / f"test_{name.replace('-', '_')}.py"
+    tests = [HERE / "test_every_framework.py", HERE / f"test_{name.replace('-', '_')}.py"]
     environment = ROOT / f".venv-fw-{name}"
     if not NAMED and not (environment / ".ready").exists():
         pytest.skip(f"no environment .venv-fw-{name}: make test-frameworks FRAMEWORKS={name}")
@@ -38,7 +39,7 @@ def test_the_adapter_works_with_the_real_package(name: str) -> None:
         "-p",
         "no:cacheprovider",
         *WARNINGS,
-        str(tests),
+        *map(str, tests),
     ]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-4000:]

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import pytest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -22,22 +22,13 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapt
-from dragoman.agents.python.agent import Agent as Served
 from dragoman.cli.references import AgentReferenceError, load_reference
 from dragoman.model.events import ArtifactChunk, StatusChanged
-from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import Task, TaskState
 from dragoman.testing import ClientFixture, run
-from tests.frameworks.documented import run_block
+from tests.frameworks.kit import served
 from tests.frameworks.restarts import handed_over, restarted
-
-
-def served(graph: Any) -> Served:
-    made = adapt(graph, "test")
-    assert made is not None
-    return made
 
 
 class Model(BaseChatModel):
@@ -89,22 +80,11 @@ def chat(model: Any, checkpointer: Any = None, tools: Sequence[Any] = (), *, tel
     return graph.compile(checkpointer=checkpointer, name="Talker")
 
 
-def said(role: Role, text: str) -> Message:
-    return Message(message_id=text, role=role, parts=(Part(text=text),))
-
-
-HISTORY = [said(Role.USER, "My name is Ada"), said(Role.AGENT, "Hello Ada")]
-
-
 async def test_text_streams_and_usage_is_counted() -> None:
     ran = await run(served(chat(model_of("Good morning to you"))), "Hello")
     assert ran.text == "Good morning to you"
     assert len(ran.chunks) > 1
     assert (ran.usage.input_tokens, ran.usage.output_tokens) == (7, 2)
-
-
-async def test_the_card_has_the_graph_s_name() -> None:
-    assert served(chat(model_of())).profile.name == "Talker"
 
 
 async def test_a_message_that_comes_whole_is_given_and_counted() -> None:
@@ -130,13 +110,6 @@ def calling(city: str) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": "forecast", "args": {"city": city}, "id": "call-1"}])
 
 
-async def test_tool_calls_are_statuses() -> None:
-    graph = chat(model_of(calling("Lyon"), "It is sunny."), tools=[forecast])
-    ran = await run(served(graph), "Weather?")
-    assert ran.statuses == ["Calling forecast", "forecast is done"]
-    assert ran.text == "It is sunny."
-
-
 async def test_what_a_tool_raised_is_for_the_model_not_for_the_caller(caplog: pytest.LogCaptureFixture) -> None:
     graph = chat(model_of(calling("Atlantis"), "No."), tools=[forecast], tells=True)
     ran = await run(served(graph), "Weather?")
@@ -153,16 +126,6 @@ async def test_a_tool_that_breaks_is_told_and_fails_the_task(dragoman_client: Cl
     assert task.status.message is not None
     assert "reference" in task.status.message.text
     assert "no such city" not in task.status.message.text
-
-
-async def test_without_a_checkpointer_the_conversation_comes_as_messages() -> None:
-    model = model_of("You are Ada")
-    await run(served(chat(model)), "Who am I?", history=HISTORY)
-    assert [(type(each), each.content) for each in model.seen[0]] == [
-        (HumanMessage, "My name is Ada"),
-        (AIMessage, "Hello Ada"),
-        (HumanMessage, "Who am I?"),
-    ]
 
 
 async def test_with_a_checkpointer_the_thread_is_the_conversation(dragoman_client: ClientFixture) -> None:
@@ -211,15 +174,6 @@ async def test_a_caller_whose_name_has_a_slash_is_in_no_other_s_thread() -> None
         await run(agent, "I am Ada", principal=Principal(name))
     threads = {each.config["configurable"]["thread_id"] for each in saver.list(None)}
     assert threads == {"test/ada/context-1", "test/ada%2Fcontext-1/context-1"}
-
-
-async def test_images_reach_the_model() -> None:
-    model = model_of("A picture")
-    await run(served(chat(model)), (Part(text="What is this?"), Part(raw=b"PNG", media_type="image/png")))
-    assert model.seen[0][0].content == [
-        {"type": "text", "text": "What is this?"},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,UE5H"}},
-    ]
 
 
 class Trip(TypedDict, total=False):
@@ -304,10 +258,6 @@ def test_who_names_the_wrong_object_is_told_the_right_one(tmp_path: Path) -> Non
     )
     with pytest.raises(AgentReferenceError, match="is of type StateGraph, not an Agent; it is not compiled"):
         load_reference(f"{module}:builder")
-
-
-async def test_the_graph_of_the_documentation_answers() -> None:
-    assert (await run(served(run_block("langgraph.md", 1)["graph"]), "Hi")).text == "Hello!"
 
 
 async def test_a_second_task_of_the_conversation_leaves_the_thread_that_waits_alone(
@@ -431,7 +381,3 @@ async def test_nothing_is_kept_of_a_graph_without_checkpointer() -> None:
     agent = served(graph)
     await run(agent, "A trip", answers=["Paris"])
     assert graph.checkpointer is None
-
-
-def test_a_graph_that_is_not_compiled_is_no_agent() -> None:
-    assert adapt(StateGraph(MessagesState), "test") is None
