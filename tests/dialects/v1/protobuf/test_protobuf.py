@@ -71,9 +71,9 @@ CARD = AgentCard(
 
 
 def ask(operation: Operation) -> Operation:
-    assert TONGUE.rpc is not None
-    call = TONGUE.rpc(operation)
-    return GRPC.decode(call.method, call.params)
+    assert TONGUE.grpc is not None
+    call = TONGUE.grpc(operation)
+    return GRPC.decode(call.method.rpartition("/")[2], call.message)
 
 
 def without_secrets(operation: Operation) -> Operation:
@@ -104,10 +104,12 @@ def test_the_server_reads_the_operation_that_the_client_writes(operation: Operat
 
 @given(spoken.operations, spoken.ids)
 def test_a_request_means_what_its_official_json_means(operation: Operation, tenant: str) -> None:
-    assert TONGUE.rpc is not None
-    call = TONGUE.rpc(replace(without_secrets(operation), tenant=tenant))
-    official = as_json(REQUESTS[call.method].FromString(call.params))
-    assert GRPC.decode(call.method, call.params) == JSONRPC.decode(call.method, official)
+    assert TONGUE.grpc is not None
+    call = TONGUE.grpc(replace(without_secrets(operation), tenant=tenant))
+    official = as_json(REQUESTS[call.method.rpartition("/")[2]].FromString(call.message))
+    assert GRPC.decode(call.method.rpartition("/")[2], call.message) == JSONRPC.decode(
+        call.method.rpartition("/")[2], official
+    )
 
 
 def test_there_is_a_procedure_for_each_of_the_service() -> None:
@@ -137,15 +139,15 @@ def test_any_bytes_give_an_operation_or_are_refused(method: str, body: bytes) ->
 
 @given(operation=spoken.operations, data=st.data())
 def test_a_request_that_is_damaged_gives_an_operation_or_is_refused(operation: Operation, data: st.DataObject) -> None:
-    assert TONGUE.rpc is not None
-    call = TONGUE.rpc(without_secrets(operation))
-    body = bytearray(call.params)
+    assert TONGUE.grpc is not None
+    call = TONGUE.grpc(without_secrets(operation))
+    body = bytearray(call.message)
     for _ in range(data.draw(st.integers(1, 3))):
         if body:
             body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with suppress(A2AError):
-        check_bounds(call.method, bytes(body), 20)
-        GRPC.decode(call.method, bytes(body))
+        check_bounds(call.method.rpartition("/")[2], bytes(body), 20)
+        GRPC.decode(call.method.rpartition("/")[2], bytes(body))
 
 
 def test_bytes_that_are_no_message_are_a_parse_error() -> None:
@@ -402,6 +404,6 @@ def test_an_item_that_holds_nothing_is_invalid() -> None:
 
 
 def test_a_stream_and_a_subscription_are_called_by_their_names() -> None:
-    assert TONGUE.rpc is not None
-    assert TONGUE.rpc(StreamMessage(message=HELLO.message)).method == "SendStreamingMessage"
-    assert TONGUE.rpc(Subscribe(id="t")).method == "SubscribeToTask"
+    assert TONGUE.grpc is not None
+    assert TONGUE.grpc(StreamMessage(message=HELLO.message)).method == f"/{SERVICE}/SendStreamingMessage"
+    assert TONGUE.grpc(Subscribe(id="t")).method == f"/{SERVICE}/SubscribeToTask"

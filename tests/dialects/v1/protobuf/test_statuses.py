@@ -10,6 +10,7 @@ from google.rpc.status_pb2 import Status
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.dialects.api import GrpcStatus
 from dragoman.dialects.v1.errors import TABLE
 from dragoman.dialects.v1.protobuf import GRPC, read_status
 from dragoman.dialects.v1.protobuf.statuses import status_text
@@ -119,7 +120,7 @@ def test_a_status_fits_into_the_trailers_that_clients_accept(
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_client_reads_the_error_that_was_written(error: A2AError) -> None:
-    read = read_status(GRPC.error_status(error), status_text(error), GRPC.encode_error(error))
+    read = read_status(GrpcStatus(GRPC.error_status(error), status_text(error), GRPC.encode_error(error)))
     if isinstance(error, errors.ParseError):  # it has the reason of an invalid request
         assert type(read) is errors.InvalidRequest
         return
@@ -148,7 +149,7 @@ def test_a_client_reads_the_error_that_was_written(error: A2AError) -> None:
     ],
 )
 def test_a_status_without_details_is_read_by_its_code(code: str, kind: type[A2AError]) -> None:
-    read = read_status(Code.Value(code), "why")
+    read = read_status(GrpcStatus(Code.Value(code), "why"))
     assert type(read) is kind
     assert read.message == "why"
 
@@ -156,12 +157,12 @@ def test_a_status_without_details_is_read_by_its_code(code: str, kind: type[A2AE
 def test_a_reason_of_another_domain_is_not_ours() -> None:
     status = Status(code=5, message="m")
     status.details.add().Pack(ErrorInfo(reason="TASK_NOT_FOUND", domain="example.org"))
-    assert type(read_status(5, "m", status.SerializeToString())) is errors.NotFound
+    assert type(read_status(GrpcStatus(5, "m", status.SerializeToString()))) is errors.NotFound
 
 
 @given(st.integers(-5, 2**31), st.text(), st.binary(max_size=60))
 def test_any_status_is_an_error(code: int, message: str, details: bytes) -> None:
-    assert isinstance(read_status(code, message, details), A2AError)
+    assert isinstance(read_status(GrpcStatus(code, message, details)), A2AError)
 
 
 @given(st.binary(max_size=40), st.sampled_from([ErrorInfo, BadRequest, RetryInfo]))
@@ -169,4 +170,4 @@ def test_any_detail_is_an_error(value: bytes, kind: type[Any]) -> None:
     status = Status(code=3)
     added = status.details.add()
     added.type_url, added.value = "type.googleapis.com/" + kind.DESCRIPTOR.full_name, value
-    assert isinstance(read_status(3, "", status.SerializeToString()), A2AError)
+    assert isinstance(read_status(GrpcStatus(3, "", status.SerializeToString())), A2AError)

@@ -18,7 +18,7 @@ from google.rpc import code_pb2
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from dragoman.dialects.api import Answer, RpcCall, Tongue
+from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.client import objects
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.encode import named, no_earlier
@@ -60,15 +60,15 @@ SERVICE = "lf.a2a.v1.A2AService"
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-def call(operation: Operation) -> RpcCall:
-    """Encode a call: the procedure's name and its request.
+def call(operation: Operation) -> GrpcCall:
+    """Encode a call: the method and its request.
 
     Raises UnsupportedOperation if 1.0 cannot express it, InvalidParams for text that is not Unicode or a number that is
     out of range.
     """
     try:
         method, request = _request(operation)
-        return RpcCall(method, request.SerializeToString())
+        return GrpcCall(f"/{SERVICE}/{method}", request.SerializeToString())
     except UnicodeEncodeError:
         raise InvalidParams("", "a text has a lone surrogate, which UTF-8 cannot encode") from None
     except ValueError:
@@ -336,14 +336,11 @@ def _config(given: pb.TaskPushNotificationConfig) -> PushConfig:
 # -- statuses ----------------------------------------------------------------------------------------------------------
 
 
-def read_status(code: int, message: str, details: bytes = b"") -> A2AError:
-    """Read the status of a failed call: its code, its message, and the trailer `grpc-status-details-bin`.
-
-    The reason of the ErrorInfo decides, or else the code.
-    """
+def read_status(came: GrpcStatus) -> A2AError:
+    """Read the status of a failed call. The reason of the ErrorInfo decides, or else the code."""
     status = Status()
     try:
-        status.MergeFromString(details)
+        status.MergeFromString(came.details)
     except (DecodeError, RecursionError):
         status.Clear()
     found: list[dict[str, Any]] = []
@@ -352,13 +349,8 @@ def read_status(code: int, message: str, details: bytes = b"") -> A2AError:
             found.extend(_detail(detail))
         except (DecodeError, RecursionError):
             continue
-    given = {"status": _code_name(code), "message": message or status.message, "details": found}
+    given = {"status": _code_name(came.code), "message": came.message or status.message, "details": found}
     return read_json_error(msgspec.json.encode({"error": given}), 0)
-
-
-def read_error(details: bytes, code: int) -> A2AError:
-    """Read the status of a failed call that has details; see `read_status`."""
-    return read_status(code, "", details)
 
 
 def _detail(detail: Any) -> Iterable[dict[str, Any]]:
@@ -398,10 +390,9 @@ def _code_name(code: int) -> str:
 
 TONGUE = Tongue(
     name="1.0",
-    rpc=call,
-    rest=None,
+    grpc=call,
     read_answer=read_answer,
     read_update=read_update,
-    read_error=read_error,
+    read_status=read_status,
     headers={"a2a-version": "1.0"},
 )
