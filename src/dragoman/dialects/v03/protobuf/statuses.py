@@ -115,7 +115,7 @@ def read_status(status: GrpcStatus) -> A2AError:
     if kind is not None:
         text = rest
     if status.details:
-        error = read_details(status.code, text, status.details)
+        error = read_details(GrpcStatus(status.code, text, status.details))
         if kind in (None, type(error)):
             return error
     return refusals.made(kind or _CODES.get(status.code, errors.InternalError), text or refusals.UNTOLD, {})
