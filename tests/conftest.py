@@ -67,6 +67,13 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def used_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of a database that has the tables of a store, and nothing in them."""
+    with postgres_server.used_database() as url:
+        yield url
+
+
 LONG = ("frameworks", "durability", "peers", "systems")
 """Directories whose files take longest. They come first, so that no worker is left alone with one at the end."""
 

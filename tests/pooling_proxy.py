@@ -54,6 +54,10 @@ class PoolingProxy:
         self._freed = asyncio.Condition()
         self._clients: set[asyncio.Task[Any]] = set()
 
+    def url_of(self, url: str) -> str:
+        """A URL of the server, through the proxy."""
+        return url.replace(f":{self._server_port}/", f":{self.port}/")
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client."""
         self._clients.add(task := asyncio.current_task())  # type: ignore[arg-type]

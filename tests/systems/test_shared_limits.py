@@ -24,7 +24,7 @@ V1 = {"A2A-Version": "1.0"}
 async def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """The URL of a store that all servers share."""
     if request.param == "postgres":
-        yield request.getfixturevalue("postgres_url")
+        yield request.getfixturevalue("used_postgres_url")
     else:
         async with shared_store(monkeypatch):
             yield "memory:"

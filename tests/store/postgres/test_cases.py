@@ -10,5 +10,5 @@ EVERY = CASES + HANDLES
 
 
 @pytest.mark.parametrize("case", EVERY, ids=[case.__name__ for case in EVERY])  # type: ignore[attr-defined]
-async def test_the_store_conforms(case: Case, postgres_url: str) -> None:
-    await case(Bench(lambda clock: open_store(postgres_url, clock), durable=True, shared=True))
+async def test_the_store_conforms(case: Case, used_postgres_url: str) -> None:
+    await case(Bench(lambda clock: open_store(used_postgres_url, clock), durable=True, shared=True))

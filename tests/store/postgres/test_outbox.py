@@ -104,10 +104,10 @@ async def work(store: Store, task_id: str, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(times(2, 50)))
-async def test_two_processes_send_everything_once_and_in_order(postgres_url: str, seed: int) -> None:
+async def test_two_processes_send_everything_once_and_in_order(used_postgres_url: str, seed: int) -> None:
     receivers, written, chance = Receivers(), asyncio.Event(), random.Random(seed)
     async with asyncio.timeout(PATIENCE_S * times(1, 10)):
-        async with process(postgres_url, "h1") as one, process(postgres_url, "h2") as other:
+        async with process(used_postgres_url, "h1") as one, process(used_postgres_url, "h2") as other:
             couriers = [
                 asyncio.create_task(send(store, receivers, random.Random(chance.random()), written))
                 for store in (one, other, one, other)
@@ -119,29 +119,31 @@ async def test_two_processes_send_everything_once_and_in_order(postgres_url: str
         for number in range(TASKS):
             assert receivers.arrived[f"t{number}", "w"] == list(range(1, EVENTS + 1))
             assert receivers.arrived[f"t{number}", "x"] == list(range(EVENTS // 2, EVENTS + 1))
-        assert await check_store(postgres_url) == []
+        assert await check_store(used_postgres_url) == []
 
 
-async def test_what_a_dead_process_had_in_flight_is_due_and_what_a_living_one_has_is_not(postgres_url: str) -> None:
-    async with process(postgres_url, "h1") as alive:
+async def test_what_a_dead_process_had_in_flight_is_due_and_what_a_living_one_has_is_not(
+    used_postgres_url: str,
+) -> None:
+    async with process(used_postgres_url, "h1") as alive:
         for task_id in ("t1", "t2"):
             await alive.create(replace(new_task(task_id), push=webhook(), deliveries=(telling(1),)))
         (mine,) = await alive.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
-        async with process(postgres_url, "h2") as dies:
+        async with process(used_postgres_url, "h2") as dies:
             (theirs,) = await dies.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
         assert {mine.task_id, theirs.task_id} == {"t1", "t2"}
-        async with process(postgres_url, "h3") as starts:
+        async with process(used_postgres_url, "h3") as starts:
             await starts.outbox.reclaim(starts.clock.now_ms())
             again = await starts.outbox.claim(Lane.UNKNOWN, starts.clock.now_ms(), 1 << 51, 10, 10)
             assert [due.task_id for due in again] == [theirs.task_id]
 
 
-async def test_an_outcome_takes_account_of_what_is_being_written(postgres_url: str) -> None:
+async def test_an_outcome_takes_account_of_what_is_being_written(used_postgres_url: str) -> None:
     sql = read_statements("outbox.sql", "dragoman")
-    async with process(postgres_url, "h1") as store:
+    async with process(used_postgres_url, "h1") as store:
         await store.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
         (due,) = await store.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
-        pool = await open_pool(parse_address(postgres_url))
+        pool = await open_pool(parse_address(used_postgres_url))
         ((task,),) = await pool.read("SELECT task FROM dragoman.tasks")
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         async with asyncio.timeout(PATIENCE_S):
@@ -154,7 +156,7 @@ async def test_an_outcome_takes_account_of_what_is_being_written(postgres_url: s
         await pool.close()
         (following,) = await store.outbox.claim(Lane.HEALTHY, 1 << 50, 1 << 51, 1, 1)
         assert following.delivery.seq == 2
-    assert await check_store(postgres_url) == []
+    assert await check_store(used_postgres_url) == []
 
 
 class Doubtful:
@@ -174,11 +176,11 @@ class Doubtful:
 
 
 @pytest.mark.parametrize("act", ["register", "remove", "settle"])
-async def test_a_change_whose_outcome_is_not_known_is_made_once(postgres_url: str, act: str) -> None:
-    async with process(postgres_url, "h1") as store:
+async def test_a_change_whose_outcome_is_not_known_is_made_once(used_postgres_url: str, act: str) -> None:
+    async with process(used_postgres_url, "h1") as store:
         await store.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1), telling(2))))
         (due,) = await store.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
-        pool = await open_pool(parse_address(postgres_url))
+        pool = await open_pool(parse_address(used_postgres_url))
         doubtful: Any = Doubtful(pool)
 
         def start(run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
@@ -196,11 +198,11 @@ async def test_a_change_whose_outcome_is_not_known_is_made_once(postgres_url: st
             assert [owed.attempts for owed in await store.outbox.owed()] == [1, 0]
         assert doubtful.committed == 2
         await pool.close()
-    assert await check_store(postgres_url) == []
+    assert await check_store(used_postgres_url) == []
 
 
-async def test_a_claim_does_not_wait_for_a_write_to_another_webhook(postgres_url: str) -> None:
-    async with process(postgres_url, "h1") as one, process(postgres_url, "h2") as other:
+async def test_a_claim_does_not_wait_for_a_write_to_another_webhook(used_postgres_url: str) -> None:
+    async with process(used_postgres_url, "h1") as one, process(used_postgres_url, "h2") as other:
         for task_id in ("held", "free"):
             await one.create(replace(new_task(task_id), push=webhook(), deliveries=(telling(1),)))
         async with one.hold("held") as held:
@@ -219,8 +221,10 @@ async def test_a_claim_does_not_wait_for_a_write_to_another_webhook(postgres_url
         assert {due.task_id for due in claimed} >= {"free"}
 
 
-async def test_a_webhook_that_is_registered_and_removed_by_several_processes_stays_whole(postgres_url: str) -> None:
-    async with process(postgres_url, "h1") as one, process(postgres_url, "h2") as other:
+async def test_a_webhook_that_is_registered_and_removed_by_several_processes_stays_whole(
+    used_postgres_url: str,
+) -> None:
+    async with process(used_postgres_url, "h1") as one, process(used_postgres_url, "h2") as other:
         await one.create(new_task("t1"))
         chance = random.Random(1)
 
@@ -242,4 +246,4 @@ async def test_a_webhook_that_is_registered_and_removed_by_several_processes_sta
         assert stored.webhooks_version > 0
         for config in configs:
             assert await other.outbox.remove("t1", config.id)
-    assert await check_store(postgres_url) == []
+    assert await check_store(used_postgres_url) == []

@@ -26,8 +26,8 @@ async def proxy(postgres_server: PostgresServer) -> AsyncIterator[PoolingProxy]:
 
 
 @pytest.fixture
-def proxied_url(proxy: PoolingProxy, postgres_server: PostgresServer, postgres_url: str) -> str:
-    return postgres_url.replace(f":{postgres_server.port}/", f":{proxy.port}/")
+def proxied_url(proxy: PoolingProxy, postgres_url: str) -> str:
+    return proxy.url_of(postgres_url)
 
 
 async def test_a_proxy_is_noticed_and_nothing_is_prepared(proxied_url: str, postgres_url: str) -> None:
@@ -50,8 +50,9 @@ async def test_each_transaction_may_meet_another_connection(proxied_url: str) ->
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])  # type: ignore[attr-defined]
-async def test_the_store_conforms(case: Case, proxied_url: str) -> None:
-    await case(Bench(lambda clock: open_store(proxied_url, clock), durable=True))
+async def test_the_store_conforms(case: Case, used_postgres_url: str, proxy: PoolingProxy) -> None:
+    url = proxy.url_of(used_postgres_url)
+    await case(Bench(lambda clock: open_store(url, clock), durable=True))
 
 
 async def test_a_store_is_copied_through_it(proxied_url: str, tmp_path: str) -> None:

@@ -54,8 +54,8 @@ class Fences:
         of.on_fenced(self.lost.append, self.back.append)
 
 
-async def test_replicas_of_several_processes_see_each_other_until_they_leave(postgres_url: str) -> None:
-    address = parse_address(postgres_url)
+async def test_replicas_of_several_processes_see_each_other_until_they_leave(used_postgres_url: str) -> None:
+    address = parse_address(used_postgres_url)
     async with replicas(address) as mine:
         await mine.join("one", address="http://one", agents=("b", "a"))
         async with replicas(address) as theirs:
@@ -72,9 +72,9 @@ async def test_replicas_of_several_processes_see_each_other_until_they_leave(pos
 
 
 async def test_a_replica_beats_while_the_loop_of_its_process_is_busy(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, used_postgres_url: str
 ) -> None:
-    address = parse_address(postgres_url)
+    address = parse_address(used_postgres_url)
     until = "SELECT extract(epoch FROM beats_until)::float8 FROM dragoman.replicas WHERE NOT dead"
     async with replicas(address, QUICK) as mine:
         fences = Fences(mine)
@@ -91,9 +91,9 @@ async def test_a_replica_beats_while_the_loop_of_its_process_is_busy(
 
 
 async def test_a_replica_that_was_declared_dead_hears_of_it_and_may_begin_anew(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, used_postgres_url: str
 ) -> None:
-    address = parse_address(postgres_url)
+    address = parse_address(used_postgres_url)
     async with replicas(address, QUICK) as mine:
         fences = Fences(mine)
         await mine.join("one", address="", agents=())
@@ -104,8 +104,8 @@ async def test_a_replica_that_was_declared_dead_hears_of_it_and_may_begin_anew(
         assert [one.id for one in await mine.all()] == ["other"]
 
 
-async def test_a_heartbeat_that_ran_out_is_not_renewed(postgres_server: PostgresServer, postgres_url: str) -> None:
-    address = parse_address(postgres_url)
+async def test_a_heartbeat_that_ran_out_is_not_renewed(postgres_server: PostgresServer, used_postgres_url: str) -> None:
+    address = parse_address(used_postgres_url)
     async with replicas(address, QUICK) as mine:
         fences = Fences(mine)
         await mine.join("one", address="", agents=())
@@ -142,9 +142,9 @@ async def test_a_replica_without_its_database_gives_up_before_its_lease_ends_and
 
 
 async def test_only_the_silent_are_buried_and_nobody_whose_beat_is_under_way(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, used_postgres_url: str
 ) -> None:
-    address = parse_address(postgres_url)
+    address = parse_address(used_postgres_url)
     async with replicas(address) as mine:
         for name in ("alive", "silent", "late"):
             await mine.join(name, address="", agents=())
@@ -165,11 +165,11 @@ async def test_only_the_silent_are_buried_and_nobody_whose_beat_is_under_way(
         await pool.close()
 
 
-async def test_the_time_of_the_store_is_that_of_the_database(postgres_url: str) -> None:
+async def test_the_time_of_the_store_is_that_of_the_database(used_postgres_url: str) -> None:
     clock = DatabaseClock()
     wrong_ms = clock.now_ms() + 3_600_000.0
     clock.measured(wrong_ms, time.monotonic(), time.monotonic())
-    async with replicas(parse_address(postgres_url), QUICK, clock) as mine:
+    async with replicas(parse_address(used_postgres_url), QUICK, clock) as mine:
         await mine.join("one", address="", agents=())
         assert abs(clock.now_ms() - time.time() * 1000) < 5_000, "from the first moment on"
         clock.measured(wrong_ms, time.monotonic(), time.monotonic())
@@ -203,10 +203,10 @@ async def test_closing_ends_the_thread_even_if_the_database_does_not_answer() ->
 
 
 async def test_no_error_of_this_program_ends_the_heartbeats(
-    postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
+    postgres_server: PostgresServer, used_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without the thread, the process would be fenced for ever."""
-    address = parse_address(postgres_url)
+    address = parse_address(used_postgres_url)
     postgres_server.execute("CREATE TABLE odd (renewed text[], now float8)", "SELECT 1", database=address.database)
     beat = "SELECT * FROM odd WHERE $1::text[] IS NOT NULL AND $2::float8 > 0 AND $3::text[] IS NOT NULL"
     heart = Heart(address, QUICK, beat, lambda: None)

@@ -32,12 +32,12 @@ class SharedBench:
 
 
 @pytest.mark.parametrize("case", SHARED, ids=[case.__name__ for case in SHARED])  # type: ignore[attr-defined]
-async def test_shared_entries_conform(case: Case, postgres_url: str) -> None:
-    await case(SharedBench(postgres_url))  # type: ignore[arg-type]
+async def test_shared_entries_conform(case: Case, used_postgres_url: str) -> None:
+    await case(SharedBench(used_postgres_url))  # type: ignore[arg-type]
 
 
-async def test_batches_of_many_replicas_in_any_order_do_not_lock_each_other_out(postgres_url: str) -> None:
-    bench = SharedBench(postgres_url)
+async def test_batches_of_many_replicas_in_any_order_do_not_lock_each_other_out(used_postgres_url: str) -> None:
+    bench = SharedBench(used_postgres_url)
     keys = [f"k{number}" for number in range(50)]
     async with bench.store() as one, bench.store() as other:
         for key in keys:

@@ -29,10 +29,10 @@ async def scanned(connection: asyncpg.Connection, *values: object) -> set[str]:
     return {node["Relation Name"] for node in nodes(plan) if node.get("Relation Name") and node["Actual Loops"]}
 
 
-async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(postgres_url: str) -> None:
-    store = open_store(postgres_url, SystemClock())
+async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(used_postgres_url: str) -> None:
+    store = open_store(used_postgres_url, SystemClock())
     await store.open("h1")
-    connection = await asyncpg.connect(postgres_url)
+    connection = await asyncpg.connect(used_postgres_url)
     try:
         await store.create(new_task("t1"))
         await store.append(by_run("t1", chunk("a")))
@@ -49,11 +49,11 @@ async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(postgres_url: 
         await store.close()
 
 
-async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(postgres_url: str) -> None:
+async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(used_postgres_url: str) -> None:
     """The statement finds that it is dead, although it was alive when the store looked before."""
-    store = open_store(postgres_url, SystemClock())
+    store = open_store(used_postgres_url, SystemClock())
     await store.open("h1")
-    connection = await asyncpg.connect(postgres_url)
+    connection = await asyncpg.connect(used_postgres_url)
     try:
         for name in ("h1", "h2"):
             await store.replicas.join(name, address="", agents=("echo",))
@@ -66,14 +66,14 @@ async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(po
         await store.close()
 
 
-async def test_a_claim_reads_only_open_tasks_however_many_wait_for_agents_elsewhere(postgres_url: str) -> None:
+async def test_a_claim_reads_only_open_tasks_however_many_wait_for_agents_elsewhere(used_postgres_url: str) -> None:
     """Thousands of tasks wait for an agent that this replica does not serve, and as many were left by a dead one.
 
     Each is read once at most, and those that have ended not at all.
     """
-    store = open_store(postgres_url, SystemClock())
+    store = open_store(used_postgres_url, SystemClock())
     await store.open("h1")
-    connection = await asyncpg.connect(postgres_url)
+    connection = await asyncpg.connect(used_postgres_url)
     try:
         await store.replicas.join("h1", address="", agents=("echo",))
         await store.create(new_task("t1", holder="h1"))
