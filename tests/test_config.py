@@ -374,6 +374,23 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
         ('[[agents]]\nid = "a"\nrun = "worker"\noffline = "no"\n', "agents[0].offline", "error or queue"),
         ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = "5"\n', "agents[0].lease_s", "from 0.5 to 86400"),
         ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = 0\n', "agents[0].lease_s", "from 0.5 to 86400"),
+        ('[[agents]]\nid = "a"\nrun = "m:o"\ndirect = true\n', "agents[0].direct", "must be auto"),
+        ('[[agents]]\nid = "a"\nrun = "worker"\ndirect = "auto"\n', "agents[0].direct", "its tasks are leased"),
+        (
+            '[[agents]]\nid = "a"\nrun = "openai:http://x/v1"\nmodel = "m"\ndirect = "auto"\n',
+            "agents[0].direct",
+            "it keeps its conversations as tasks: leave it out",
+        ),
+        (
+            '[[agents]]\nid = "a"\nrun = "m:o"\ndirect_wait_s = 2\n',
+            "agents[0].direct_wait_s",
+            'agents with direct = "auto" only',
+        ),
+        (
+            '[[agents]]\nid = "a"\nrun = "m:o"\ndirect = "auto"\ndirect_wait_s = 0\n',
+            "agents[0].direct_wait_s",
+            "from 0.01 to 60",
+        ),
         ('[[agents]]\nid = "a"\nrun = "m"\n', "agents[0].run", "module:object"),
         ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "URL of an API"),
         ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),

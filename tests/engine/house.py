@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dragoman.engine.announcements import Announcer
-from dragoman.engine.api import Run
+from dragoman.engine.api import DirectMode, Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream, StreamItem
 from dragoman.engine.handlers.audit import Trail
@@ -58,7 +58,8 @@ class Scripted:
         script: Callable[[Run], Awaitable[None]],
         agent_id: str = "agent",
         *,
-        direct: bool = False,
+        direct: DirectMode = False,
+        direct_wait_s: float = DEADLINE_S,
         restartable: bool = False,
         one_message: bool = False,
         **profile: Any,
@@ -67,7 +68,8 @@ class Scripted:
         self.profile = Profile(
             id=agent_id, name=agent_id, description="A scripted agent", version="1", skills=skills, **profile
         )
-        self.direct = direct
+        self.direct: DirectMode = direct
+        self.direct_wait_s = direct_wait_s
         self.restartable = restartable
         self.one_message = one_message
         self.offline = False
@@ -230,6 +232,10 @@ class House:
         record = await self.get(task_id, **around)
         assert record.state in states, record.status
         return record
+
+    async def drain(self, grace_s: float) -> None:
+        """Stop the engine as a server does that is told to stop."""
+        await self.engine.drain(grace_s)
 
     async def log(self, task_id: str) -> list[Logged]:
         """The whole log as the store has it."""

@@ -23,7 +23,7 @@ class Gates:
 
 def house(gates: Gates) -> list[Agent]:
     """All agents that the tests talk to, the default one first."""
-    return [_script(gates), _strict(), _plain(), _direct(), _mute(), *_examples()]
+    return [_script(gates), _strict(), _plain(), _direct(), _mute(), _auto(), *_examples()]
 
 
 def _examples() -> list[Agent]:
@@ -114,6 +114,19 @@ def _direct() -> Agent:
     async def echo(ctx: Context) -> str:
         """Answers with a message."""
         return ctx.text
+
+    return agent
+
+
+def _auto() -> Agent:
+    agent = Agent("auto", direct="auto", direct_wait_s=60)
+
+    @agent.skill
+    async def echo(ctx: Context) -> AsyncIterator[str]:
+        """Answers with a message, and with a task if it is to report."""
+        if ctx.text.startswith("report"):
+            await ctx.status("reporting")
+        yield ctx.text
 
     return agent
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from dragoman.server import serving
 from tests.spec.agents import Gates, house
-from tests.spec.caller import Caller, params
+from tests.spec.caller import DEADLINE_S, Caller, params
 from tests.spec.conftest import CONFIG, House
-from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, Lane
+from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, Lane, text_view
 from tests.spec.schema import TIMESTAMP
 
 AT_ONCE = {"returnImmediately": True}
@@ -311,6 +311,32 @@ async def test_a_direct_agent_streams_exactly_one_message(caller: Caller) -> Non
     async with caller.at("direct").stream("hi") as stream:
         frames = await stream.rest()
     assert [(frame.kind, frame.text) for frame in frames] == [("message", "hi")]
+
+
+async def test_an_agent_answers_with_a_message_or_a_task(caller: Caller) -> None:
+    """§3.1.1: message by message; a message that needs no task is none, unless nobody waits for it."""
+    auto, message_id = caller.at("auto"), str(uuid.uuid4())
+    message = (await auto.send("hi", contextId="ac", messageId=message_id)).message
+    assert (message["contextId"], text_view(message)) == ("ac", "hi")
+    assert "taskId" not in message
+    assert (await auto.send("hi", contextId="ac", messageId=message_id)).message == message
+    assert (await auto.list(contextId="ac")).tasks == []
+    for text, configuration in (("report", {}), ("hi", AT_ONCE)):
+        task_id = (await auto.send(text, configuration=configuration)).task.id
+        async with asyncio.timeout(DEADLINE_S):
+            while (task := (await auto.get(task_id)).task).state != "completed":
+                await asyncio.sleep(0)
+        assert task.text == text
+
+
+async def test_an_agent_streams_a_message_or_a_task(caller: Caller) -> None:
+    """§3.1.2: exactly one Message, or a Task and its updates."""
+    async with caller.at("auto").stream("hi") as stream:
+        assert [(frame.kind, frame.text) for frame in await stream.rest()] == [("message", "hi")]
+    async with caller.at("auto").stream("report") as stream:
+        frames = await stream.rest()
+    assert frames[0].kind == "task"
+    assert frames[-1].state == "completed"
 
 
 async def test_the_same_call_again_is_the_same_task(caller: Caller) -> None:

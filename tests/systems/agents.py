@@ -26,7 +26,7 @@ PIECES = 60
 
 def house(gates: Gates) -> list[Agent]:
     """The default one first; all do the same."""
-    return [*(_agent(agent_id, gates) for agent_id in ("desk", "my-agent", "other")), _direct()]
+    return [*(_agent(agent_id, gates) for agent_id in ("desk", "my-agent", "other")), _direct(), _auto()]
 
 
 def _direct() -> Agent:
@@ -36,6 +36,19 @@ def _direct() -> Agent:
     async def echo(ctx: Context) -> str:
         """Answers with a message, where there is such an answer."""
         return ctx.text
+
+    return agent
+
+
+def _auto() -> Agent:
+    agent = Agent("auto", direct="auto", direct_wait_s=60)
+
+    @agent.skill
+    async def echo(ctx: Context) -> AsyncIterator[str]:
+        """Answers with a message, and with a task if it is to report."""
+        if ctx.text.startswith("report"):
+            await ctx.status("reporting")
+        yield ctx.text
 
     return agent
 

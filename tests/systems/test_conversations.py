@@ -60,6 +60,21 @@ async def test_an_agent_that_answers_directly_makes_a_task_where_there_are_only_
     assert message["parts"] == [{"text": "hello"}]
 
 
+@pytest.mark.parametrize("speaker", [BEEOS, EVOAI, OLD, NEW], ids=named)
+async def test_an_agent_that_may_answer_with_a_message_makes_a_task_where_there_are_only_tasks(
+    served: Site, speaker: Speaker
+) -> None:
+    for text in ("hello", "report"):
+        told = await speaker.call(served, speaker.methods[0], speaker.said(text), "auto")
+        if speaker in (BEEOS, EVOAI) or text == "report":
+            task_id = task_of(told.result)
+            assert speaker.shows((await speaker.get(served, task_id, agent="auto")).result)
+        else:
+            message = told.result.get("message", told.result)
+            assert message["role"] in ("ROLE_AGENT", "agent")
+            assert message["parts"][0]["text"] == text
+
+
 @pytest.mark.parametrize("speaker", ALL, ids=named)
 async def test_nothing_of_an_exception_reaches_a_caller(served: Site, speaker: Speaker) -> None:
     told = await speaker.call(served, speaker.methods[0], speaker.said("fail"))

@@ -20,7 +20,7 @@ from dragoman.cli.references import AgentReferenceError
 from dragoman.client import Connection, connect
 from dragoman.config import Config, load
 from dragoman.engine.api import Runner
-from dragoman.model.message import Part
+from dragoman.model.message import Message, Part
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate
 from dragoman.server import serving
@@ -90,6 +90,16 @@ async def gone(*pids: int) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while any(alive(pid) for pid in pids):
             await asyncio.sleep(0.01)
+
+
+async def test_a_program_answers_with_a_message_or_a_task(tmp_path: Path) -> None:
+    script = """read -r said; [ "$said" = hello ] || echo '{"status": "working"}'; echo "you said $said" """
+    runner = agent(tmp_path, script, input="text", direct="auto", direct_wait_s=60)
+    async with fronted(runner) as connection:
+        answer = await connection.send("hello")
+        assert isinstance(answer, Message)
+        assert answer.text == "you said hello\n"
+        assert text_of(await asked(connection, "more")) == "you said more\n"
 
 
 # -- the examples ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from dragoman.client import ApiKey, ClientCredentials, Connection, Timeouts, con
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
-from dragoman.model.message import Part
+from dragoman.model.errors import Unavailable
+from dragoman.model.message import Message, Part
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.server import serving
@@ -198,6 +199,21 @@ async def test_an_agent_that_answers_with_a_message_completes_the_task(upstream:
     async with fronted(partner(upstream + "/agents/direct")) as connection:
         task = await asked(connection, "hello")
         assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "hello")
+
+
+async def test_an_agent_in_front_answers_as_the_one_behind(upstream: str) -> None:
+    quick: dict[str, Any] = {"direct": "auto", "direct_wait_s": DEADLINE_S}
+    async with fronted(partner(upstream + "/agents/direct", **quick)) as connection:
+        for answer in (await connection.send("hello"), *[update async for update in connection.stream("hello")]):
+            assert isinstance(answer, Message)
+            assert answer.text == "hello"
+    async with fronted(partner(upstream + AT["1.0"], **quick)) as connection:
+        assert text_of(await asked(connection, "say it again")) == "say it again"
+        task = await asked(connection, "reject")
+        assert (task.status.state, said(task)) == (TaskState.REJECTED, "not this")
+    async with fronted(partner("http://127.0.0.1:9", dialect="1.0", **quick)) as connection:
+        with pytest.raises(Unavailable):
+            await asked(connection, "hello")
 
 
 async def test_an_agent_without_streams_is_asked_again_until_it_is_done(upstream: str) -> None:

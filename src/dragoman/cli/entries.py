@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
+from dragoman.agents.python.agent import Agent
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.agents.tools import Tools
@@ -22,7 +23,7 @@ from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
 from dragoman.config.models import McpEntry
-from dragoman.engine.api import Runner
+from dragoman.engine.api import DIRECT_WAIT_S, Runner
 from dragoman.model.card import VERSIONS, AgentProvider, AgentSkill, Profile
 
 if TYPE_CHECKING:
@@ -44,7 +45,21 @@ def make_agent(entry: AgentEntry) -> Runner:
         return _model_agent(entry, entry.model, os.environ)
     if entry.program is not None:
         return _program_agent(entry, entry.program, os.environ)
-    return apply_entry(load_reference_as(entry.run.removeprefix("python:"), entry.id), entry)
+    return _python_agent(entry)
+
+
+def _python_agent(entry: AgentEntry) -> Runner:
+    served = apply_entry(load_reference_as(entry.run.removeprefix("python:"), entry.id), entry)
+    if entry.direct is not None:
+        if not isinstance(served, Agent):
+            fix = f'set `direct = "auto"` on the {type(served).__name__} itself'
+            raise AgentReferenceError(f"agent {entry.id!r}: direct is for agents made with dragoman.Agent: {fix}")
+        served.answer_directly(entry.direct, _direct_wait_s(entry))
+    return served
+
+
+def _direct_wait_s(entry: AgentEntry) -> float:
+    return DIRECT_WAIT_S if entry.direct_wait_s is None else entry.direct_wait_s
 
 
 def apply_entry(agent: R, entry: AgentEntry) -> R:
@@ -127,6 +142,8 @@ def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str,
         queues=entry.offline == "queue",
         failures=upstream.failures,
         pause_s=upstream.pause_s,
+        direct=entry.direct or False,
+        direct_wait_s=_direct_wait_s(entry),
     )
 
 
@@ -203,7 +220,13 @@ def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, st
     for finding in check_program(program, environ):
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
-    return ProgramAgent(_override_profile(_profile_with_skill(entry), entry, anew=True), program, environ)
+    return ProgramAgent(
+        _override_profile(_profile_with_skill(entry), entry, anew=True),
+        program,
+        environ,
+        direct=entry.direct or False,
+        direct_wait_s=_direct_wait_s(entry),
+    )
 
 
 def _bare_profile(entry: AgentEntry) -> Profile:

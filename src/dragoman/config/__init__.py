@@ -3,7 +3,16 @@
 Invariant: pure values. It imports only the table of systems and the URLs of stores from the rest of Dragoman.
 """
 
-from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, ProviderEntry, SkillEntry, agent_id_fault
+from dragoman.config.agents import (
+    DIRECT_WAIT_S_MAX,
+    DIRECT_WAIT_S_MIN,
+    RESERVED_AGENT_IDS,
+    WORKER,
+    AgentEntry,
+    ProviderEntry,
+    SkillEntry,
+    agent_id_fault,
+)
 from dragoman.config.errors import ConfigError
 from dragoman.config.load import FILE, ConfigParts, FaultyEntry, load, load_parts, loopback
 from dragoman.config.models import OPENAI, Model
@@ -14,6 +23,8 @@ from dragoman.config.upstreams import A2A, Upstream, UpstreamCredentials
 __all__ = [
     "A2A",
     "COMMAND",
+    "DIRECT_WAIT_S_MAX",
+    "DIRECT_WAIT_S_MIN",
     "FILE",
     "OPENAI",
     "RESERVED_AGENT_IDS",

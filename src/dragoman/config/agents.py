@@ -39,6 +39,7 @@ RUN = re.compile(r"(?:python:)?(?P<module>[^\s:]+):(?P<object>[A-Za-z_]\w*(?:\.[
 WORKER = "worker"
 """The value of `run` for an agent whose tasks are done by worker processes."""
 LEASE_S_MIN, LEASE_S_MAX = 0.5, 86_400.0
+DIRECT_WAIT_S_MIN, DIRECT_WAIT_S_MAX = 0.01, 60.0
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
 
 
@@ -90,7 +91,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     With `push` False no webhooks are called for its tasks, and registering one is refused. `offline` is for workers and
     for agents of other servers: whether tasks are accepted while none is there (`queue`) or refused (`error`).
-    `lease_s` is for workers: how long one may be silent before its task goes to another. `upstream`, `model` and
+    `lease_s` is for workers: how long one may be silent before its task goes to another. With `direct` "auto" a run
+    answers with a Message, unless it needs a task or takes longer than `direct_wait_s`. `upstream`, `model` and
     `program` hold the keys of an agent of that kind.
     """
 
@@ -113,6 +115,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream | None = None
     model: Model | None = None
     program: Program | None = None
+    direct: Literal["auto"] | None = None
+    direct_wait_s: Annotated[float, msgspec.Meta(ge=DIRECT_WAIT_S_MIN, le=DIRECT_WAIT_S_MAX)] | None = None
 
 
 _TABLE = tuple(name for name in AgentEntry.__struct_fields__ if name not in {kind.field for kind in KINDS})
@@ -124,6 +128,8 @@ _ALLOWED = {
     **dict.fromkeys(("input_modes", "output_modes", "tags", "examples"), "must be a list of texts"),
     "versions": 'must be a list of "1.0", "0.3", or both',
     "offline": "must be error or queue",
+    "direct": "must be auto, or be left out",
+    "direct_wait_s": f"must be a number of seconds from {DIRECT_WAIT_S_MIN:g} to {DIRECT_WAIT_S_MAX:g}",
     **dict.fromkeys(("extended", "push"), "must be true or false"),
     "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
 }
@@ -188,6 +194,7 @@ def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any])
     if entry.offline is not None and entry.run != WORKER and entry.upstream is None:
         allowed = f"is for agents with run = {_either([WORKER, KINDS[0].example])} only"
         raise ConfigError(source, f"{path}.offline", entry.offline, allowed)
+    _check_direct(source, path, entry)
     if entry.run != WORKER and own is None and (OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run)):
         raise ConfigError(
             source,
@@ -197,6 +204,18 @@ def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any])
             "or a2a: and the URL of another server's agent; or openai: and the URL of a model's API; or command: and "
             "a program",
         )
+
+
+def _check_direct(source: str, path: str, entry: AgentEntry) -> None:
+    """Raises ConfigError for an agent that cannot answer with a Message, and for `direct_wait_s` without `direct`."""
+    if entry.direct is not None and (entry.run == WORKER or entry.model is not None):
+        reason = "its tasks are leased" if entry.run == WORKER else "it keeps its conversations as tasks"
+        raise ConfigError(
+            source, f"{path}.direct", entry.direct, f"is not for {entry.run}, since {reason}: leave it out"
+        )
+    if entry.direct_wait_s is not None and entry.direct is None:
+        allowed = 'is for agents with direct = "auto" only: set that, too, or leave it out'
+        raise ConfigError(source, f"{path}.direct_wait_s", entry.direct_wait_s, allowed)
 
 
 def _keys_of(run: object) -> list[str]:

@@ -40,6 +40,13 @@ class Ended(Exception):
         self.retry_after_s = retry_after_s
 
 
+class Replied(Ended):
+    """Raised by a runner to answer with a message of `parts`. A task, if there is one, is completed with them."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(TaskState.COMPLETED, parts)
+
+
 class RunAgain(Exception):
     """Raised by a restartable runner to have its task run once more: it is leased anew and run as after a crash."""
 
@@ -230,12 +237,20 @@ class Run(Protocol):
         ...
 
 
+DirectMode = bool | Literal["auto"]
+"""Whether an agent answers with a Message instead of a task."""
+
+DIRECT_WAIT_S = 1.0
+"""How long a run may answer with a Message before it becomes a task. A caller sees nothing of the run until then."""
+
+
 class Runner(Protocol):
     """An agent of the server, described to callers by a card.
 
-    A `direct` runner answers with one Message instead of a task. A `restartable` one may be run again from the start
-    after a crash. A `one_message` runner takes no further message while it works. While it is `offline`, sends are
-    refused with AgentOffline.
+    A `direct` runner answers with one Message instead of a task. With "auto" it answers with a Message, or makes a task
+    at the first thing that a Message cannot hold, or after its `direct_wait_s` (default: `DIRECT_WAIT_S`). A
+    `restartable` one may be run again from the start after a crash. A `one_message` runner takes no further message
+    while it works. While it is `offline`, sends are refused with AgentOffline.
 
     A runner of agents elsewhere may have three more attributes, False where they are absent. With `waits` its task
     stays `submitted` until the run says `working`. With `speaks_soon` that word is held back briefly, to be written
@@ -245,9 +260,11 @@ class Runner(Protocol):
     """
 
     profile: Profile
-    direct: bool
     restartable: bool
     one_message: bool
+
+    @property
+    def direct(self) -> DirectMode: ...
 
     @property
     def offline(self) -> bool: ...

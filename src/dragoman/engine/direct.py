@@ -19,6 +19,17 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
 
+def answer_with(record: Record, words: Sequence[Part], message_id: str) -> Message:
+    """The Message that holds the parts of all artifacts, followed by the agent's last words."""
+    parts = [part for artifact in record.artifacts for part in artifact.parts]
+    return Message(
+        message_id=message_id,
+        role=Role.AGENT,
+        parts=(*parts, *words) or (Part(text=""),),
+        context_id=record.head.context_id,
+    )
+
+
 class DirectRun:
     """See `engine.api.Run`. There is no task, so `ask` fails, and progress goes nowhere."""
 
@@ -65,13 +76,7 @@ class DirectRun:
                     f"{self.head.agent} did not answer within {timeout_s:g} s (blocking_timeout_s)"
                 ) from error
             raise InternalError(failed(self.head, "raised", error)) from error
-        parts = [part for artifact in self.record.artifacts for part in artifact.parts]
-        return Message(
-            message_id=message_id,
-            role=Role.AGENT,
-            parts=(*parts, *last) or (Part(text=""),),
-            context_id=self.head.context_id,
-        )
+        return answer_with(self.record, last, message_id)
 
     @property
     def canceled(self) -> bool:

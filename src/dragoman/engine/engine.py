@@ -345,7 +345,7 @@ class Engine:
             if runner is None and not await self.served_elsewhere(call.agent):
                 raise AgentNotFound(call.agent)
             if not self._supervisor.takes_work:
-                raise self._refusal()
+                raise self._supervisor.refusal()
             serving = self._serving
             serving.busy += 1
             try:
@@ -391,14 +391,14 @@ class Engine:
         """Open a stream: see `engine.handler.Handler.stream`."""
         runner = self._runners.get(call.agent) or self._leaving_runner(call)
         if self._stopping.begun:
-            raise _stopping()
+            raise policy.stopping()
         if not runner.profile.streams:
             raise UnsupportedOperation(f"{call.agent} does not stream (capabilities.streaming): use SendMessage")
         try:
             match call.operation:
                 case StreamMessage() as send:
                     if self._supervisor.fenced:
-                        raise self._refusal()
+                        raise self._supervisor.refusal()
                     return await self._stream(runner, call, send)
                 case Subscribe(id=task_id):
                     return await self._tails.of_task(call, task_id)
@@ -450,12 +450,6 @@ class Engine:
             raise UnsupportedOperation(f"{profile.id} does not authenticate callers: it has no extended card")
         return replace(profile, skills=(*profile.skills, *profile.extended_skills), extended_skills=())
 
-    def _refusal(self) -> Unavailable:
-        """Why no work can be taken now."""
-        if self._stopping.begun:
-            return _stopping()
-        return Unavailable("the server has lost touch with its store: send again in a moment", 5)
-
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 
     def _outcome(self, call: Call, send: SendMessage, task: TaskLog, *, settled: bool) -> Record:
@@ -499,7 +493,7 @@ class Engine:
             if not task.terminal:
                 await self._supervisor.cancel(task)
             if not task.terminal and self._stopping.begun:
-                raise _stopping()  # the end of the drain has cut the cancel off
+                raise policy.stopping()  # the end of the drain has cut the cancel off
             if not task.terminal:
                 raise TaskNotFound(task_id)  # it has been swept away
             canceled = task.state is TaskState.CANCELED and (manners.cancels_canceled or not canceled_before)
@@ -546,7 +540,3 @@ def _unavailable(error: StoreError) -> Unavailable:
     if isinstance(error, StoreFull):
         return Unavailable("the server's disk is full: nothing was written, try again when there is space", 30)
     return Unavailable("the server's store cannot answer now: try again", 5)
-
-
-def _stopping() -> Unavailable:
-    return Unavailable("the server is stopping: send again in a moment")

@@ -15,22 +15,33 @@ from msgspec.structs import replace
 from dragoman.dialects.extensions import LINEAGE
 from dragoman.engine import policy
 from dragoman.engine.api import Refusing, Runner
+from dragoman.engine.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.direct import DirectRun
 from dragoman.engine.files import Files
 from dragoman.engine.history import History
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.run import refusal_of
+from dragoman.engine.run import RunServices, refusal_of
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations, check_room
-from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.model.errors import A2AError, AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import MessageReceived, Submitted
 from dragoman.model.ids import Clock, new_id, new_write, timestamp
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
-from dragoman.store.api import Appended, Dedupe, NewTask, OutcomeUnknown, OverQuota, Repeat, Store, Unknown
+from dragoman.store.api import (
+    Appended,
+    Dedupe,
+    NewTask,
+    OutcomeUnknown,
+    OverQuota,
+    Repeat,
+    Store,
+    StoreError,
+    Unknown,
+)
 from dragoman.store.outbox import Registration
 
 DEPTH_MAX = 8
@@ -105,7 +116,18 @@ class Taken(Struct, frozen=True):
 class Intake:
     """Checks incoming messages, writes them, and starts or resumes the runs that work on them."""
 
-    __slots__ = ("_clock", "_files", "_past", "_server", "_settings", "_store", "_supervisor", "_tasks", "_webhooks")
+    __slots__ = (
+        "_clock",
+        "_files",
+        "_past",
+        "_server",
+        "_settings",
+        "_store",
+        "_supervisor",
+        "_tasks",
+        "_undecided",
+        "_webhooks",
+    )
 
     def __init__(
         self,
@@ -130,6 +152,8 @@ class Intake:
         self._files = files
         self._past = past
         self._server = server
+        self._undecided: dict[bytes, tuple[bytes, AutoRun]] = {}
+        """The runs that may answer with a Message or become a task, by the key of their call, with its digest."""
 
     async def take(
         self, runner: Runner | None, call: Call, send: SendMessage, origin: Origin | None = None
@@ -153,10 +177,14 @@ class Intake:
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
         if runner is not None and runner.direct and call.manners.answers_with_message:
-            if send.push_config is not None:
+            if runner.direct == "auto":
+                if not (send.push_config or send.return_immediately or self._files.large(send.message.parts)):
+                    return await self._answer_or_task(runner, call, send, dedupe)
+            elif send.push_config is None:
+                return await self._answer(runner, call, send, dedupe)
+            else:
                 place = call.manners.webhook
                 raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
-            return await self._answer(runner, call, send, dedupe)
         files = self._files
         large = files.keeps and files.large(send.message.parts)
         if large and dedupe is not None:
@@ -208,10 +236,15 @@ class Intake:
             raise
         return Taken(task, len(new.events), repeated=False)
 
-    async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
-        """The task that the same call made before; None if that was another call, or was refused."""
-        if repeat.task_id is None or not self._same(call, repeat, dedupe):
+    async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | Message | None:
+        """The outcome of the same call before; None if that was another call, or was refused.
+
+        A Message is none in a dialect that has no Message for an answer.
+        """
+        if not self._same(call, repeat, dedupe):
             return None
+        if repeat.task_id is None:
+            return repeat.answer if call.manners.answers_with_message else None
         task = await self._tasks.pin(call, repeat.task_id)
         if task.terminal and refusal_of(task.record()) is not None:
             self._tasks.unpin(task)
@@ -235,15 +268,15 @@ class Intake:
             return False
         if repeat.task_id is None or repeat.digest != dedupe.digest:
             return True
-        if (taken := await self._repeated(call, repeat, dedupe)) is None:
-            return False
-        self._tasks.unpin(taken.task)
-        return True
+        taken = await self._repeated(call, repeat, dedupe)
+        if isinstance(taken, Taken):
+            self._tasks.unpin(taken.task)
+        return taken is not None
 
     def _create(
-        self, runner: Runner | None, task: TaskLog, new: NewTask, message: Message
+        self, runner: Runner | None, task: TaskLog, new: NewTask, message: Message, auto: AutoRun | None = None
     ) -> "asyncio.Future[Appended | Repeat | None]":
-        """Write the task and start its run, even if the caller leaves meanwhile.
+        """Write the task and start its run, even if the caller leaves meanwhile. With `auto`, that one goes on.
 
         The future raises StoreError if the outcome stays unknown for long: a caller may repeat the call. An agent that
         delegates waits on.
@@ -255,9 +288,11 @@ class Intake:
                 return
             if isinstance(outcome, Appended):
                 if runner is not None:
-                    self._supervisor.start(runner, task, message)
+                    self._supervisor.start(runner, task, message, auto=auto)
                 else:
                     self._supervisor.queued(task)
+            elif auto is not None and waiter.done() and not isinstance(outcome, OutcomeUnknown):
+                auto.drop()  # its callers have been told that the outcome was unknown
             settle(waiter, outcome)
 
         self._tasks.add(task)
@@ -409,3 +444,103 @@ class Intake:
             if earlier is not None and earlier.answer is not None:
                 return earlier.answer
         return answer
+
+    # -- agents that answer with a Message or a task (A2A 1.0 §3.1.1) --------------------------------------------------
+
+    async def _answer_or_task(
+        self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
+    ) -> Taken | Message:
+        """Run an agent, and return its Message, or the task that its run became.
+
+        A caller that leaves changes nothing. A call that is repeated meanwhile waits for the same run.
+        """
+        if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
+            if (taken := await self._repeated(call, repeat, dedupe)) is not None:
+                return taken
+            dedupe = self._instead(call, repeat, dedupe)
+        run: AutoRun | None = None
+        if dedupe is not None and dedupe.key in self._undecided:
+            digest, run = self._undecided[dedupe.key]
+            if not self._same(call, Repeat(None, digest, 0), dedupe):
+                run = dedupe = None
+        repeated = run is not None
+        if run is None:
+            run = self._begin(runner, call, send, dedupe)
+        outcome = await asyncio.shield(run.outcome)
+        if isinstance(outcome, Message):
+            return outcome
+        return Taken(await self._tasks.pin(call, outcome.task_id), outcome.seq, repeated=repeated)
+
+    def _begin(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> AutoRun:
+        head, message = self._head(call, send, self._clock.now_ms())
+
+        async def keep(answer: Message) -> Decided:
+            if dedupe is None:
+                return answer
+            earlier = await self._store.remember(dedupe, answer)
+            if earlier is None or earlier.digest != dedupe.digest:
+                return answer
+            return earlier.answer or BecameTask(earlier.task_id or "", earlier.seq)
+
+        def make_task(run: AutoRun) -> None:
+            if self._supervisor.may_write_tasks:
+                self._supervisor.background(self._make_task(runner, call, dedupe, run))
+            else:
+                run.drop(self._supervisor.refusal())
+
+        def make(services: RunServices) -> AutoRun:
+            return AutoRun(runner, head, message, services, shown=call.shown, keep=keep, make_task=make_task)
+
+        run = self._supervisor.start_auto(runner, make)
+        if dedupe is not None:
+            key = dedupe.key
+            self._undecided[key] = dedupe.digest, run
+            run.outcome.add_done_callback(lambda _: self._undecided.pop(key))
+        return run
+
+    async def _make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
+        """Write the task that a run has become, and let the run go on with it. Every failure is the run's outcome."""
+        head, message, now_ms = run.head, run.message, self._clock.now_ms()
+        task = TaskLog(head, self._store)
+        task.shown = call.shown
+        task.pins += 1
+        new = NewTask(
+            head=head,
+            events=(Submitted(message, head.created_at),),
+            state=TaskState.SUBMITTED,
+            status_ms=now_ms,
+            holder=self._supervisor.holder,
+            dedupe=dedupe,
+            quota=policy.quota(self._settings, now_ms),
+            write=new_write(),
+        )
+        try:
+            written = await self._create(runner, task, new, message, run)
+            while isinstance(written, Repeat):
+                assert dedupe is not None  # a call without a key is never a repeat
+                taken = await self._repeated(call, written, dedupe)
+                if isinstance(taken, Taken):
+                    self._tasks.unpin(taken.task)
+                    run.drop(BecameTask(taken.task.head.id, taken.seq))
+                elif taken is not None:
+                    run.drop(taken)
+                else:
+                    another = replace(new, dedupe=self._instead(call, written, dedupe))
+                    written = await self._create(runner, task, another, message, run)
+                    continue
+                return
+            run.decide(BecameTask(head.id, len(new.events)))
+        except OverQuota as over:
+            run.drop(policy.over_quota(over.limit, self._settings, now_ms))
+        except StoreError as error:
+            if task.busy:
+                run.decide(error)  # the write is repeated until its outcome is known
+            else:
+                run.drop(error)
+        except A2AError as error:
+            run.drop(error)
+        except BaseException:
+            run.drop(self._supervisor.refusal())
+            raise
+        finally:
+            self._tasks.unpin(task)

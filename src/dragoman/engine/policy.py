@@ -19,6 +19,7 @@ from dragoman.model.errors import (
     InvalidParams,
     PushNotificationNotSupported,
     TooManyRequests,
+    Unavailable,
 )
 from dragoman.model.events import seq_and_frame
 from dragoman.model.message import Part, Role
@@ -194,6 +195,11 @@ def over_quota(limit: str, settings: EngineSettings, now_ms: int) -> TooManyRequ
         )
     have = "1 task that has" if settings.max_open_tasks == 1 else f"{settings.max_open_tasks} tasks that have"
     return TooManyRequests(limit, f"you have {have} not ended, which is the limit: await or cancel one", OPEN_RETRY_S)
+
+
+def stopping() -> Unavailable:
+    """The error for a call that a server which is stopping does not take, or cannot finish."""
+    return Unavailable("the server is stopping: send again in a moment")
 
 
 def page_token(status_ms: int, task_id: str) -> str:

@@ -135,8 +135,8 @@ class RunServices(Struct, frozen=True, kw_only=True):
 class TaskRun:
     """An execution of `runner` on a task. `engine.api.Run` describes the part that the agent sees.
 
-    With `announce` the run begins by saying `working`; without, the lease has said so. Everything beyond
-    `engine.api.Run` is for the engine alone.
+    With `announce` the run begins by saying `working`; without, the lease has said so. `work` takes the place of
+    `runner.run` for an agent that is at work already. Everything beyond `engine.api.Run` is for the engine alone.
     """
 
     def __init__(
@@ -148,6 +148,7 @@ class TaskRun:
         services: RunServices,
         *,
         announce: bool,
+        work: "Work | None" = None,
     ) -> None:
         head = log.head
         self.head = head
@@ -177,6 +178,7 @@ class TaskRun:
         self._keeps_files = services.files.keeps
         self._numbered = 0
         self._announces = announce
+        self._work = runner.run if work is None else work
         self._writer = RunWriter(
             log,
             services.loop,
@@ -233,6 +235,7 @@ class TaskRun:
     def release(self) -> None:
         """Drop the references that form a cycle with this run, which is over."""
         self.task = None
+        self._work = self.runner.run
         self._writer.release()
 
     @property
@@ -540,7 +543,7 @@ class TaskRun:
             self._announce()
         ending: Ending | None
         try:
-            await self.runner.run(self)
+            await self._work(self)
             ending = MISMATCH if self.replay.active else self._failure or (TaskState.COMPLETED, "", "")
         except RunAgain as given_up:
             await self._writer.drained()
@@ -635,5 +638,8 @@ class TaskRun:
         if self.task is not None:
             self.task.cancel()
 
+
+Work = Callable[[TaskRun], Awaitable[None]]
+"""What a run does until its end."""
 
 Delegate = Callable[[TaskRun, TaskLog, int, Delegation, Hear | None], Awaitable[Delegated]]

@@ -96,13 +96,13 @@ class RunWriter:
         if self.lost or self.state in TERMINAL:
             return False
         if isinstance(event, StatusChanged):
-            size = EVENT_BYTES if event.message is None else _weight(event)
+            size = EVENT_BYTES if event.message is None else weigh(event)
             if event.state not in FOLLOWS[self.state]:
                 return False
             self.state = event.state
             self._status_ms = now_ms
         else:
-            size = _weight(event)
+            size = weigh(event)
         self._buffer.append(event)
         self._buffer_bytes += size
         if not self._queued:
@@ -218,13 +218,13 @@ class RunWriter:
         if statuses and self._answered(statuses[-1]):
             question = statuses.pop()
             self._buffer.remove(question)
-            self._buffer_bytes -= _weight(question)
+            self._buffer_bytes -= weigh(question)
             self.state = statuses[-1].state if statuses else log.state
 
     def _take_back(self) -> None:
         """Put the events of a failed write back into the queue."""
         self._buffer[:0] = self._flying
-        self._buffer_bytes += sum(map(_weight, self._flying))
+        self._buffer_bytes += sum(map(weigh, self._flying))
         self._flying = []
 
     def _landed(self, outcome: Outcome) -> None:
@@ -258,7 +258,8 @@ class RunWriter:
         self._unwritable(error)
 
 
-def _weight(event: Event) -> int:
+def weigh(event: Event) -> int:
+    """About how many bytes an event takes in memory. Raises TypeError if a data part in it is not JSON."""
     if isinstance(event, ArtifactChunk):
         parts = event.artifact.parts
     elif isinstance(event, Delegated):

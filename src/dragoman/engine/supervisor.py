@@ -12,7 +12,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Outreaching, Runner
+from dragoman.engine import policy
+from dragoman.engine.api import DIRECT_WAIT_S, Outreaching, Runner
+from dragoman.engine.auto_run import AutoRun
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.history import History
@@ -22,6 +24,7 @@ from dragoman.engine.replay import NOTHING, Replay, replay_of
 from dragoman.engine.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
+from dragoman.model.errors import Unavailable
 from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
@@ -152,6 +155,12 @@ class Supervisor:
         """Whether runs may begin."""
         return not (self.stopping.begun or self.fenced)
 
+    def refusal(self) -> Unavailable:
+        """Why no work can be taken now."""
+        if self.stopping.begun:
+            return policy.stopping()
+        return Unavailable("the server has lost touch with its store: send again in a moment", 5)
+
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def run_of(self, task: TaskLog) -> TaskRun | None:
@@ -163,8 +172,43 @@ class Supervisor:
         task = self._tasks.known(task_id)
         return task_id in self._runs or self._errands[task_id] > 0 or (task is not None and task.busy)
 
-    def start(self, runner: Runner, task: TaskLog, message: Message, replay: Replay | None = None) -> None:
-        """Run a task that has been leased. Without a `replay` it has just been written.
+    @property
+    def may_write_tasks(self) -> bool:
+        """Whether a run may still become a task, as it may during a drain."""
+        return not (self._over or self.fenced)
+
+    def start_auto(self, runner: Runner, make: Callable[[RunServices], AutoRun]) -> AutoRun:
+        """Start the run that `make` makes, which is to become a task or to answer with a Message."""
+        if self._services is None:
+            raise RuntimeError("the engine has not been started")
+        run = make(self._services)
+        execution: Execution | None = None
+        if self._observer is not None:
+            head = run.head
+            execution = self._observer.executing(head.agent, head.id, head.traceparent)
+            run.traceparent = execution.traceparent or head.traceparent
+        context = None if execution is None else execution.context
+        asyncio_task = self.loop.create_task(run.run_to_end(), context=context)
+        self._active.add(asyncio_task)
+        run.begin(asyncio_task, getattr(runner, "direct_wait_s", DIRECT_WAIT_S))
+        asyncio_task.add_done_callback(partial(self._auto_done, run, execution))
+        return run
+
+    def _auto_done(self, run: AutoRun, execution: Execution | None, done: "asyncio.Task[None]") -> None:
+        failed = done.cancelled() or done.exception() is not None
+        if execution is not None:
+            execution.finished("failed" if failed else "completed")
+        self._active.discard(done)
+
+    def start(
+        self,
+        runner: Runner,
+        task: TaskLog,
+        message: Message,
+        replay: Replay | None = None,
+        auto: AutoRun | None = None,
+    ) -> None:
+        """Run a task that has been leased. Without a `replay` it has just been written, with `auto` by that run.
 
         After the drain the task is left to the next start, while this process is fenced to those who claim it.
         """
@@ -172,17 +216,20 @@ class Supervisor:
         if observer is not None and replay is None:
             observer.submitted(task.head.agent)
         if self._over or self.fenced or task.holder != self.holder:
+            if auto is not None:
+                auto.drop()
             return
         if self._services is None:
             raise RuntimeError("the engine has not been started")
-        run = TaskRun(runner, task, message, replay or NOTHING, self._services, announce=replay is None)
+        work = None if auto is None else auto.carry_on
+        run = TaskRun(runner, task, message, replay or NOTHING, self._services, announce=replay is None, work=work)
         self._runs[task.head.id] = run
         task.pins += 1
         task.attach(run.receive, partial(self._leased_anew, run, task))
         if self.stopping.begun:
             run.leave()
         execution: Execution | None = None
-        if observer is not None:
+        if observer is not None and auto is None:  # else it is under observation already
             head = task.head
             execution = observer.executing(head.agent, head.id, head.traceparent)
             run.traceparent = execution.traceparent or head.traceparent
@@ -719,8 +766,11 @@ class Supervisor:
             task_log.wake()
         for run in tuple(self._runs.values()):
             run.leave()
-        if self._active:
-            await asyncio.wait(tuple(self._active), timeout=grace_s)
+        deadline = self.loop.time() + grace_s
+        while working := [task for task in self._active if not task.done()]:  # a run may still become a task
+            _, left = await asyncio.wait(working, timeout=max(0.0, deadline - self.loop.time()))
+            if left:
+                break
         self._over = True
         until = self.loop.time() + LEAVE_S
         await asyncio.gather(*(self._cut_off(run) for run in tuple(self._runs.values())))

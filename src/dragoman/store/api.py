@@ -338,7 +338,7 @@ class Store(Protocol):
         ...
 
     async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
-        """Keep a direct agent's answer under its dedupe key. If the key has one already, keep and return that one."""
+        """Keep a direct agent's answer under its dedupe key. If that has an answer or a task, return it instead."""
         ...
 
     async def recall(self, key: bytes) -> Repeat | None:

@@ -458,6 +458,18 @@ async def test_an_agent_with_one_skill_does_it_whatever_its_card_calls_it() -> N
     assert (await run(agent, "Hi", skill="talk")).text == "say"
 
 
+def test_how_an_agent_answers_is_checked() -> None:
+    agent = Agent("either", direct="auto", direct_wait_s=0.5)
+    assert (agent.direct, agent.direct_wait_s, agent.profile.pushes) == ("auto", 0.5, True)
+    for wrong, error, text in (
+        ({"direct": "always"}, ValueError, "must be True, False or 'auto'"),
+        ({"direct_wait_s": 0}, ValueError, "must be from 0.01 to 60 seconds"),
+        ({"direct_wait_s": "1"}, TypeError, "must be a number of seconds"),
+    ):
+        with pytest.raises(error, match=text):
+            Agent("either", **wrong)  # type: ignore[arg-type]
+
+
 def test_a_direct_agent_offers_no_webhooks_since_it_makes_no_task() -> None:
     assert not Agent("at-once", direct=True).profile.pushes
     assert Agent("echo").profile.pushes

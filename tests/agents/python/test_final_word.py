@@ -180,7 +180,39 @@ async def test_a_direct_agent_answers_with_the_words_after_the_rest() -> None:
             await agent.send("go")
 
 
-@pytest.mark.parametrize(("skill", "state"), [("finish", S.COMPLETED), ("fail", S.FAILED)])
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_agent_replies_with_a_message_or_ends_its_task(plain: bool) -> None:
+    async def replying(ctx: Context) -> AsyncIterator[str]:
+        yield "I think "
+        await ctx.message_reply("so")
+
+    def replying_in_a_thread(ctx: SyncContext) -> Iterator[str]:
+        yield "I think "
+        ctx.message_reply("so")
+
+    skill = replying_in_a_thread if plain else replying
+    async with client(agent_of(skill, direct="auto", direct_wait_s=60)) as agent:
+        answer = await agent.send("go")
+        assert isinstance(answer, Message)
+        assert [part.text for part in answer.parts] == ["I think ", "so"]
+    async with client(agent_of(skill)) as agent:
+        task = await agent.send("go")
+        assert isinstance(task, Task)
+        assert task.status.message is not None
+        assert (task.status.state, task.status.message.text) == (S.COMPLETED, "so")
+
+
+async def test_an_agent_that_finishes_with_words_has_a_task() -> None:
+    async with client(agent_of(generator, direct="auto", direct_wait_s=60)) as agent:
+        task = await agent.send("go")
+        assert isinstance(task, Task)
+        assert task.status.message is not None
+        assert task.status.message.text == "Booked"
+
+
+@pytest.mark.parametrize(
+    ("skill", "state"), [("finish", S.COMPLETED), ("message_reply", S.COMPLETED), ("fail", S.FAILED)]
+)
 async def test_a_worker_says_it_to_the_server(skill: str, state: TaskState) -> None:
     async def ending(ctx: Context) -> None:
         await ctx.artifact("ticket")

@@ -48,7 +48,7 @@ from dragoman.agents.program.wire import (
     task_line,
 )
 from dragoman.config import Program
-from dragoman.engine.api import Ended, Reject, Run
+from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Ended, Reject, Run
 from dragoman.model.card import Profile
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part
@@ -75,15 +75,25 @@ class AnsweredQuestion(Struct, frozen=True):
 class ProgramAgent:
     """`program` behind the card `profile`. Satisfies `Runner`, `Living` and `Checkable`.
 
-    The program gets the usual variables of `environ`, and those that its settings name.
+    The program gets the usual variables of `environ`, and those that its settings name. `direct` and `direct_wait_s`
+    are those of `Runner`.
     """
 
-    direct = False
     one_message = False
     offline = False
 
-    def __init__(self, profile: Profile, program: Program, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        program: Program,
+        environ: Mapping[str, str],
+        *,
+        direct: DirectMode = False,
+        direct_wait_s: float = DIRECT_WAIT_S,
+    ) -> None:
         self.profile = profile
+        self.direct = direct
+        self.direct_wait_s = direct_wait_s
         self.restartable = program.restartable
         self._program = program
         self._environ = environ

@@ -15,8 +15,8 @@ from dragoman.agents.content import Artifacts
 from dragoman.agents.lifecycle import Finding
 from dragoman.agents.python.context import Context, FinalWord
 from dragoman.agents.python.threads import Crossing, SyncContext, Threads
-from dragoman.config import agent_id_fault
-from dragoman.engine.api import Reject, Run
+from dragoman.config import DIRECT_WAIT_S_MAX, DIRECT_WAIT_S_MIN, agent_id_fault
+from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Reject, Run
 from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
 
 SkillFunction = (
@@ -32,8 +32,9 @@ F = TypeVar("F", bound=SkillFunction)
 class Agent:
     """Python functions behind a card: each is a skill. Satisfies `Runner`.
 
-    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. `restartable`: a
-    run that a crash interrupted may be run again from its start. `one_message` takes no further message while the agent
+    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. With "auto" a run
+    that a Message cannot hold, or that takes longer than `direct_wait_s`, becomes a task. `restartable`: a run that a
+    crash interrupted may be run again from its start. `one_message` takes no further message while the agent
     works. `streams` False refuses streaming. `versions` are the official protocol versions that the agent is served in.
     Card fields that are left out keep the defaults of `Profile`.
 
@@ -55,7 +56,8 @@ class Agent:
         input_modes: Iterable[str] | None = None,
         output_modes: Iterable[str] | None = None,
         extensions: Iterable[AgentExtension | str] = (),
-        direct: bool = False,
+        direct: DirectMode = False,
+        direct_wait_s: float = DIRECT_WAIT_S,
         restartable: bool = False,
         one_message: bool = False,
         streams: bool = True,
@@ -79,11 +81,12 @@ class Agent:
             documentation_url=documentation_url,
             extensions=tuple(AgentExtension(uri=item) if isinstance(item, str) else item for item in extensions),
             streams=streams,
-            pushes=not direct,
+            pushes=direct is not True,
             versions=_versions(id, versions),
             **given,
         )
-        self.direct = direct
+        self.direct: DirectMode = _direct(id, direct)
+        self.direct_wait_s = _direct_wait(id, direct_wait_s)
         self.restartable = restartable
         self.one_message = one_message
         self.offline = False
@@ -127,6 +130,13 @@ class Agent:
         if id is not None and not isinstance(id, str):
             raise TypeError(f"agent {self.profile.id}: skill id {id!r} must be text: @agent.skill('forecast')")
         return lambda function: self._declare(function, id, **said)
+
+    def answer_directly(self, direct: DirectMode, wait_s: float) -> None:
+        """Set `direct` and `direct_wait_s` anew. Raises ValueError or TypeError."""
+        self.direct = _direct(self.profile.id, direct)
+        self.direct_wait_s = _direct_wait(self.profile.id, wait_s)
+        if direct is True:
+            self.profile = replace(self.profile, pushes=False)
 
     async def run(self, run: Run) -> None:
         """Do the task with the skill that the run names. Raises Ended if the skill calls `finish` or `fail`."""
@@ -236,6 +246,21 @@ def _word_in(group: BaseExceptionGroup[BaseException]) -> FinalWord | Reject | N
     while isinstance(word, BaseExceptionGroup):
         word = word.exceptions[0]
     return word if isinstance(word, FinalWord | Reject) else None
+
+
+def _direct(agent_id: str, direct: DirectMode) -> DirectMode:
+    if direct not in (True, False, "auto"):
+        raise ValueError(f"agent {agent_id}: direct={direct!r}: must be True, False or 'auto'")
+    return direct
+
+
+def _direct_wait(agent_id: str, wait_s: float) -> float:
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float):
+        raise TypeError(f"agent {agent_id}: direct_wait_s={wait_s!r}: must be a number of seconds")
+    if not DIRECT_WAIT_S_MIN <= wait_s <= DIRECT_WAIT_S_MAX:
+        allowed = f"must be from {DIRECT_WAIT_S_MIN:g} to {DIRECT_WAIT_S_MAX:g} seconds"
+        raise ValueError(f"agent {agent_id}: direct_wait_s={wait_s!r}: {allowed}")
+    return wait_s
 
 
 def _versions(agent_id: str, versions: Iterable[str]) -> tuple[str, ...]:

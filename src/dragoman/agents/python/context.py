@@ -4,7 +4,7 @@ Invariant: facts do not wait, since all of them came with the task. `finish` and
 nothing is emitted after them.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
 from msgspec import UNSET
@@ -12,7 +12,7 @@ from msgspec import UNSET
 from dragoman.agents.content import Artifacts, parts_of
 from dragoman.agents.python.delegation import build_order, stream_result
 from dragoman.agents.tools import ToolReport
-from dragoman.engine.api import Ended, Run
+from dragoman.engine.api import Ended, Replied, Run
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
 from dragoman.model.principal import Principal
@@ -279,11 +279,19 @@ class Context(Facts):
         The call ends the function: nothing is emitted after it, and only `finally` blocks still run. Raises TypeError
         or ValueError if the content cannot be sent.
         """
-        raise FinalWord(TaskState.COMPLETED, parts_of(content))
+        raise FinalWord(Ended(TaskState.COMPLETED, parts_of(content)))
 
     async def fail(self, content: object) -> NoReturn:
         """End the task here as failed, as `finish` does. The caller reads `content`; nothing is logged."""
-        raise FinalWord(TaskState.FAILED, parts_of(content))
+        raise FinalWord(Ended(TaskState.FAILED, parts_of(content)))
+
+    async def message_reply(self, content: object) -> NoReturn:
+        """End the function, and answer with a Message: what was yielded, followed by `content`.
+
+        This is for agents with `direct="auto"`. Where there is a task already, this ends it as `finish` does. Raises
+        TypeError or ValueError if the content cannot be sent.
+        """
+        raise FinalWord(Replied(parts_of(content)))
 
     def note(self, name: str, text: str) -> None:
         """Write a text down under a name, for a later run of this task. No caller sees it."""
@@ -299,14 +307,14 @@ class Context(Facts):
 
 
 class FinalWord(BaseException):
-    """Raised by `ctx.finish` and `ctx.fail`.
+    """Raised by `ctx.finish`, `ctx.fail` and `ctx.message_reply`.
 
     It is not an Exception, like CancelledError, so that an `except Exception` of the agent does not swallow it.
     """
 
-    def __init__(self, state: TaskState, parts: Sequence[Part]) -> None:
-        super().__init__(state.value)
-        self.ended = Ended(state, parts)
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.state.value)
+        self.ended = ended
 
 
 def _data(message: Message) -> Any:

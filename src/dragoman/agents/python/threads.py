@@ -288,6 +288,7 @@ class SyncContext(Facts):
     delegate_stream = _iterating(Context.delegate_stream)
     finish = _blocking(Context.finish)
     fail = _blocking(Context.fail)
+    message_reply = _blocking(Context.message_reply)
     note = _on_loop(Context.note)
     noted = _on_loop(Context.noted)
     usage = _on_loop(Context.usage)

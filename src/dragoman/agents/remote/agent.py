@@ -1,7 +1,7 @@
 """UpstreamAgent: an agent of another server, offered behind a card of this one.
 
-Invariant: tasks are ours, whatever happens to the upstream. A task is written before the upstream hears of it, kept
-when the upstream is gone, and resumed where the upstream left it.
+Invariant: tasks are ours, whatever happens to the upstream. A task is written before the upstream hears of it (with
+`direct`: when it turns out to be one), kept when the upstream is gone, and resumed where the upstream left it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from dragoman.agents.remote.failures import FIXES, LATE
 from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
 from dragoman.agents.remote.task import STOP_S, UpstreamTask
 from dragoman.client.credentials import CredentialsFactory
-from dragoman.engine.api import Run
+from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Run
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.task import Record
@@ -39,7 +39,7 @@ class UpstreamAgent:
     With `queues`, tasks are accepted while the upstream does not answer, and stay `submitted` until it has taken them;
     without, they are refused. `make_credentials` creates the credentials; with `forwards`, the caller's are sent
     instead, which are kept in memory only. After `failures` calls in a row that did not get through, none is made for
-    `pause_s`.
+    `pause_s`. `direct` and `direct_wait_s` are those of `Runner`.
     """
 
     def __init__(
@@ -54,8 +54,11 @@ class UpstreamAgent:
         failures: int = 5,
         pause_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
+        direct: DirectMode = False,
+        direct_wait_s: float = DIRECT_WAIT_S,
     ) -> None:
-        self.direct = False
+        self.direct = direct
+        self.direct_wait_s = direct_wait_s
         self.restartable = True
         self.one_message = False
         self.speaks_soon = True

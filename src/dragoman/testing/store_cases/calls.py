@@ -112,6 +112,10 @@ async def a_direct_answer_is_remembered_once(bench: Bench) -> None:
         assert await store.remember(key, first) is None
         assert await store.remember(key, second) == Repeat(None, b"d", 0, first)
         assert await store.recall(b"k") == Repeat(None, b"d", 0, first)
+        assert await store.create(new_task("t1", dedupe=key)) == Repeat(None, b"d", 0, first)
+        other = Dedupe(b"o", b"d", START_MS + 1000)
+        await store.create(new_task("t2", dedupe=other))
+        assert await store.remember(other, first) == Repeat("t2", b"d", 1), "the call has a task"
 
 
 async def a_request_to_cancel_is_kept(bench: Bench) -> None:
