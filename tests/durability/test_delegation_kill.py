@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.engine.intake import child_of
+from dragoman.engine.lineage import child_of
 from tests.durability.caller import WAITING, Caller, Refusal
 from tests.durability.caller import message as said
 from tests.durability.conftest import DEADLINE_S, Serve

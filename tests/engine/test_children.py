@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.api import DelegationFailed, Run
-from dragoman.engine.intake import child_of
+from dragoman.engine.lineage import child_of
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.open import open_store

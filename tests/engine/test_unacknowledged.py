@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.engine import task_log
 from dragoman.engine.api import Run
-from dragoman.engine.intake import child_of
+from dragoman.engine.lineage import child_of
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, MessageReceived, StatusChanged
 from dragoman.model.message import Part

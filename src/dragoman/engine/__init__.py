@@ -7,6 +7,7 @@ One task: `task_log` is its log in memory, `run` one execution of an agent on it
 their way to the log, `replay` what a later run repeats, `announcements` its webhook deliveries.
 
 All tasks: `tasks` finds logs, `intake` takes messages (`policy` has the pure checks, `direct` the agents without
-tasks), `supervisor` starts, ends and recovers runs, `delegation` ties tasks to those they delegated, `subscriptions`
-streams logs, `webhooks` registers webhooks, `files` and `history` give agents what earlier tasks left.
+tasks, `auto_run` those that may do without), `supervisor` starts, ends and recovers runs, `delegation` ties tasks to
+those they delegated (`lineage` says through which agents a task came), `subscriptions` streams logs, `webhooks`
+registers webhooks, `files` and `history` give agents what earlier tasks left.
 """

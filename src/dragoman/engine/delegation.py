@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from dragoman.engine.api import Delegation, Hear, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.intake import Origin, Taken, check_lineage, child_of
+from dragoman.engine.intake import Origin, Taken
+from dragoman.engine.lineage import check_lineage, child_of
 from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.replay import ReplayMismatch
 from dragoman.engine.run import TaskRun

@@ -22,7 +22,8 @@ from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.hints import Hints
 from dragoman.engine.history import History
-from dragoman.engine.intake import Intake, server_name
+from dragoman.engine.intake import Intake
+from dragoman.engine.lineage import server_name
 from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings

@@ -1,24 +1,21 @@
 """Intake: a caller's message becomes a task, or part of one.
 
-Invariant: the task row is written before any agent code runs (invariant 7), and a repeated call is written once.
+Invariant: the task row is written before any agent code runs (invariant 7), but for agents that may answer with a
+Message. A repeated call is written once.
 """
 
 import asyncio
-import re
-from hashlib import blake2b
-from typing import Any
-from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.dialects.extensions import LINEAGE
 from dragoman.engine import policy
 from dragoman.engine.api import Refusing, Runner
 from dragoman.engine.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.direct import DirectRun
 from dragoman.engine.files import Files
 from dragoman.engine.history import History
+from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.run import RunServices, refusal_of
 from dragoman.engine.supervisor import Supervisor
@@ -44,14 +41,6 @@ from dragoman.store.api import (
 )
 from dragoman.store.outbox import Registration
 
-DEPTH_MAX = 8
-"""How many agents a task may have come through."""
-
-NAME_CHARACTERS = 200
-"""Most characters kept of a name that a caller gives."""
-
-TIMED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-
 
 class Origin(Struct, frozen=True):
     """The parts of a delegated task's head that the delegation decides, with the id of the task.
@@ -64,42 +53,6 @@ class Origin(Struct, frozen=True):
     lineage: tuple[str, ...]
     detached: bool
     deadline_ms: int | None
-
-
-def server_name(holder: str) -> str:
-    """The name of this server in lineages. It reveals nothing of the machine."""
-    return blake2b(holder.encode(), digest_size=6).hexdigest()
-
-
-def read_lineage(metadata: dict[str, Any], server: str) -> tuple[str, ...]:
-    """Read the lineage that a message came with: agents of this server by id, others with their server's name."""
-    said = metadata.get(LINEAGE)
-    if not isinstance(said, list):
-        return ()
-    names = (name[:NAME_CHARACTERS].removeprefix(f"{server}/") for name in said if isinstance(name, str) and name)
-    return tuple(name for name, _ in zip(names, range(DEPTH_MAX + 1), strict=False))
-
-
-def check_lineage(lineage: tuple[str, ...], agent: str) -> None:
-    """Raises UnsupportedOperation, showing the route, for a task of `agent` that went in a circle or too far."""
-    way = " → ".join((*lineage, agent))
-    if agent in lineage:
-        raise UnsupportedOperation(f"a delegation that goes round: {way}")
-    if len(lineage) > DEPTH_MAX:
-        raise UnsupportedOperation(f"a delegation through more than {DEPTH_MAX} agents: {way}")
-
-
-def child_of(parent_id: str, number: int) -> str:
-    """The id of the task of a delegation. It depends on the parent's id and the number alone.
-
-    It is a UUID of version 7 (RFC 9562) with the time of the parent's id, if that has one.
-    """
-    hashed = bytearray(blake2b(f"{parent_id}\0{number}".encode(), digest_size=16).digest())
-    if TIMED.fullmatch(parent_id):
-        hashed[:6] = UUID(parent_id).bytes[:6]
-    hashed[6] = hashed[6] & 0x0F | 0x70
-    hashed[8] = hashed[8] & 0x3F | 0x80
-    return str(UUID(bytes=bytes(hashed)))
 
 
 class Taken(Struct, frozen=True):
