@@ -101,11 +101,33 @@ class Ledger:
     def write_together(self, writes: Sequence[Write], now_ms: int) -> list[Outcome]:
         """Apply all of `writes` in a few statements, each of many rows. Returns their outcomes.
 
-        Raises NotSimple or apsw.Error if one of them is not as simple as it looked.
+        A write is simple if it is the first of its task, and its dedupe key has not come before. The others follow one
+        by one, in order. Raises NotSimple or apsw.Error if one of them is not as simple as it looked.
         """
         tables = self.tables
         plan = Plan([None] * len(writes))
-        additions = self._plan_creations(plan, writes)
+        creations: list[tuple[int, Creation]] = []
+        additions: list[tuple[int, Addition]] = []
+        ids: set[str] = set()
+        keys: set[bytes] = set()
+        for place, write in enumerate(writes):
+            simple = True
+            if isinstance(write, Creation | Addition | Stop | Registering | Removal):
+                simple = write.id not in ids
+                ids.add(write.id)
+            if isinstance(write, Creation | Addition | Remembrance) and write.dedupe is not None:
+                simple = simple and write.dedupe.key not in keys
+                keys.add(write.dedupe.key)
+            if isinstance(write, Settlement):
+                plan.settlements.append(write)
+            elif simple and isinstance(write, Addition) and write.webhook is None:
+                additions.append((place, write))
+            elif simple and isinstance(write, Creation):
+                creations.append((place, write))
+            else:
+                plan.rest.append((place, write))
+        if creations:
+            self._plan_creations(plan, creations)
         if additions:
             self._plan_additions(plan, additions)
         cursor, connection = tables.cursor, tables.connection
@@ -126,40 +148,17 @@ class Ledger:
             plan.outcomes[place] = self._ways[type(write)](write, now_ms)
         return plan.outcomes
 
-    def _plan_creations(self, plan: Plan, writes: Sequence[Write]) -> list[tuple[int, Addition]]:
-        """Plan the new tasks and the settlements, and return the simple appends with their places.
-
-        A write is simple if it is the first of its task, and its dedupe key has not come before. The others follow one
-        by one, in order.
-        """
-        additions: list[tuple[int, Addition]] = []
-        ids: set[str] = set()
-        keys: set[bytes] = set()
+    def _plan_creations(self, plan: Plan, creations: Sequence[tuple[int, Creation]]) -> None:
         room: Room | None = None
-        for place, write in enumerate(writes):
-            simple = True
-            if isinstance(write, Creation | Addition | Stop | Registering | Removal):
-                simple = write.id not in ids
-                ids.add(write.id)
-            if isinstance(write, Creation | Addition | Remembrance) and write.dedupe is not None:
-                simple = simple and write.dedupe.key not in keys
-                keys.add(write.dedupe.key)
-            if isinstance(write, Settlement):
-                plan.settlements.append(write)
-            elif simple and isinstance(write, Addition) and write.webhook is None:
-                additions.append((place, write))
-            elif simple and isinstance(write, Creation):
-                if write.quota is not None and room is None:
-                    room = Room(self.tables)
-                if room is not None:
-                    if room.refusal(write.owner, write.quota) is not None:  # one that ends a task may still make room
-                        plan.rest.append((place, write))
-                        continue
-                    room.take(write.owner, write.quota, write.state)
-                plan.outcomes[place] = self._plan_creation(plan, write)
-            else:
-                plan.rest.append((place, write))
-        return additions
+        for place, new in creations:
+            if new.quota is not None and room is None:
+                room = Room(self.tables)
+            if room is not None:
+                if room.refusal(new.owner, new.quota) is not None:
+                    plan.rest.append((place, new))  # a write that ends a task may still make room
+                    continue
+                room.take(new.owner, new.quota, new.state)
+            plan.outcomes[place] = self._plan_creation(plan, new)
 
     def _plan_creation(self, plan: Plan, new: Creation) -> Appended:
         tables = self.tables
