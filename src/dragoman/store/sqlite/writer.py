@@ -27,10 +27,10 @@ from dragoman.store.sqlite.writes import Outcome, Write
 Waiting = tuple[Write, "asyncio.Future[Any]"]
 
 
-QUIET_TURNS = 3
-"""A batch is handed over after this many turns of the loop without another write: as many as an agent takes to answer
-an event. Handing a batch to the thread and committing it cost more than the statements of ten writes, so that writes of
-one moment should form one batch. A lone write waits for some microseconds."""
+QUIET_TURNS = 2
+"""A batch is handed over after this many turns of the loop without another write. In the next turn come the writes of
+agents that went on after the last commit. Handing a batch to the thread and committing it cost more than the statements
+of ten writes, so that writes of one moment should form one batch. A lone write waits for some microseconds."""
 
 GATHERING_TURNS = 12
 """A batch waits for at most this many turns."""
@@ -182,8 +182,6 @@ class Writer:
     def _deliver(self, batch: Sequence[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
         """Set the outcomes on the futures that are still awaited. Runs on the loop."""
         self._writing = False
-        if self._arrived:
-            self._loop.call_soon(self._gather)
         writes, futures = zip(*batch, strict=True)
         self._written(writes)
         failures: list[StoreError] = []
@@ -196,6 +194,8 @@ class Writer:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+        if self._arrived:  # last, so that in each turn the writes that these outcomes cause come before it is looked
+            self._loop.call_soon(self._gather)
         if failures:
             self.outages.failed(len(failures), failures[-1].reason, failures[-1])
         committed, self._delivered = self._committed > self._delivered, self._committed
