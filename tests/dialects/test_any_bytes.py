@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.dialects.api import Dialect
@@ -49,12 +49,14 @@ def gives_or_refuses(dialect: Dialect, methods: frozenset[str], body: bytes) -> 
 
 
 @pytest.mark.parametrize(("dialect", "methods"), SYSTEMS)
+@settings(max_examples=60, deadline=None)
 @given(value=st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=6) | VALUES)
 def test_any_json_gives_an_operation_or_is_refused(dialect: Dialect, methods: frozenset[str], value: Any) -> None:
     gives_or_refuses(dialect, methods, json.dumps(value).encode())
 
 
 @pytest.mark.parametrize(("dialect", "methods"), SYSTEMS)
+@settings(max_examples=60, deadline=None)
 @given(body=st.binary(max_size=30) | st.text(max_size=20).map(lambda text: f'{{"message":{text}}}'.encode()))
 def test_any_bytes_give_an_operation_or_are_refused(dialect: Dialect, methods: frozenset[str], body: bytes) -> None:
     gives_or_refuses(dialect, methods, body)

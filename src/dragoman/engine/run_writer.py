@@ -5,7 +5,7 @@ or under way at a time; events that come meanwhile go into the next. Commits dri
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -13,6 +13,8 @@ from msgspec import UNSET
 from dragoman.engine.task_log import Decision, Outcome, TaskLog
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
+from dragoman.model.message import Part
+from dragoman.model.parts import every_part
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError, TaskEnded
 
@@ -202,7 +204,7 @@ class RunWriter:
             if not events:
                 return None
         self._buffer, self._flying = [], events
-        self._buffer_bytes = 0
+        content_bytes, self._buffer_bytes = self._buffer_bytes, 0
         asks = self.state in INTERRUPTED
         return Decision(
             events=tuple(events),
@@ -210,6 +212,7 @@ class RunWriter:
             epoch=self.epoch,
             release=asks,
             keeper=log.holder if asks else None,
+            content_bytes=content_bytes,
         )
 
     def _drop_answered(self, log: TaskLog) -> None:
@@ -260,10 +263,11 @@ class RunWriter:
 
 def weigh(event: Event) -> int:
     """About how many bytes an event takes in memory. Raises TypeError if a data part in it is not JSON."""
+    parts: Sequence[Part]
     if isinstance(event, ArtifactChunk):
         parts = event.artifact.parts
     elif isinstance(event, Delegated):
-        parts = event.parts
+        parts = every_part((event,))
     elif isinstance(event, Noted):
         return EVENT_BYTES
     elif event.message is not None:

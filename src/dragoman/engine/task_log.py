@@ -71,7 +71,8 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, and the epoch
     grows by one; with `offered_ms` that is an offer to another replica. `release` ends the present lease, and `keeper`
-    keeps the suspended run. `dedupe` and `push` come from the caller's message.
+    keeps the suspended run. `dedupe` and `push` come from the caller's message. `content_bytes` bounds the size of the
+    parts in `events`, if it is known.
     """
 
     events: tuple[Event, ...]
@@ -84,6 +85,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     push: Registration | None = None
     keeper: str | None = None
     offered_ms: int | None = None
+    content_bytes: int | None = None
 
 
 class Page(Struct, frozen=True, array_like=True):
@@ -407,6 +409,7 @@ class TaskLog:
                 keeper=decision.keeper,
                 offered_ms=decision.offered_ms,
                 webhooks_version=self.webhooks_version,
+                content_bytes=decision.content_bytes if ahead is None else None,
             )
             if self.audience is not None:
                 append = self.audience.told(self.head, self._fold, append)

@@ -161,6 +161,9 @@ class Append(Struct, frozen=True, kw_only=True):
     the events. An append that is repeated with its id changes nothing and returns its first result, whatever was
     written in between. `read_seq` is the seq up to which the writer had read the log: the id is looked for behind it.
     Of the appends without events only a task's last one is recognised; its guard refuses an earlier one.
+
+    `content_bytes` bounds the size of the parts in `events` and `snapshot`, so that no large files are looked for in a
+    small append; None says that nobody has measured them.
     """
 
     task_id: str
@@ -181,6 +184,7 @@ class Append(Struct, frozen=True, kw_only=True):
     keeper: str | None = None
     offered_ms: int | None = None
     webhooks_version: int | None = None
+    content_bytes: int | None = None
 
 
 class Appended(Struct, frozen=True):

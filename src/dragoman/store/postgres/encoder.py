@@ -13,7 +13,7 @@ from dragoman.model.parts import every_part
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Append, Appended, Moved, NewTask, Repeat
 from dragoman.store.codec import TERMINAL_FROM, Codec
-from dragoman.store.files import File, TaskFiles
+from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.postgres.text import to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row
 
@@ -82,7 +82,8 @@ class Encoder:
             expected = before
         terminal = append.state in TERMINAL
         events, files = append.events, NO_FILES
-        if any(map(_raw, every_part(events, kept))):
+        small = append.content_bytes is not None and append.content_bytes <= INLINE_BYTES
+        if not small and any(map(_raw, every_part(events, kept))):
             events, kept, files = self._files.take_out(None, task_id, events, kept)
         page = self._codec.encode(events)
         record = None if kept is None else bytes(self._codec.encode_record(kept))

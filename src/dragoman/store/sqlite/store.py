@@ -35,7 +35,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import TERMINAL_FROM, Codec
-from dragoman.store.files import File, TaskFiles
+from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
@@ -221,7 +221,8 @@ class SqliteStore:
         terminal = append.state in TERMINAL
         try:
             events, files = append.events, NO_FILES
-            if any(map(_raw, every_part(events, kept))):
+            small = append.content_bytes is not None and append.content_bytes <= INLINE_BYTES
+            if not small and any(map(_raw, every_part(events, kept))):
                 events, kept, files = self._files.take_out(self._equal_file, task_id, events, kept)
             state, count, holder = self._codec.numbers[append.state], len(events), append.holder
             page = self._codec.encode(events)
