@@ -29,6 +29,7 @@ FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/
 FRAMEWORKS_QUICK := agno google-adk langgraph openai-agents pydantic-ai strands
 
 PORT ?= 7870
+GRPC_PORT ?= 50051
 STORE ?= sqlite:///data/dragoman.db
 AGENTS ?= examples/agents.py
 ARGS ?=
@@ -76,8 +77,8 @@ test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real 
 	done
 	FRAMEWORKS="$(FRAMEWORKS)" $(BIN)/pytest -v tests/frameworks/test_frameworks.py $(ARGS)
 
-serve: $(VENV)/.grpc ## the server with the example agents; PORT=7870 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
-	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --store $(STORE) $(ARGS)
+serve: $(VENV)/.grpc ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
+	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --grpc-port $(GRPC_PORT) --store $(STORE) $(ARGS)
 
 cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT on, with a PostgreSQL and a NATS of their own; Ctrl-C ends all
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.bindings.a2a import A2a
+from dragoman.bindings.backend import Backend, Elsewhere
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import READS, Cors
@@ -42,15 +43,12 @@ from dragoman.bindings.workers import Workers
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Handler
-from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound, Unavailable
+from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
 
 log = logging.getLogger(__name__)
 
 Answer = HttpResponse | StreamingResponse | EventsResponse
-
-Elsewhere = Callable[[str], Awaitable[bool]]
-"""Whether another replica serves an agent. Raises A2AError if that cannot be found out."""
 
 
 class HttpEndpoint(Struct, frozen=True):
@@ -70,7 +68,7 @@ class App:
     """The server's HTTP side. `default` is the agent that answers at the root.
 
     `streams` is shared by all applications of the server, so that a reload keeps the count of open streams. `elsewhere`
-    knows the agents of other replicas.
+    knows the agents of other replicas. `backend` is what other transports answer with.
     """
 
     def __init__(
@@ -92,7 +90,6 @@ class App:
         files: FileDoor | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        self._elsewhere = elsewhere
         self._agents = frozenset(reception.profiles)
         self._callers = reception.callers
         self._unread = reception.limits.unread
@@ -101,6 +98,7 @@ class App:
         self._cors = cors
         self._workers = workers
         self._streams = Streams() if streams is None else streams
+        self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere)
         a2a = A2a(handler, reception, cards, self._streams)
         self._endpoints = _endpoints(a2a, reception, cards, health, openai, mcp, metrics, workers, files)
 
@@ -143,7 +141,7 @@ class App:
                     if isinstance(answer, HttpResponse) and len(answer.body) > SMALL_BYTES:
                         self._hold(request, answer)
             except A2AError as error:
-                answer = self._refuse(request, await self._located(error))
+                answer = self._refuse(request, await self.backend.locate(error))
             except (Gone, asyncio.CancelledError):
                 raise
             except Exception:
@@ -212,16 +210,6 @@ class App:
             if answer.refused is not None:
                 answer.refused()
             raise
-
-    async def _located(self, error: A2AError) -> A2AError:
-        """The error for the caller. An agent that other replicas serve is not unknown: a retry may reach one."""
-        if not isinstance(error, AgentNotFound) or self._elsewhere is None:
-            return error
-        try:
-            served = await self._elsewhere(error.agent)
-        except A2AError as unknown:
-            return unknown
-        return Unavailable(f"agent {error.agent} is served by other replicas: try again", 1) if served else error
 
     def _refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         return self._endpoints[request.route.endpoint].refuse(request, error)

@@ -8,6 +8,7 @@ and searches only what the public cards show.
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -16,10 +17,10 @@ from msgspec.structs import replace
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import Signer, SigningRoom
 from dragoman.bindings.http import JSON, HttpRequest, HttpResponse
-from dragoman.bindings.request import Header, read_parameters
+from dragoman.bindings.request import Header, Request, read_parameters
 from dragoman.dialects import cards
 from dragoman.dialects.resolve import mount_of
-from dragoman.dialects.system import Mount
+from dragoman.dialects.system import AGENT, ROOT, Mount
 from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Profile
 from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound
 
@@ -54,6 +55,20 @@ class CardDocument(Struct, frozen=True):
     of: Profile | None = None
 
 
+class GrpcAddress(Struct, frozen=True):
+    """Where gRPC is served: at `public`, a host and a port, or else at the host of the base URL with `port`."""
+
+    port: int
+    public: str | None = None
+
+    def at(self, base: str) -> str:
+        """The host and port for a card: all clients want them bare."""
+        if self.public is not None:
+            return self.public
+        host = urlsplit(base).hostname or ""
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
 class Cards:
     """Cards and the list of agents. `public_url` None: the base URL is taken from the request."""
 
@@ -73,14 +88,16 @@ class Cards:
         pushes: bool = True,
         tenants: bool = True,
         extensions: Mapping[Mount, tuple[AgentExtension, ...]] | None = None,
+        grpc: GrpcAddress | None = None,
     ) -> None:
         """`root` is the mount that the card at the root describes. `signing` None: cards are not signed. `keys` are
         published; None: this server signs nothing.
 
         `tasks` False: the server makes no tasks, so it has no streams, no webhooks and no extended card. `tenants`:
         agents are also served at `/{id}`, so `?id=` may select a card. `extensions` are those of each mount, in
-        addition to the agents' own.
+        addition to the agents' own. `grpc` None: gRPC is not served.
         """
+        self._grpc = grpc
         self._profiles = profiles
         self._authenticator = authenticator
         self._signing = signing
@@ -119,13 +136,13 @@ class Cards:
             self._keep(place, document)
         return _answer(request, document)
 
-    async def make_extended(self, request: HttpRequest, profile: Profile) -> AgentCard:
+    async def make_extended(self, request: Request, profile: Profile) -> AgentCard:
         """The card for authenticated callers (A2A 1.0 §3.1.11), for the mount of the request."""
         base, mount = request.base_url(self._public_url), request.route.mount
         if profile.id != request.route.agent:  # the tenant names another agent than the one at the root
             mount = f"/agents/{profile.id}"
         offer = self._offer(mount, profile.id)
-        card = cards.extended_card(profile, interfaces(base, mount, profile.versions), offer)
+        card = cards.extended_card(profile, interfaces(base, mount, profile.versions, self._grpc), offer)
         if self._signing is None:
             return card
         signer = await self._signing.signer()
@@ -141,7 +158,7 @@ class Cards:
 
     def _encode(self, mount: str, base: str, form: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
         """The card without signatures, and the card as served: signed for every verifier of this form."""
-        at, offer = interfaces(base, mount, profile.versions), self._offer(mount, profile.id)
+        at, offer = interfaces(base, mount, profile.versions, self._grpc), self._offer(mount, profile.id)
         card = cards.well_known(cards.card(profile, at, offer), form, offer)
         body = msgspec.json.encode(card.document)
         if signer is None:
@@ -190,18 +207,25 @@ class Cards:
         self._documents[place] = document
 
 
-def interfaces(base: str, mount: str, versions: Sequence[str] = VERSIONS) -> tuple[AgentInterface, ...]:
+def interfaces(
+    base: str, mount: str, versions: Sequence[str] = VERSIONS, grpc: GrpcAddress | None = None
+) -> tuple[AgentInterface, ...]:
     """The endpoints of a mount, in the versions that both the mount and the agent support.
 
     A mount that is `fixed` ignores the agent's versions: its cards stay as the clients of its system expect them, and
-    calls there are answered whatever the agent is configured for.
+    calls there are answered whatever the agent is configured for. gRPC comes last: few clients speak it.
     """
     kind = mount_of(mount)
-    return tuple(
+    listed = tuple(
         each
         for each in cards.interfaces(base, mount, VERSIONS if kind.fixed else versions)
         if each.protocol_version in (kind.rpc if each.protocol_binding == cards.JSONRPC else kind.rest)
     )
+    if grpc is None or kind not in (ROOT, AGENT) or "1.0" not in versions:
+        return listed
+    tenant = None if kind is ROOT else mount.removeprefix(AGENT.path.removesuffix("{id}"))
+    at = AgentInterface(url=grpc.at(base), protocol_binding=cards.GRPC, protocol_version="1.0", tenant=tenant)
+    return (*listed, at)
 
 
 def _signatures(signer: Signer, forms: Sequence[dict[str, Any]], base: str) -> tuple[dict[str, str], ...]:

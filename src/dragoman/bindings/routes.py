@@ -30,6 +30,7 @@ EndpointName = Literal[
     "workers",
     "files",
     "jwks",
+    "grpc",
 ]
 
 Methods = Mapping[str, str]

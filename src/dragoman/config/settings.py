@@ -140,6 +140,13 @@ def _http_url(value: Any) -> str:
     return url.rstrip("/")
 
 
+def _authority(value: Any) -> str:
+    authority = _match(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}", value)
+    if not 0 < int(authority.rpartition(":")[2]) < 65_536:
+        raise ValueError
+    return authority
+
+
 def _origin(value: Any) -> str:
     origin = _text(value)
     if origin == "*":
@@ -203,6 +210,7 @@ FILES = SettingKind(
 BUS = SettingKind(f"use {', '.join(BUSES)}, or nats://host:4222 (several separated by commas)", _bus)
 POSTGRES = SettingKind("use postgresql://user@host:5432/database", _postgres)
 URL = SettingKind("must be a base URL like https://agents.example.org, without query", _http_url)
+AUTHORITY = SettingKind("must be a host and a port like agents.example.org:443, without scheme", _authority)
 ORIGINS = SettingKind(
     "must be origins like https://app.example.org (in a file a list, else separated by commas), or *", _origins
 )
@@ -256,6 +264,14 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = None
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
     port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 picks a free one."] = 7870
+    grpc_port: Annotated[
+        int, whole(0, 65_535), "Port for A2A over gRPC, on the same host; 0 serves none. Needs dragoman[grpc]."
+    ] = 0
+    grpc_public_url: Annotated[
+        str | None,
+        AUTHORITY,
+        "Address of gRPC in cards; unset, it is the host of public_url, or of the request, with grpc_port.",
+    ] = None
     store: Annotated[str, STORE, "Where tasks are stored."] = "sqlite:///data/dragoman.db"
     bus: Annotated[
         str,

@@ -20,6 +20,7 @@ WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
+GRPC = "GRPC"
 
 
 def interfaces(base_url: str, mount: str, versions: Sequence[str] = VERSIONS) -> tuple[AgentInterface, ...]:

@@ -37,7 +37,11 @@ class AgentExtension(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class AgentInterface(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """An address of the agent and its protocol (A2A 1.0 §4.4.6). `protocol_binding` is `JSONRPC` or `HTTP+JSON`."""
+    """An address of the agent and its protocol (A2A 1.0 §4.4.6).
+
+    `protocol_binding` is `JSONRPC`, `HTTP+JSON` or `GRPC`; the `url` of the last is a host and a port. `tenant` is the
+    tenant of all calls there.
+    """
 
     url: str
     protocol_binding: str

@@ -13,10 +13,11 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import SigningRoom
-from dragoman.bindings.app import App, Elsewhere
+from dragoman.bindings.app import App
+from dragoman.bindings.backend import Elsewhere
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
-from dragoman.bindings.cards import Cards
+from dragoman.bindings.cards import Cards, GrpcAddress
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
@@ -119,6 +120,7 @@ def make_app(
         pushes=config.push,
         tenants=any(mount.catches_all for mount in mounts),
         extensions=extensions,
+        grpc=GrpcAddress(config.grpc_port, config.grpc_public_url) if config.grpc_port else None,
     )
     return App(
         a2a,

@@ -44,6 +44,7 @@ from dragoman.server.callers import IssuerEgress, make_authenticator, warn_if_op
 from dragoman.server.errors import StartError
 from dragoman.server.files import SWEEP_EVERY_S, open_files
 from dragoman.server.front import make_app
+from dragoman.server.grpc import bind_grpc, close_grpc
 from dragoman.server.jobs import Job
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.replicas import ClusterWatch, check_replicas
@@ -181,6 +182,7 @@ async def running(
         with bind(config, shared=config.processes > 1) as bound:
             bound_to = replace(config, port=bound.getsockname()[1])
             files.engine.base = config.public_url or _url(bound_to)
+            grpc = bind_grpc(bound_to, lambda: current.app.backend)
             async with opened(bus), asyncio.TaskGroup() as tasks:
                 lifetimes.serve(agents)
                 await lifetimes.open(tasks, agents)
@@ -198,6 +200,8 @@ async def running(
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
                     await listener.open(bound)
+                    if grpc is not None:
+                        await grpc.open()
                     yield ListeningServer(bound_to, authenticator.required, reloading.ask)
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
@@ -208,6 +212,7 @@ async def running(
                     await engine.drain(shutdown.runs_s)  # no new work, streams end, runs get their time
                     await asyncio.gather(
                         listener.close(shutdown.answers_s),
+                        close_grpc(grpc, shutdown.answers_s),
                         shutdown.within("a webhook call", webhooks.close()),
                         shutdown.within("an agent", lifetimes.close()),
                     )

@@ -1,0 +1,43 @@
+"""A call's metadata as a Request, and the metadata of its answer.
+
+Invariant: everything else sees a gRPC call as a Request, with metadata as headers and the procedure as method. gRPC
+itself checks that names are lower case, and that a value has no control character.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from urllib.parse import unquote
+
+from dragoman.bindings.limits import Unread
+from dragoman.bindings.request import Header, Request
+from dragoman.bindings.routes import Route
+
+Metadata = Sequence[tuple[str, str | bytes]]
+"""Names and values; a value is bytes if its name ends in `-bin`."""
+
+
+def read_request(
+    method: str, metadata: Metadata, peer: str, route: Route, server: tuple[str, int], unread: Unread
+) -> Request:
+    """Make the Request of a call. `server` is the address of the server's HTTP side, for links."""
+    headers: list[Header] = []
+    for name, value in metadata:
+        headers.append((name.encode(), value if isinstance(value, bytes) else value.encode()))
+    return Request(
+        method=method,
+        headers=dict(headers),
+        header_list=headers,
+        peer=peer_address(peer),
+        server=server,
+        route=route,
+        unread=unread,
+    )
+
+
+@lru_cache(maxsize=1024)
+def peer_address(peer: str) -> str:
+    """Return the address in gRPC's name of a peer: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000`; empty for others."""
+    kind, _, rest = peer.partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return ""
+    return unquote(rest).rpartition(":")[0].strip("[]").partition("%")[0]

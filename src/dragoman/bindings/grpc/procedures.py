@@ -1,0 +1,351 @@
+"""The procedures of the A2A services: from a call to a call of the handler, and back.
+
+Invariant: who calls is checked before the request is read. The end of an RPC (its client left, or its deadline is over)
+ends nothing but the RPC: the call that it made goes on, and so does its task. No status is UNKNOWN, and none has an
+exception's text.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import grpc.aio
+
+from dragoman.bindings.backend import Backend
+from dragoman.bindings.calls import active_extensions, decode_body, encode_result, make_call
+from dragoman.bindings.grpc.metadata import read_request
+from dragoman.bindings.grpc.services import Service
+from dragoman.bindings.limits import LARGE_BYTES, SMALL_BYTES, Limits
+from dragoman.bindings.request import Request, read_parameters
+from dragoman.bindings.routes import Route
+from dragoman.bindings.streams import FoldedStream, Streams
+from dragoman.dialects.api import Dialect
+from dragoman.dialects.resolve import version_of
+from dragoman.engine.handler import Stream, StreamItem
+from dragoman.model.card import Profile
+from dragoman.model.errors import (
+    A2AError,
+    AgentNotFound,
+    InternalError,
+    InvalidRequest,
+    RequestTimeout,
+    Unavailable,
+    VersionNotSupported,
+)
+from dragoman.model.events import Logged, seq_and_frame
+from dragoman.model.ids import new_id
+from dragoman.model.operations import Call, GetTask, ListTasks, Operation, SendMessage
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Messages = Any
+
+DETAILS = "grpc-status-details-bin"
+"""The trailer that holds a google.rpc.Status (A2A 1.0 §10.6)."""
+
+RETRY_S = 1
+"""When the reader of a stream that a stopping server cut should come back: a restart takes about that long."""
+
+CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class Procedures:
+    """Answers the calls of all services with the `backend` of the moment."""
+
+    def __init__(
+        self, services: Sequence[Service], backend: Callable[[], Backend], *, server: tuple[str, int], pause_s: float
+    ) -> None:
+        """`server` is the address of the server's HTTP side. A reader that takes nothing for `pause_s` is given up."""
+        self._services = services
+        self._backend = backend
+        self._server = server
+        self._pause_s = pause_s
+        self._work: set[asyncio.Task[Any]] = set()
+
+    def handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:
+        """gRPC's handlers of all procedures by full name."""
+        found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        for service in self._services:
+            for name, streams in service.procedures.items():
+                found[f"/{service.name}/{name}"] = self._handler(service, name, streams)
+        return found
+
+    def _handler(self, service: Service, name: str, streams: bool) -> "grpc.RpcMethodHandler[Any, Any]":
+        # As if the request were a stream: then gRPC lets us read it, after the caller is known.
+        if streams:
+
+            async def stream(messages: Messages, context: Context) -> None:
+                await self._serve(service, name, context, self._stream)
+
+            return grpc.stream_stream_rpc_method_handler(stream)
+
+        async def answer(messages: Messages, context: Context) -> bytes | None:
+            return await self._serve(service, name, context, self._answer)
+
+        return grpc.stream_unary_rpc_method_handler(answer)
+
+    async def _serve(
+        self,
+        service: Service,
+        name: str,
+        context: Context,
+        answer: "Callable[[Rpc, bytes], Coroutine[Any, Any, T]]",
+    ) -> T:
+        """Answer one RPC, or abort it with the status of an error."""
+        backend = self._backend()
+        rpc = Rpc(service, name, context, backend, self._server)
+        request = rpc.request
+        error: A2AError
+        try:
+            callers = backend.reception.callers
+            rpc.route()
+            principal = callers.known(request)
+            request.principal = await self._outlive(callers.identify(request)) if principal is None else principal
+            body = await rpc.read()
+            return await self._outlive(answer(rpc, body))
+        except A2AError as refused:
+            error = await backend.locate(refused)
+        except asyncio.CancelledError:
+            rpc.leave()
+            raise
+        except Exception:
+            reference = new_id()
+            log.exception("%s/%s failed: reference %s", service.name, name, reference)
+            error = InternalError(reference)
+        finally:
+            if request.reserved:
+                request.release()
+        await rpc.abort(error)
+
+    async def _outlive(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await work that goes on if this RPC ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()  # an RPC that has ended reads it no more
+
+    async def _answer(self, rpc: "Rpc", body: bytes) -> bytes:
+        """Answer a unary call. Raises A2AError."""
+        call, operation = await rpc.decode(body)
+        del body
+        backend, request, dialect = rpc.backend, rpc.request, rpc.service.dialect
+        handler, limits = backend.handler, backend.reception.limits
+        await rpc.send_extensions(call)
+        if not isinstance(operation, ListTasks):
+            return await self._encode(rpc, operation, await handler.call(call), dialect, limits)
+        await limits.unread.begin_page(request.principal.id)
+        try:
+            return await self._encode(rpc, operation, await handler.call(call), dialect, limits)
+        finally:
+            limits.unread.end_page(request.principal.id)
+
+    async def _encode(self, rpc: "Rpc", operation: Operation, result: Any, dialect: Dialect, limits: Limits) -> bytes:
+        if isinstance(result, Profile):
+            result = await rpc.backend.cards.make_extended(rpc.request, result)
+        length = operation.history_length if isinstance(operation, SendMessage | GetTask) else None
+        encode = partial(dialect.encode_result, operation, result)
+        body = await encode_result(rpc.request, limits, result, encode, history_length=length)
+        if len(body) > SMALL_BYTES:
+            rpc.hold(len(body))
+        return body
+
+    async def _stream(self, rpc: "Rpc", body: bytes) -> None:
+        """Answer a call with a stream, until that ends or its client leaves. Raises A2AError."""
+        call, _ = await rpc.decode(body)
+        del body
+        dialect = rpc.service.dialect
+        opened = await rpc.backend.handler.stream(call)
+        stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened
+        streams = rpc.backend.streams
+        rpc.follow(stream)
+        streams.open += 1
+        try:
+            await rpc.send_extensions(call)
+            seen = (0, 0) if call.after is None else seq_and_frame(call.after)
+            await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen))
+        finally:
+            streams.open -= 1
+            stream.close()
+        if stream.retry:
+            raise Unavailable("the server is stopping: subscribe again", RETRY_S)
+
+    async def _send(self, rpc: "Rpc", stream: Stream, encoder: "FrameEncoder") -> None:
+        """Write the items of a stream, as fast as its reader takes them."""
+        loop, context, pause_s = asyncio.get_running_loop(), rpc.context, self._pause_s
+        unread, caller = rpc.request.unread, rpc.request.principal.id
+        try:
+            async with asyncio.timeout(None) as patience:
+                while (batch := await stream.next()) is not None:
+                    if rpc.left:
+                        return
+                    renewed_s = 0.0
+                    for frame in encoder.frames(batch):
+                        now_s = loop.time()
+                        if now_s - renewed_s > pause_s / 8:
+                            patience.reschedule(now_s + pause_s)
+                            renewed_s = now_s
+                        large = len(frame) if len(frame) > SMALL_BYTES else 0
+                        if large and unread is not None:
+                            unread.take(caller, large)
+                        try:
+                            await context.write(frame)
+                        finally:
+                            if large and unread is not None:
+                                unread.release(caller, large)
+                    if renewed_s:
+                        patience.reschedule(None)
+                    batch = ()  # hold no bytes while the stream is silent
+        except TimeoutError:
+            raise Unavailable(f"nothing was read for {pause_s:g} s: subscribe again", RETRY_S) from None
+        except (grpc.aio.BaseError, asyncio.InvalidStateError):
+            if not rpc.left:
+                raise
+
+
+class Rpc:
+    """One RPC in progress: its request, and what becomes of it when its client leaves."""
+
+    __slots__ = ("_stream", "backend", "context", "left", "name", "request", "service")
+
+    def __init__(
+        self, service: Service, name: str, context: Context, backend: Backend, server: tuple[str, int]
+    ) -> None:
+        self.service = service
+        self.name = name
+        self.context = context
+        self.backend = backend
+        self.left = False
+        self._stream: Stream | None = None
+        route = Route("grpc", {name: name}, agent=backend.default)
+        metadata: Any = context.invocation_metadata()
+        unread = backend.reception.limits.unread
+        self.request: Request = read_request(name, metadata, context.peer(), route, server, unread)
+
+    def route(self) -> None:
+        """Find the agent that the metadata names, and check the version. Raises A2AError."""
+        service, request = self.service, self.request
+        named = None if service.agent_header is None else request.text(service.agent_header)
+        if named:
+            request.route = Route("grpc", {self.name: self.name}, mount=f"/agents/{named}", agent=named)
+            if named not in self.backend.reception.profiles:
+                raise AgentNotFound(named)
+        version = version_of(request.text(b"a2a-version"))
+        if version not in (service.version, ""):
+            raise VersionNotSupported(version, (service.version,))
+
+    async def read(self) -> bytes:
+        """Read the request. Raises RequestTimeout if it does not arrive in time."""
+        limits = self.backend.reception.limits
+        try:
+            async with asyncio.timeout(limits.body_pause_s):
+                body = await self.context.read()
+        except TimeoutError:
+            raise RequestTimeout(f"the request did not arrive within {limits.body_pause_s:g} s") from None
+        if not isinstance(body, bytes):
+            raise InvalidRequest("the request is missing: send one message")
+        self.request.size = len(body)
+        return body
+
+    async def decode(self, body: bytes) -> tuple[Call, Operation]:
+        """Decode the request to the call that it makes. Raises A2AError."""
+        service, request, reception = self.service, self.request, self.backend.reception
+        if len(body) < LARGE_BYTES:
+            operation = service.dialect.decode(self.name, body)
+        else:
+            operation = await decode_body(request, reception.limits, partial(self._decode_large, body))
+        dialect = service.dialect
+        call = await make_call(
+            reception,
+            self.backend.handler,
+            request,
+            read_parameters(request),
+            operation,
+            dialect=dialect.name,
+            manners=dialect.manners,
+            folds=bool(dialect.folds),
+        )
+        return call, operation
+
+    def _decode_large(self, body: bytes) -> Operation:
+        self.service.check_bounds(self.name, body, self.backend.reception.limits.max_values)
+        return self.service.dialect.decode(self.name, body)
+
+    async def send_extensions(self, call: Call) -> None:
+        """Say which of the extensions that the caller declared are active, if any (A2A 1.0 §3.2.6)."""
+        if call.extensions and (active := active_extensions(self.backend.reception, call)):
+            await self.context.send_initial_metadata(((self.service.dialect.extensions_header.decode(), active),))
+
+    def hold(self, size: int) -> None:
+        """Count a large answer until it is sent. Raises TooManyRequests or Unavailable."""
+        request = self.request
+        request.release()
+        request.reserve(size)
+        reserved, request.reserved = request.reserved, 0  # what the RPC holds is released when it ends
+        unread, caller = request.unread, request.principal.id
+        if unread is not None:
+            context: Any = self.context  # types-grpcio 1.85 lets no plain function be a callback
+            context.add_done_callback(lambda _: unread.release(caller, reserved))
+
+    def follow(self, stream: Stream) -> None:
+        """Close the stream when the client leaves."""
+        self._stream = stream
+        if self.left:
+            stream.close()
+
+    def leave(self) -> None:
+        """The client has left."""
+        self.left = True
+        if self._stream is not None:
+            self._stream.close()
+
+    async def abort(self, error: A2AError) -> NoReturn:
+        """End the RPC with the status of an error. Always raises."""
+        status = self.service.status(error)
+        trailers = ((DETAILS, status.details),) if status.details else ()
+        await self.context.abort(CODES[status.code], status.message, trailers)
+        raise AssertionError("abort raises")
+
+
+class FrameEncoder:
+    """Encodes the batches of a task's stream for one reader, a message for each frame.
+
+    `seen` is (seq, frame): the reader has the frames of the event `seq` up to that number, and the stream begins with
+    the rest of them.
+    """
+
+    __slots__ = ("_dialect", "_head", "_seen", "_streams")
+
+    def __init__(self, stream: Stream, dialect: Dialect, streams: Streams, seen: tuple[int, int]) -> None:
+        self._head = stream.head
+        self._dialect = dialect
+        self._streams = streams
+        self._seen = seen
+
+    def frames(self, batch: Sequence[StreamItem]) -> Iterator[bytes]:
+        """Encode a batch. Each event is encoded once for all readers."""
+        key, (seq, number) = self._dialect.key, self._seen
+        for item in batch:
+            if not isinstance(item, Logged):
+                _, whole = self._streams.encode_whole(self._dialect, item)
+                yield from whole.frames
+                continue
+            frames = item.frames.get(key)
+            if frames is None:
+                assert self._head is not None  # a stream of events has a task
+                frames = item.frames[key] = self._dialect.encode_event(self._head, item.event, None)
+            if seq == item.seq and item is batch[0] and len(frames) > 1:
+                frames = frames[number:]
+            yield from frames
+        if batch:
+            self._seen = (0, 0)  # only the first event can have frames that the reader has seen

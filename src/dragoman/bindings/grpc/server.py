@@ -1,0 +1,101 @@
+"""The gRPC server: C-core's, on the loop of the process, with the A2A services, health and reflection.
+
+Invariant: it is a transport. What it answers with is the backend of the HTTP side at that moment, so a reload counts
+for both at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from dragoman.bindings.backend import Backend
+from dragoman.bindings.grpc.procedures import Procedures
+from dragoman.bindings.grpc.services import SERVICES, Service
+
+HANDSHAKE_MS = 10_000
+"""How long a connection may take until it is one of HTTP/2."""
+
+IDLE_MS = 300_000
+"""A connection without calls is closed after this time; clients open another one with the next call."""
+
+KEEPALIVE_MS = 60_000
+"""After this silence on a connection with calls the peer is pinged. One that does not answer within
+`KEEPALIVE_ANSWER_MS` has gone, and its connection is closed."""
+
+KEEPALIVE_ANSWER_MS = 20_000
+
+PINGS_MS = 10_000
+"""Clients may ping this often; one that pings more often is sent away (GOAWAY, too_many_pings)."""
+
+STREAMS = 1_000
+"""Most calls at once on one connection; clients queue further ones."""
+
+METADATA_BYTES = 16 * 1024
+"""Most bytes of metadata: as with HTTP, more is refused."""
+
+
+class GrpcServer:
+    """The server. `backend` returns what answers at the moment.
+
+    `http` is the address of the HTTP side, for links. `shared` means that other processes listen on the port, too.
+    """
+
+    def __init__(
+        self,
+        backend: Callable[[], Backend],
+        *,
+        http: tuple[str, int],
+        max_body_bytes: int,
+        reader_pause_s: float,
+        shared: bool = False,
+        services: Sequence[Service] = SERVICES,
+    ) -> None:
+        options = {
+            "grpc.so_reuseport": int(shared),
+            "grpc.max_receive_message_length": max_body_bytes,
+            "grpc.max_send_message_length": -1,
+            "grpc.max_concurrent_streams": STREAMS,
+            "grpc.max_metadata_size": METADATA_BYTES,
+            "grpc.absolute_max_metadata_size": METADATA_BYTES,
+            "grpc.server_handshake_timeout_ms": HANDSHAKE_MS,
+            "grpc.max_connection_idle_ms": IDLE_MS,
+            "grpc.keepalive_time_ms": KEEPALIVE_MS,
+            "grpc.keepalive_timeout_ms": KEEPALIVE_ANSWER_MS,
+            "grpc.http2.min_ping_interval_without_data_ms": PINGS_MS,
+            "grpc.http2.min_recv_ping_interval_without_data_ms": PINGS_MS,
+        }
+        self._server = grpc.aio.server(options=tuple(options.items()))
+        procedures = Procedures(services, backend, server=http, pause_s=reader_pause_s)
+        self._server.add_generic_rpc_handlers((_Table(procedures.handlers()),))
+
+    def bind(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> None:
+        """Bind the port without answering yet. Without credentials it has no TLS. Raises OSError if that fails."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if credentials is None:
+                self._server.add_insecure_port(address)
+            else:
+                self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:  # its text is for developers of C-core
+            raise OSError(f"{address} is taken, or is no address of this machine") from error
+
+    async def open(self) -> None:
+        """Answer calls."""
+        await self._server.start()
+
+    async def close(self, within_s: float) -> None:
+        """Accept no more calls, wait for those under way, and abort the rest when the time is over."""
+        await self._server.stop(max(0.0, within_s))
+
+
+class _Table(grpc.GenericRpcHandler):
+    """All handlers by full name. C-core's own registration would wait for the calls of each procedure separately."""
+
+    def __init__(self, handlers: Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]) -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """Return the handler of a call; None answers UNIMPLEMENTED."""
+        return self._handlers.get(handler_call_details.method)

@@ -1,0 +1,55 @@
+"""The gRPC side of the server: made from the configuration, and only imported if it is on.
+
+Invariant: nothing of gRPC is imported by a server that does not serve it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dragoman.bindings.backend import Backend
+from dragoman.config import Config
+from dragoman.server.errors import StartError
+
+if TYPE_CHECKING:
+    from dragoman.bindings.grpc import GrpcServer
+
+PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "a2a", "google")
+"""The modules of the extra."""
+
+
+def bind_grpc(config: Config, backend: Callable[[], Backend]) -> "GrpcServer | None":
+    """Make the gRPC server and bind its port; None if the configuration has none.
+
+    `config.port` is the port of the HTTP side. Raises StartError.
+    """
+    if not config.grpc_port:
+        return None
+    if config.profile is not None:
+        raise StartError(f"grpc_port: a server that poses as {config.profile} has no gRPC: leave out one of the two")
+    try:
+        from dragoman.bindings.grpc import GrpcServer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
+            raise
+        raise StartError(
+            "grpc_port is set, but gRPC is not installed: run pip install '.[grpc]' in a copy of Dragoman's "
+            "repository, or leave grpc_port out"
+        ) from error
+    server = GrpcServer(
+        backend,
+        http=(config.host, config.port),
+        max_body_bytes=config.max_body_bytes,
+        reader_pause_s=config.reader_pause_s,
+        shared=config.processes > 1,
+    )
+    try:
+        server.bind(config.host, config.grpc_port)
+    except OSError as error:
+        raise StartError(f"cannot listen for gRPC: {error}; set another `grpc_port`") from error
+    return server
+
+
+async def close_grpc(server: "GrpcServer | None", within_s: float) -> None:
+    """Close the server, if there is one."""
+    if server is not None:
+        await server.close(within_s)

@@ -1,0 +1,258 @@
+"""A2A 1.0 over gRPC on a whole server: the operations, the metadata, and the statuses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import grpc
+import pytest
+from a2a.types import a2a_pb2 as pb
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.status_pb2 import Status
+from msgspec.structs import replace
+
+from dragoman import Agent, Context
+from tests.grpc_callers import CONFIG, DEADLINE_S, V1, drain, grpc_served, kinds, message, refusal
+
+pytestmark = pytest.mark.anyio
+
+AUTHORIZED = (("authorization", "Bearer sesame"),)
+
+
+def echo(name: str = "echo") -> Agent:
+    agent = Agent(name)
+
+    @agent.skill
+    async def give_back(ctx: Context) -> str:
+        """Say it again."""
+        return f"{name}: {ctx.text}"
+
+    return agent
+
+
+class Gate:
+    """An agent that gives out a chunk each time it is let on, and ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.steps: asyncio.Queue[str | None] = asyncio.Queue()
+        self.canceled = asyncio.Event()
+        self.agent = Agent("gate")
+        self.agent.skill(self.chunks)
+
+    async def chunks(self, ctx: Context) -> AsyncIterator[str]:
+        """Give out what is put in."""
+        try:
+            while (step := await self.steps.get()) is not None:
+                yield step
+        except asyncio.CancelledError:
+            self.canceled.set()
+            raise
+
+    def put(self, *steps: str | None) -> None:
+        for step in steps:
+            self.steps.put_nowait(step)
+
+
+def reason(status: Status) -> str:
+    info = ErrorInfo()
+    assert any(detail.Unpack(info) for detail in status.details)
+    assert info.domain == "a2a-protocol.org"
+    found: str = info.reason
+    return found
+
+
+def fields(status: Status) -> set[str]:
+    wrong = BadRequest()
+    assert any(detail.Unpack(wrong) for detail in status.details)
+    return {violation.field for violation in wrong.field_violations}
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_answered_with_its_task() -> None:
+    async with grpc_served(echo()) as caller:
+        task = await caller.send("hello")
+        assert task.status.state == pb.TASK_STATE_COMPLETED
+        assert [part.text for part in task.artifacts[0].parts] == ["echo: hello"]
+        assert await caller.get(task.id) == task
+        assert not (await caller.get(task.id, history_length=0)).history
+
+
+async def test_a_task_is_the_same_over_http() -> None:
+    async with grpc_served(echo()) as caller, aiohttp.ClientSession(caller.url) as http:
+        task = await caller.send("hello")
+        async with http.get(f"/tasks/{task.id}", headers={"A2A-Version": "1.0"}) as answer:
+            assert (await answer.json())["artifacts"][0]["parts"] == [{"text": "echo: hello"}]
+        sent = {"message": {"messageId": "m2", "role": "ROLE_USER", "parts": [{"text": "http"}]}}
+        async with http.post("/message:send", json=sent, headers={"A2A-Version": "1.0"}) as answer:
+            made = (await answer.json())["task"]["id"]
+        assert (await caller.get(made)).artifacts[0].parts[0].text == "echo: http"
+
+
+async def test_the_tenant_names_the_agent() -> None:
+    async with grpc_served(echo("one"), echo("two")) as caller:
+        assert (await caller.send("a")).artifacts[0].parts[0].text == "one: a"
+        task = await caller.send("a", tenant="two")
+        assert task.artifacts[0].parts[0].text == "two: a"
+        assert (await caller.get(task.id, tenant="two")).id == task.id
+        code, status = await refusal(caller.get("x", tenant="three"))
+        assert (code, reason(status), fields(status)) == (grpc.StatusCode.NOT_FOUND, "AGENT_NOT_FOUND", {"tenant"})
+
+
+async def test_a_stream_brings_every_event_and_ends() -> None:
+    gate = Gate()
+    gate.put("a", "b", None)
+    async with grpc_served(gate.agent) as caller:
+        items = kinds(await drain(caller.stream()))
+    assert (items[0], items[-1]) == ("task", "completed")
+    assert "".join(item for item in items if len(item) == 1) == "ab"
+
+
+async def test_a_subscription_resumes_with_exactly_what_follows() -> None:
+    gate = Gate()
+    async with grpc_served(gate.agent) as caller, aiohttp.ClientSession(caller.url) as http:
+        task = await caller.send(return_immediately=True)
+        seqs: list[str] = []
+        async with http.get(f"/tasks/{task.id}:subscribe", headers={"A2A-Version": "1.0"}) as sse:
+            for step in "abc":
+                gate.put(step)
+                while f'"text":"{step}"'.encode() not in (line := await sse.content.readline()):
+                    assert line
+                    seqs += [line.decode().removeprefix("id: ").strip()] if line.startswith(b"id:") else []
+        gate.put(None)
+        # `id:` comes before its `data:`, so the last one is that of "c" and the one before it that of "b".
+        resumed = kinds(await drain(caller.subscribe(task.id, ("last-event-id", seqs[-2]))))
+        assert resumed == ["c", "completed"] or resumed == ["c", "", "completed"]
+
+
+async def test_a_list_has_pages() -> None:
+    async with grpc_served(echo()) as caller:
+        for number in range(3):
+            await caller.send(message_id=f"m{number}")
+        first = await caller.stub.ListTasks(pb.ListTasksRequest(page_size=2), metadata=V1)
+        assert (len(first.tasks), first.total_size, first.page_size) == (2, 3, 2)
+        rest = pb.ListTasksRequest(page_size=2, page_token=first.next_page_token)
+        second = await caller.stub.ListTasks(rest, metadata=V1)
+        assert (len(second.tasks), second.next_page_token) == (1, "")
+
+
+async def test_a_task_is_canceled() -> None:
+    gate = Gate()
+    async with grpc_served(gate.agent) as caller:
+        task = await caller.send(return_immediately=True)
+        canceled = await caller.stub.CancelTask(pb.CancelTaskRequest(id=task.id), metadata=V1)
+        assert canceled.status.state == pb.TASK_STATE_CANCELED
+
+
+async def test_webhooks_are_kept_by_their_ids() -> None:
+    gate = Gate()
+    config = replace(CONFIG, push_allowed_hosts=("127.0.0.1",))
+    async with grpc_served(gate.agent, config=config) as caller:
+        task = await caller.send(return_immediately=True)
+        stub = caller.stub
+        given = pb.TaskPushNotificationConfig(task_id=task.id, id="p1", url="http://127.0.0.1:9/x", token="t")
+        made = await stub.CreateTaskPushNotificationConfig(given, metadata=V1)
+        assert made == given
+        one = pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="p1")
+        assert await stub.GetTaskPushNotificationConfig(one, metadata=V1) == given
+        all_of_it = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)
+        assert list((await stub.ListTaskPushNotificationConfigs(all_of_it, metadata=V1)).configs) == [given]
+        gone = pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="p1")
+        await stub.DeleteTaskPushNotificationConfig(gone, metadata=V1)
+        assert not (await stub.ListTaskPushNotificationConfigs(all_of_it, metadata=V1)).configs
+
+
+async def test_the_extended_card_is_for_callers_who_say_who_they_are() -> None:
+    async with grpc_served(echo(), config=replace(CONFIG, api_key="sesame")) as caller:
+        request = pb.GetExtendedAgentCardRequest()
+        card = await caller.stub.GetExtendedAgentCard(request, metadata=(*V1, *AUTHORIZED))
+        assert card.name == "echo"
+        assert card.supported_interfaces[-1].url == f"127.0.0.1:{caller.port}"
+        code, status = await refusal(caller.stub.GetExtendedAgentCard(request, metadata=V1))
+        assert (code, reason(status)) == (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
+
+
+# -- metadata ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_is_asked_for_before_the_request_is_read() -> None:
+    async with grpc_served(echo(), config=replace(CONFIG, api_key="sesame")) as caller:
+        assert (await caller.send("hi", *AUTHORIZED)).id
+        assert (await caller.send("hi", ("x-api-key", "sesame"), message_id="m2")).id
+        unread = caller.channel.stream_unary("/lf.a2a.v1.A2AService/SendMessage")(metadata=V1)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await unread.code() is grpc.StatusCode.UNAUTHENTICATED
+        code, status = await refusal(caller.send("hi", ("authorization", "Bearer wrong")))
+        assert (code, reason(status)) == (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.0.3", ""])
+async def test_the_version_may_be_named(version: str) -> None:
+    async with grpc_served(echo()) as caller:
+        request = message("hi")
+        metadata = (("a2a-version", version),) if version else ()
+        assert (await caller.stub.SendMessage(request, metadata=metadata)).HasField("task")
+
+
+@pytest.mark.parametrize("version", ["0.3", "9.9", "x"])
+async def test_another_version_is_refused(version: str) -> None:
+    async with grpc_served(echo()) as caller:
+        code, status = await refusal(caller.stub.GetTask(pb.GetTaskRequest(), metadata=(("a2a-version", version),)))
+        assert (code, reason(status)) == (grpc.StatusCode.FAILED_PRECONDITION, "VERSION_NOT_SUPPORTED")
+
+
+async def test_extensions_that_are_active_are_echoed() -> None:
+    async with grpc_served(echo()) as caller:
+        declared = ("a2a-extensions", "urn:dragoman:dedupe:v1, urn:unknown")
+        call = caller.stub.SendMessage(message("hi"), metadata=(*V1, declared))
+        assert dict(await call.initial_metadata())["a2a-extensions"] == "urn:dragoman:dedupe:v1"
+        await call
+        stream = caller.stream("hi", declared, message_id="m2")
+        assert dict(await stream.initial_metadata())["a2a-extensions"] == "urn:dragoman:dedupe:v1"
+
+
+async def test_a_message_sent_again_with_its_key_is_taken_once() -> None:
+    async with grpc_served(echo()) as caller:
+        first = await caller.send("hi", ("idempotency-key", "k1"))
+        assert (await caller.send("hi", ("idempotency-key", "k1"))).id == first.id
+        assert (await caller.send("hi", ("idempotency-key", "k2"))).id != first.id
+
+
+# -- statuses ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_task_is_not_found() -> None:
+    async with grpc_served(echo()) as caller:
+        code, status = await refusal(caller.get("nope"))
+        assert (code, reason(status)) == (grpc.StatusCode.NOT_FOUND, "TASK_NOT_FOUND")
+        code, status = await refusal(caller.subscribe("nope"))
+        assert (code, reason(status)) == (grpc.StatusCode.NOT_FOUND, "TASK_NOT_FOUND")
+
+
+async def test_wrong_fields_are_named() -> None:
+    async with grpc_served(echo()) as caller:
+        code, status = await refusal(caller.stub.SendMessage(pb.SendMessageRequest(), metadata=V1))
+        assert (code, fields(status)) == (grpc.StatusCode.INVALID_ARGUMENT, {"message"})
+
+
+async def test_an_ended_task_cannot_be_canceled_or_followed() -> None:
+    async with grpc_served(echo()) as caller:
+        task = await caller.send()
+        code, status = await refusal(caller.stub.CancelTask(pb.CancelTaskRequest(id=task.id), metadata=V1))
+        assert (code, reason(status)) == (grpc.StatusCode.FAILED_PRECONDITION, "TASK_NOT_CANCELABLE")
+        code, status = await refusal(caller.subscribe(task.id))
+        assert (code, reason(status)) == (grpc.StatusCode.FAILED_PRECONDITION, "UNSUPPORTED_OPERATION")
+
+
+async def test_bytes_that_are_no_message_are_an_invalid_argument() -> None:
+    async with grpc_served(echo()) as caller:
+        for name in ("SendMessage", "GetTask", "ListTasks"):
+            code, status = await refusal(caller.channel.unary_unary(f"/lf.a2a.v1.A2AService/{name}")(b"\xff"))
+            assert (code, reason(status)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+
+
+async def test_an_unknown_procedure_is_unimplemented() -> None:
+    async with grpc_served(echo()) as caller:
+        code, _ = await refusal(caller.channel.unary_unary("/lf.a2a.v1.A2AService/Nothing")(b""))
+        assert code is grpc.StatusCode.UNIMPLEMENTED
