@@ -6,6 +6,7 @@ Invariant: a command imports what it needs when it runs, so that `--help` answer
 import click
 
 from dragoman import __version__
+from dragoman.cli.a2a import add_commands
 from dragoman.cli.agents import agents
 from dragoman.cli.audit import audit
 from dragoman.cli.keys import keys
@@ -16,7 +17,7 @@ from dragoman.cli.worker import worker
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(__version__, prog_name="dragoman", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-v", "--version", prog_name="dragoman", message="%(prog)s %(version)s")
 def main() -> None:
     """Put any agent behind the Agent2Agent (A2A) protocol."""
 
@@ -28,3 +29,4 @@ main.add_command(keys)
 main.add_command(audit)
 main.add_command(push)
 main.add_command(store)
+add_commands(main)

@@ -7,6 +7,7 @@ request or stream) and `decode`. `stream` keeps a stream alive: `recovery` decid
 """
 
 from dragoman.auth.signatures import CardNotVerified
+from dragoman.client.card import Interface, interfaces
 from dragoman.client.connection import Connection, connect
 from dragoman.client.conversation import Conversation, Reply, text_of
 from dragoman.client.credentials import ApiKey, BearerToken, ClientCredentials
@@ -45,6 +46,7 @@ __all__ = [
     "Conversation",
     "FoundCard",
     "HttpRefusal",
+    "Interface",
     "Message",
     "NoAnswer",
     "NoCard",
@@ -62,5 +64,6 @@ __all__ = [
     "Update",
     "connect",
     "find_card",
+    "interfaces",
     "text_of",
 ]

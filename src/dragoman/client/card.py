@@ -123,18 +123,26 @@ class CardKind(Struct, frozen=True):
 
 
 def interfaces(
-    card: Json, card_url: str, base: str, *, binding: str | None = None, version: str | None = None
+    card: Json,
+    card_url: str,
+    base: str,
+    *,
+    binding: str | None = None,
+    version: str | None = None,
+    as_listed: bool = False,
 ) -> tuple[Interface, ...]:
     """Return the endpoints of a card in the order to try them; only those of a `binding` or a `version` if given.
 
-    The order: version 1.0 first, then the origin of the card, then the card's own order.
+    The order: version 1.0 first, then the origin of the card, then the card's own order. With `as_listed` it is the
+    card's own order.
     """
     seen = CardView(card, card_url, base)
     found = next((row.then(seen) for row in card_kinds() if row.when(seen)), ())
     knows_s = dedupes_s(seen.extensions)
     valid = [replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in found if _valid(each.url)]
-    origin = target(card_url).origin
-    valid.sort(key=lambda each: (each.dialect != "1.0", each.to.origin != origin))
+    if not as_listed:
+        origin = target(card_url).origin
+        valid.sort(key=lambda each: (each.dialect != "1.0", each.to.origin != origin))
     if binding is not None:
         valid = [each for each in valid if each.binding == binding]
     if version is not None:

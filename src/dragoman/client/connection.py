@@ -346,6 +346,7 @@ async def connect(
     cache: CardCache | None = None,
     double_base64: bool = False,
     card: FoundCard | None = None,
+    interface: Interface | None = None,
     tls: ClientTls = MACHINE_TLS,
     wire: WireLog | None = None,
 ) -> AsyncGenerator[Connection, None]:
@@ -358,7 +359,8 @@ async def connect(
     as servers of the official Python SDK do in 0.3 over HTTP+JSON; it changes nothing elsewhere.
 
     `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address.
-    With a `card` none is fetched until its endpoint is gone, or `refresh` asks for it anew; see `find_card`. `tls` says
+    With a `card` none is fetched until its endpoint is gone, or `refresh` asks for it anew; see `find_card`. With an
+    `interface` of `interfaces` that endpoint is used, whatever happens. `tls` says
     which certificates are trusted and shown, unless the caller passes an `egress`. `wire` is told what is sent and
     received, without credentials.
 
@@ -409,7 +411,9 @@ async def connect(
         credentials=credentials,
         retrier=retrier,
     )
-    fixed = None if spoken is None else _make_interface(where, over, spoken)
+    fixed = interface
+    if fixed is None and spoken is not None:
+        fixed = _make_interface(where, over, spoken)
     choice = Choice(
         discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys, given=card
     )

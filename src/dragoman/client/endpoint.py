@@ -95,7 +95,7 @@ class Choice:
         keys: Mapping[str, Any] | None,
         given: FoundCard | None = None,
     ) -> None:
-        self.card: RemoteCard | None = None
+        self.card: RemoteCard | None = None if given is None or keys is not None else read_card(given.card)
         self.transport: Transport | None = None if fixed is None else made(fixed)
         self._discovery = discovery
         self._base = base

@@ -24,6 +24,7 @@ from dragoman.model.operations import (
     TaskPage,
 )
 from dragoman.model.task import Record, Task, TaskHead, TaskState, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -182,6 +183,44 @@ def status_metadata(event: StatusChanged) -> dict[str, Any] | None:
 def _push_config(config: PushConfig) -> _PushConfigAnswer:
     authentication = _Authentication(config.scheme) if config.scheme else None
     return _PushConfigAnswer(config.id, config.task_id, config.url, config.token, authentication)
+
+
+# -- what a client prints ----------------------------------------------------------------------------------------------
+
+
+def encode_update(update: Update) -> bytes:
+    """Encode an item of a stream as a StreamResponse (A2A 1.0 §3.2.3); a task or a message is a SendMessageResponse."""
+    match update:
+        case Task():
+            return _ENCODER.encode(_TaskAnswer(update))
+        case Message():
+            return encode_message(update)
+        case StatusUpdate():
+            metadata = dict(update.metadata or {})
+            if update.progress is not None:
+                metadata[PROGRESS] = progress_metadata(update.progress)
+            if update.usage is not None:
+                metadata[USAGE] = usage_metadata(update.usage, None)
+            status = _StatusUpdate(update.task_id, update.context_id, update.status, metadata or None)
+            return _ENCODER.encode(_StatusUpdateFrame(status))
+        case ArtifactUpdate():
+            chunk = _ArtifactUpdate(
+                update.task_id, update.context_id, update.artifact, update.append, update.last_chunk
+            )
+            return _ENCODER.encode(_ArtifactUpdateFrame(chunk))
+
+
+def encode_task_list(page: TaskList, page_size: int) -> bytes:
+    """Encode a page as a ListTasksResponse. A total that the agent does not tell counts the page."""
+    total = len(page.tasks) if page.total_size is None else page.total_size
+    return _ENCODER.encode(_TaskList(page.tasks, page.next_page_token, page_size, total))
+
+
+def encode_push_configs(configs: PushConfig | tuple[PushConfig, ...]) -> bytes:
+    """Encode one webhook, or a list of them (A2A 1.0 §3.1.7 to §3.1.10)."""
+    if isinstance(configs, PushConfig):
+        return _ENCODER.encode(_push_config(configs))
+    return _ENCODER.encode(_PushConfigList(tuple(_push_config(config) for config in configs)))
 
 
 # -- webhooks ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,156 @@
+"""`dragoman card get`: fetch, check and show an agent card (a2a-cli §8.1).
+
+Invariant: a card is never called verified unless one of the keys that the user named has signed it, or a key that the
+card's own origin serves.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+
+if TYPE_CHECKING:
+    from dragoman.cli.a2a.output import Output
+    from dragoman.cli.a2a.reference import ResolvedCard
+    from dragoman.cli.a2a.session import KnownTask, Session
+    from dragoman.cli.a2a.settings import Settings
+
+
+@click.group()
+def card() -> None:
+    """Read agent cards."""
+
+
+@card.command(cls=ClientCommand)
+@click.option("--validate", is_flag=True, help="Check the card against A2A 1.0, and list every fault.")
+@click.option("--extended", is_flag=True, help="Fetch the card for authenticated callers.")
+@click.option("--card-keys", metavar="FILE|URL", help="A JWK Set whose keys may have signed the card.")
+@click.option("--stream", is_flag=True, help="Print the card on one line with -o json.")
+@waiting_options
+@agent_options
+def get(validate: bool, extended: bool, stream: bool, **options: Any) -> None:
+    """Show who an agent is, what it offers, where it is reached, and what it asks of its callers."""
+    if extended:
+        from dragoman.cli.a2a.session import run_session
+
+        run_session(options, _show_extended, lines=stream)
+        return
+    from dragoman.cli.a2a.session import run_command
+
+    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
+        await _show(settings, output, validate)
+
+    run_command(options, work, lines=stream)
+
+
+async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
+    from dragoman.cli.a2a.card_check import card_faults
+    from dragoman.cli.a2a.failures import Code, Failure, failure_of
+    from dragoman.cli.a2a.reference import resolve_card
+    from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
+    from dragoman.net.egress import Egress
+
+    agent = named_agent(settings)
+    egress = Egress(tls=await make_tls(settings, agent))
+    try:
+        resolved = await resolve_card(agent, egress=egress, headers={})
+        signature = await describe_signature(resolved, settings, egress)
+    except Failure:
+        raise
+    except Exception as error:
+        raise failure_of(error, credentials_given=False) from error
+    finally:
+        await egress.close()
+    if validate and (faults := card_faults(resolved.found.card)):
+        raise Failure(Code.CARD_INVALID, f"{resolved.place}: " + "; ".join(faults), hint="A2A 1.0 §4.4 has the fields")
+    more = [f"Card: {resolved.place}", f"Signature: {signature}"]
+    if validate:
+        more.append("Valid: yes")
+    output.card(resolved.found.card, read_agent_card(resolved), more)
+
+
+async def _show_extended(session: "Session") -> None:
+    import msgspec
+
+    from dragoman.cli.a2a.failures import Code, Failure
+
+    card = session.card
+    session.require("extended", card is not None and card.capabilities.extended_agent_card)
+    if not session.shown.given:
+        raise Failure(
+            Code.CREDENTIALS_MISSING,
+            "the extended card is for authenticated callers",
+            hint="give --api-key or --bearer, as the agent's public card asks",
+        )
+    found = await session.connection.extended_card()
+    session.output.card(msgspec.to_builtins(found), found)
+
+
+async def describe_signature(resolved: "ResolvedCard", settings: "Settings", egress: Any) -> str:
+    """Say whether a card's signature is verified, unverifiable or absent (A2A 1.0 §8.4.3). Raises SettingsError."""
+    import asyncio
+
+    from dragoman.auth.signatures import CardNotVerified
+    from dragoman.cli.a2a.settings import SettingsError
+    from dragoman.client.card import verify
+
+    whole = resolved.found.card
+    if not whole.get("signatures"):
+        return "absent"
+    place = settings.text("card-keys")
+    keys = await _read_keys(place, egress) if place else await _served_keys(resolved, egress)
+    if place and keys is None:
+        raise SettingsError(f"{settings.describe('card-keys')}: {place} has no JWK Set: name a file or an https URL")
+    if keys is None:
+        return "unverifiable (no key is known: give --card-keys)"
+    try:
+        key = await asyncio.to_thread(verify, whole, keys)
+    except CardNotVerified as error:
+        return f"unverifiable ({error})"
+    return f"verified (key {key})"
+
+
+async def _read_keys(place: str, egress: Any) -> dict[str, Any] | None:
+    import asyncio
+
+    import msgspec
+
+    from dragoman.net.errors import EgressError
+
+    try:
+        if place.startswith("https://"):
+            reply = await egress.request("GET", place, timeout_s=10.0)
+            content = reply.body if reply.ok else b""
+        else:
+            content = await asyncio.to_thread(_read_file, place)
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (OSError, EgressError, ValueError, RecursionError):
+        return None
+
+
+async def _served_keys(resolved: "ResolvedCard", egress: Any) -> dict[str, Any] | None:
+    """Fetch the keys that a signature's `jku` names, if they are at the card's own origin, over https."""
+    import base64
+
+    import msgspec
+
+    from dragoman.cli.a2a.reference import origin_of
+
+    signatures = resolved.found.card.get("signatures")
+    for signature in signatures if isinstance(signatures, list) else ():
+        try:
+            text = signature["protected"]
+            head = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=dict[str, Any])
+            jku = head["jku"]
+        except (KeyError, TypeError, ValueError):
+            continue
+        if isinstance(jku, str) and jku.startswith("https://") and origin_of(jku) == origin_of(resolved.found.url):
+            return await _read_keys(jku, egress)
+    return None
+
+
+def _read_file(place: str) -> bytes:
+    from pathlib import Path
+
+    return Path(place).expanduser().read_bytes()

@@ -1,0 +1,148 @@
+"""Checks an agent card against A2A 1.0 §4.4, and names every fault.
+
+Invariant: pure and total: any JSON object gives a list of faults, which is empty for a valid card.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+_TEXT, _LIST, _OBJECT, _FLAG = "a text", "a list", "an object", "true or false"
+
+_KINDS: dict[str, Any] = {_TEXT: str, _LIST: list, _OBJECT: dict, _FLAG: bool}
+
+_CARD = (
+    ("name", _TEXT, True),
+    ("description", _TEXT, True),
+    ("supportedInterfaces", _LIST, True),
+    ("version", _TEXT, True),
+    ("capabilities", _OBJECT, True),
+    ("defaultInputModes", _LIST, True),
+    ("defaultOutputModes", _LIST, True),
+    ("skills", _LIST, True),
+    ("provider", _OBJECT, False),
+    ("documentationUrl", _TEXT, False),
+    ("iconUrl", _TEXT, False),
+    ("securitySchemes", _OBJECT, False),
+    ("securityRequirements", _LIST, False),
+    ("signatures", _LIST, False),
+)
+"""Fields of an AgentCard: the name, the kind, and whether A2A 1.0 §4.4.1 requires it."""
+
+_INTERFACE = (
+    ("url", _TEXT, True),
+    ("protocolBinding", _TEXT, True),
+    ("protocolVersion", _TEXT, True),
+    ("tenant", _TEXT, False),
+)
+_SKILL = (
+    ("id", _TEXT, True),
+    ("name", _TEXT, True),
+    ("description", _TEXT, True),
+    ("tags", _LIST, True),
+    ("examples", _LIST, False),
+    ("inputModes", _LIST, False),
+    ("outputModes", _LIST, False),
+)
+_PROVIDER = (("url", _TEXT, True), ("organization", _TEXT, True))
+_CAPABILITIES = (
+    ("streaming", _FLAG, False),
+    ("pushNotifications", _FLAG, False),
+    ("extendedAgentCard", _FLAG, False),
+    ("extensions", _LIST, False),
+)
+_EXTENSION = (
+    ("uri", _TEXT, True),
+    ("description", _TEXT, False),
+    ("required", _FLAG, False),
+    ("params", _OBJECT, False),
+)
+_SIGNATURE = (("protected", _TEXT, True), ("signature", _TEXT, True), ("header", _OBJECT, False))
+
+SCHEMES = (
+    "apiKeySecurityScheme",
+    "httpAuthSecurityScheme",
+    "oauth2SecurityScheme",
+    "openIdConnectSecurityScheme",
+    "mtlsSecurityScheme",
+)
+"""The kinds of security schemes, of which a scheme has exactly one (A2A 1.0 §4.5.1)."""
+
+
+def card_faults(card: dict[str, Any]) -> list[str]:
+    """Return the faults of a card, each with the path of its field."""
+    return list(_faults(card))
+
+
+def _faults(card: dict[str, Any]) -> Iterator[str]:
+    yield from _check(card, _CARD, "")
+    listed = card.get("supportedInterfaces")
+    if isinstance(listed, list):
+        if not listed:
+            yield "supportedInterfaces: is empty, but an agent needs an endpoint"
+        for path, each in _objects(listed, "supportedInterfaces"):
+            yield from _check(each, _INTERFACE, path)
+            yield from _check_url(each, path)
+    for path, each in _objects(card.get("skills"), "skills"):
+        yield from _check(each, _SKILL, path)
+    for name, fields in (("provider", _PROVIDER), ("capabilities", _CAPABILITIES)):
+        if isinstance(inner := card.get(name), dict):
+            yield from _check(inner, fields, f"{name}.")
+    capabilities = card.get("capabilities")
+    if isinstance(capabilities, dict):
+        for path, each in _objects(capabilities.get("extensions"), "capabilities.extensions"):
+            yield from _check(each, _EXTENSION, path)
+    for path, each in _objects(card.get("signatures"), "signatures"):
+        yield from _check(each, _SIGNATURE, path)
+    yield from _scheme_faults(card)
+    for name, value in (
+        ("defaultInputModes", card.get("defaultInputModes")),
+        ("defaultOutputModes", card.get("defaultOutputModes")),
+    ):
+        if isinstance(value, list) and not all(isinstance(mode, str) for mode in value):
+            yield f"{name}: every entry is a media type"
+
+
+def _check(given: dict[str, Any], fields: tuple[tuple[str, str, bool], ...], path: str) -> Iterator[str]:
+    for name, kind, required in fields:
+        value = given.get(name)
+        if value is None:
+            if required:
+                yield f"{path}{name}: is missing"
+        elif not isinstance(value, _KINDS[kind]):
+            yield f"{path}{name}: is {type(value).__name__}, not {kind}"
+        elif required and value == "":
+            yield f"{path}{name}: is empty"
+
+
+def _check_url(interface: dict[str, Any], path: str) -> Iterator[str]:
+    url, binding = interface.get("url"), interface.get("protocolBinding")
+    if not isinstance(url, str) or not url or binding == "GRPC":  # gRPC names a host and a port
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        yield f"{path}url: is no absolute http or https URL"
+
+
+def _scheme_faults(card: dict[str, Any]) -> Iterator[str]:
+    schemes = card.get("securitySchemes")
+    schemes = schemes if isinstance(schemes, dict) else {}
+    for name, scheme in schemes.items():
+        kinds = [kind for kind in SCHEMES if isinstance(scheme, dict) and kind in scheme]
+        if len(kinds) != 1:
+            yield f"securitySchemes.{name}: has {len(kinds)} of {', '.join(SCHEMES)}, not one"
+    for path, requirement in _objects(card.get("securityRequirements"), "securityRequirements"):
+        named = requirement.get("schemes", requirement)
+        for name in named if isinstance(named, dict) else ():
+            if name not in schemes:
+                yield f"{path}schemes.{name}: is not in securitySchemes"
+
+
+def _objects(value: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of a list, each with its path. Other entries are faults of the list itself."""
+    for index, each in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(each, dict):
+            yield f"{name}[{index}].", each

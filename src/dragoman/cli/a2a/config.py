@@ -1,0 +1,53 @@
+"""`dragoman config show`: every setting of the client commands, and where its value comes from (a2a-cli §6.4).
+
+Invariant: nothing is changed, and no secret is shown.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+
+if TYPE_CHECKING:
+    from dragoman.cli.a2a.output import Output
+    from dragoman.cli.a2a.session import KnownTask
+    from dragoman.cli.a2a.settings import Settings
+
+
+@click.group()
+def config() -> None:
+    """Inspect the settings of the client commands."""
+
+
+@config.command(cls=ClientCommand)
+@waiting_options
+@agent_options
+def show(**options: Any) -> None:
+    """Show each setting, its value, and the flag, variable, file or default that it comes from.
+
+    Settings are changed in the environment or in the files: a .env above the working directory, the file of --config,
+    and ~/.config/a2a-cli/.env.
+    """
+    from dragoman.cli.a2a.session import run_command
+
+    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
+        _show(settings, output)
+
+    run_command(options, work)
+
+
+def _show(settings: "Settings", output: "Output") -> None:
+    from dragoman.cli.a2a.settings import SETTINGS, Level
+    from dragoman.cli.a2a.text import field
+    from dragoman.cli.a2a.wire import REDACTED
+
+    rows = []
+    for setting in SETTINGS:
+        value = settings[setting.name]
+        text = ", ".join(value.values) if value.values else setting.default
+        shown = REDACTED if setting.secret and value.values else text
+        source = "default" if value.level is Level.DEFAULT else value.place
+        rows.append({"name": setting.name, "variable": setting.variable, "value": shown or None, "source": source})
+    lines = [field(row["name"] or "", f"{row['value'] or '-'} ({row['source']})") for row in rows]
+    output.value({"settings": rows}, lines)

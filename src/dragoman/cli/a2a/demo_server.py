@@ -1,0 +1,53 @@
+"""`dragoman demo-server`: an agent server to try the client commands on (a2a-cli §5.1).
+
+Invariant: nothing is written to disk, and only this machine can reach it.
+"""
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dragoman.server import ListeningServer
+
+
+@click.command("demo-server")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1.")
+@click.option("--api-key", metavar="KEY", help="Ask callers for this key.  [default: ask nobody]")
+def demo_server(port: int, api_key: str | None) -> None:
+    """Run a server with demo agents, to practise the other commands on.
+
+    It keeps its tasks in memory and ends with Ctrl-C. The agents stream, ask questions, take and give files, ask for a
+    login, answer without a task, reject and fail.
+    """
+    import sys
+
+    from dragoman.cli.a2a.demo_agents import demo_agents
+    from dragoman.config import Config
+    from dragoman.server import run
+    from dragoman.telemetry.logs import log_to
+
+    agents = demo_agents()
+
+    def ready(listening: "ListeningServer") -> None:
+        base = f"http://127.0.0.1:{listening.config.port}"
+        width = max(len(agent.profile.id) for agent in agents)
+        lines = [f"Demo agents at {base}", ""]
+        for agent in agents:
+            lines.append(
+                f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}  {agent.profile.description}"
+            )
+        key = " --api-key KEY" if api_key else ""
+        lines += [
+            "",
+            f"Card:    dragoman card get -a {base}",
+            f'Send:    dragoman send -a {base}{key} "Hello!"',
+            f'Stream:  dragoman send -a {base}/agents/counter{key} --stream "5"',
+            f"Chat:    dragoman chat -a {base}/agents/booking{key}",
+            "",
+            "Ctrl-C stops it.",
+        ]
+        click.echo("\n".join(lines))
+
+    log_to(sys.stderr, "warning", "text", "")
+    run(Config(port=port, store="memory:", api_key=api_key), agents, on_ready=ready)

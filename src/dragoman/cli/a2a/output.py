@@ -1,0 +1,133 @@
+"""Prints results and failures: plain text, one JSON document, or JSON lines (a2a-cli §9, Appendix B).
+
+Invariant: stdout has the result and nothing else; everything about the work goes to stderr. With JSON, results are the
+protocol's own types. A line that was printed has been flushed.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from dragoman.cli.a2a.failures import Failure
+from dragoman.cli.a2a.text import (
+    card_lines,
+    list_lines,
+    message_lines,
+    printable,
+    push_config_lines,
+    task_lines,
+    update_lines,
+)
+from dragoman.dialects.v1.encode import encode_push_configs, encode_task_list, encode_update
+from dragoman.model.card import AgentCard
+from dragoman.model.message import Message
+from dragoman.model.operations import PushConfig
+from dragoman.model.task import Task
+from dragoman.model.updates import TaskList, Update
+
+
+class Output:
+    """The output of one command. `form` is `text` or `json`; with `lines` JSON is one object a line."""
+
+    def __init__(self, form: str, *, lines: bool = False, verbose: bool = False) -> None:
+        self.form = form
+        self._lines = lines
+        self._verbose = verbose
+
+    def task(self, task: Task) -> None:
+        """Print a task: bare in JSON (`task get`, `cancel`, `subscribe`)."""
+        if self.form == "json":
+            self._json(msgspec.json.encode(task))
+        else:
+            print_lines(task_lines(task, verbose=self._verbose))
+
+    def answer(self, answer: Task | Message) -> None:
+        """Print the answer to `send`: a SendMessageResponse in JSON."""
+        if self.form == "json":
+            self._json(encode_update(answer))
+        elif isinstance(answer, Task):
+            print_lines(task_lines(answer, verbose=self._verbose))
+        else:
+            print_lines(message_lines(answer, verbose=self._verbose))
+
+    def update(self, update: Update) -> None:
+        """Print an event of a stream: a StreamResponse in JSON."""
+        if self.form == "json":
+            self._json(encode_update(update))
+        else:
+            print_lines(update_lines(update, verbose=self._verbose))
+
+    def tasks(self, page: TaskList, page_size: int) -> None:
+        """Print a page of tasks: a ListTasksResponse in JSON, or a Task a line."""
+        if self.form == "text":
+            print_lines(list_lines(page))
+        elif self._lines:
+            for task in page.tasks:
+                self._json(msgspec.json.encode(task))
+        else:
+            self._json(encode_task_list(page, page_size))
+
+    def push_config(self, config: PushConfig) -> None:
+        """Print a webhook, without credentials."""
+        if self.form == "json":
+            self._json(encode_push_configs(config))
+        else:
+            print_lines(push_config_lines(config))
+
+    def push_configs(self, configs: tuple[PushConfig, ...]) -> None:
+        """Print all webhooks of a task."""
+        if self.form == "json":
+            self._json(encode_push_configs(configs))
+        else:
+            for config in configs:
+                print_lines((*push_config_lines(config), ""))
+
+    def card(self, whole: dict[str, Any], card: AgentCard, more: Iterable[str] = ()) -> None:
+        """Print a card: exactly as it came in JSON. `more` are further lines of text."""
+        if self.form == "json":
+            self._json(msgspec.json.encode(whole))
+        else:
+            print_lines((*card_lines(card, verbose=self._verbose), *more))
+
+    def value(self, value: Any, lines: Iterable[str]) -> None:
+        """Print a result that is no type of the protocol: `value` as JSON, `lines` as text."""
+        if self.form == "json":
+            self._json(msgspec.json.encode(value))
+        else:
+            print_lines(lines)
+
+    def _json(self, document: bytes) -> None:
+        text = document if self._lines else msgspec.json.format(document, indent=2)
+        _write(text.decode() + "\n")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of text to stdout."""
+    _write("".join(f"{line}\n" for line in lines))
+
+
+def warn(text: str) -> None:
+    """Tell the user something on stderr, on one line."""
+    print(f"dragoman: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def print_failure(failure: Failure, form: str) -> None:
+    """Print a failure: the error envelope on stdout with `json`, else lines on stderr (a2a-cli §9.4)."""
+    if form == "json":
+        envelope = {
+            "code": failure.code,
+            "message": failure.message,
+            "hint": failure.hint or None,
+            "a2aCode": failure.a2a_code,
+        }
+        _write(msgspec.json.encode({"error": envelope}).decode() + "\n")
+        return
+    hint = f" Hint: {failure.hint}." if failure.hint else ""
+    warn(f"{failure.code}: {failure.message}.{hint}" if hint else f"{failure.code}: {failure.message}")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,359 @@
+"""A session: one command's connection to an agent, from its settings to its exit status.
+
+Invariant: the command remembers nothing (a2a-cli §4.3). The ids of the task that it works on are printed before the
+command waits, so that an interrupt or a timeout does not lose them.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from dragoman.cli.a2a.credentials import Shown, choose_credentials, mutual_tls, refusal
+from dragoman.cli.a2a.failures import Code, Failure, failure_of
+from dragoman.cli.a2a.options import output_of, seconds, settings_of
+from dragoman.cli.a2a.output import Output, print_failure, warn
+from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
+from dragoman.cli.a2a.settings import Level, Settings, SettingsError
+from dragoman.cli.a2a.tokens import stored_token
+from dragoman.cli.a2a.wire import DebugLog
+from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
+from dragoman.client.card import binding_of, dialect_of
+from dragoman.client.discovery import places
+from dragoman.dialects.client.card import decode_card
+from dragoman.dialects.client.scalars import Unfit
+from dragoman.model.card import AgentCard
+from dragoman.model.task import TaskState
+from dragoman.net.egress import Egress
+from dragoman.net.tls import ClientTls, make_tls_context
+
+INTERRUPTED_STATUS = 130
+"""The exit status after Ctrl-C, as shells have it: 128 plus the number of SIGINT."""
+
+POLL_S = 2.0
+"""How often a waiting command asks for the state (a2a-cli §7.3: RECOMMENDED)."""
+
+
+class KnownTask:
+    """The newest ids and state of the task that the command works on; empty until the agent has told them."""
+
+    def __init__(self) -> None:
+        self.task_id = ""
+        self.context_id = ""
+        self.state: TaskState | None = None
+
+
+class Session:
+    """A connection, and everything that the commands need beside it.
+
+    `resolved` is the agent's card, None with `--dialect`. `task` is what Ctrl-C and a timeout report.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        output: Output,
+        connection: Connection,
+        resolved: ResolvedCard | None,
+        shown: Shown,
+        task: KnownTask,
+        debug: DebugLog | None,
+    ) -> None:
+        self.settings = settings
+        self.output = output
+        self.connection = connection
+        self.resolved = resolved
+        self.shown = shown
+        self.task = task
+        self.debug = debug
+
+    @property
+    def card(self) -> AgentCard | None:
+        """The agent's card in the form of A2A 1.0, None with `--dialect`."""
+        return None if self.resolved is None else read_agent_card(self.resolved)
+
+    def require(self, capability: str, offered: bool | None) -> None:
+        """Check that the card offers a capability before it is used (a2a-cli §11.3). Raises Failure."""
+        if self.resolved is None or offered:
+            return
+        code, words = _CAPABILITIES[capability]
+        raise Failure(code, f"the agent's card says that {words}", hint="`card get` shows what the agent offers")
+
+
+_CAPABILITIES = {
+    "push": ("PushNotificationNotSupportedError", "it calls no webhooks"),
+    "streaming": ("UnsupportedOperationError", "it does not stream"),
+    "extended": ("ExtendedAgentCardNotConfiguredError", "it has no extended card"),
+}
+"""The error of each capability that a card can lack, by A2A's name (A2A 1.0 §3.3.4), and its words."""
+
+
+def run_session(options: Mapping[str, Any], work: Callable[[Session], Awaitable[None]], *, lines: bool = False) -> None:
+    """Run `work` with a session, print what failed, and exit with the status that says so.
+
+    `lines` prints one JSON object a line.
+    """
+    run_command(options, lambda settings, output, task: _work(settings, output, task, work), lines=lines)
+
+
+def run_command(
+    options: Mapping[str, Any],
+    work: Callable[[Settings, Output, KnownTask], Awaitable[None]],
+    *,
+    lines: bool = False,
+) -> None:
+    """Run `work` with the settings and the output of a command, as `run_session` does."""
+    settings = settings_of(options)
+    form = output_of(settings)
+    output = Output(form, lines=lines, verbose=settings.flag("verbose"))
+    timeout_s = seconds(settings, "timeout")
+    seconds(settings, "poll-interval")  # a mistake is told before anything is sent
+    for warning in settings.warnings:
+        warn(warning)
+    task = KnownTask()
+
+    async def within_time() -> None:
+        async with asyncio.timeout(timeout_s):
+            await work(settings, output, task)
+
+    try:
+        asyncio.run(within_time())
+    except KeyboardInterrupt:
+        warn(f"interrupted{_resume_words(task)}")
+        sys.exit(INTERRUPTED_STATUS)
+    except SettingsError as error:
+        _fail(Failure(Code.USAGE, str(error)), form)
+    except TimeoutError:
+        _fail(
+            Failure(Code.TIMEOUT, f"nothing final within {timeout_s:g} s", hint=_resume_words(task).lstrip("; ")), form
+        )
+    except Failure as failure:
+        _fail(failure, form)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone; nothing is left to tell
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001  the outermost door: an error is reported, not a traceback
+        _fail(failure_of(error, credentials_given=False), form)
+
+
+async def _work(
+    settings: Settings, output: Output, task: KnownTask, work: Callable[[Session], Awaitable[None]]
+) -> None:
+    async with open_session(settings, output, task) as session:
+        try:
+            await work(session)
+        except Exception as error:
+            if isinstance(error, (SettingsError, BrokenPipeError, TimeoutError)):
+                raise
+            raise failure_of(error, credentials_given=session.shown.given) from error
+
+
+@asynccontextmanager
+async def open_session(settings: Settings, output: Output, task: KnownTask) -> AsyncGenerator[Session, None]:
+    """Resolve the agent's card, choose an endpoint, and connect. Raises Failure and what `connect` raises."""
+    agent = named_agent(settings)
+    headers = service_parameters(settings)
+    debug = DebugLog([*headers.values(), *_secrets(settings)]) if settings.flag("debug") else None
+    egress = Egress(tls=await make_tls(settings, agent))
+    try:
+        if settings.text("dialect"):
+            async with _connect_by_dialect(settings, agent, headers, egress, debug) as (connection, shown):
+                yield Session(settings, output, connection, None, shown, task, debug)
+            return
+        # The card's host is not known to be the agent's yet: it gets no service parameters, which may be secret.
+        resolved = await resolve_card(agent, egress=egress, headers={})
+        card = read_agent_card(resolved)
+        interface = choose_interface(settings, resolved)
+        stored = await stored_token(_origin(interface.url), settings, egress)
+        shown = choose_credentials(settings, agent, card.security_schemes or {}, stored)
+        _warn_about_credentials(settings, shown, interface.url)
+        origins = _origins(settings, resolved)
+        if shown.query and _origin(interface.url) in {_origin(resolved.found.url), *map(_origin, origins)}:
+            joint = "&" if "?" in interface.url else "?"
+            interface = replace(interface, url=f"{interface.url}{joint}{shown.query}")
+        if debug is not None:
+            debug.add_secrets(shown.secrets)
+            debug.note(f"card from {resolved.place}")
+            debug.note(f"speaking {interface.dialect} over {interface.binding} at {interface.url}")
+        async with connect(
+            resolved.found.url,
+            card=resolved.found,
+            interface=interface,
+            credentials=shown.credentials,
+            headers=headers,
+            extensions=settings["extension"].values,
+            origins=origins,
+            egress=egress,
+            tls=await make_tls(settings, agent),
+            timeouts=_timeouts(settings),
+            retries=Retries(),
+            wire=debug,
+        ) as connection:
+            yield Session(settings, output, connection, resolved, shown, task, debug)
+    finally:
+        await egress.close()
+
+
+@asynccontextmanager
+async def _connect_by_dialect(
+    settings: Settings, agent: str, headers: Mapping[str, str], egress: Egress, debug: DebugLog | None
+) -> AsyncGenerator[tuple[Connection, Shown], None]:
+    """Connect without a card, to an agent whose dialect the user named."""
+    stored = await stored_token(origin_of(agent), settings, egress)
+    shown = choose_credentials(settings, agent, None, stored)
+    _warn_about_credentials(settings, shown, agent)
+    url = agent if "://" in agent else origin_of(agent) + agent.partition("/")[1] + agent.partition("/")[2]
+    try:
+        async with connect(
+            url,
+            dialect=settings.text("dialect"),
+            credentials=shown.credentials,
+            headers=headers,
+            egress=egress,
+            timeouts=_timeouts(settings),
+            wire=debug,
+        ) as connection:
+            yield connection, shown
+    except ValueError as error:
+        raise SettingsError(f"{settings.describe('dialect')}: {error}") from error
+
+
+def named_agent(settings: Settings) -> str:
+    """Return the reference of the agent. Raises Failure if there is none."""
+    agent = settings.text("agent-card")
+    if not agent:
+        raise Failure(Code.USAGE, "no agent is named", hint="give --agent-card, or set A2ACLI_AGENT_CARD")
+    return agent
+
+
+def read_agent_card(resolved: ResolvedCard) -> AgentCard:
+    """Read a card in any version's form. Raises Failure if it is malformed."""
+    try:
+        return decode_card(resolved.found.card)
+    except Unfit as error:
+        raise Failure(
+            Code.CARD_INVALID, f"{resolved.place}: {error}", hint="`card get --validate` lists faults"
+        ) from None
+
+
+def choose_interface(settings: Settings, resolved: ResolvedCard) -> Interface:
+    """Choose an endpoint of the card (a2a-cli §11): the version first, then the user's order, then the card's.
+
+    Raises Failure; SettingsError for a version or a binding that does not exist.
+    """
+    found: FoundCard = resolved.found
+    offered = interfaces(found.card, found.url, places(found.url).base, as_listed=True)
+    wanted = settings.text("a2a-version")
+    if wanted and (version := dialect_of(wanted)) is None:
+        raise SettingsError(f"{settings.describe('a2a-version')} is {wanted!r}: use 1.0 or 0.3")
+    if not offered:
+        raise Failure(Code.CARD_INVALID, f"{resolved.place} names no endpoint that this tool speaks")
+    if wanted:
+        usable = [each for each in offered if each.dialect == version]
+    else:
+        usable = [each for each in offered if each.dialect != "0.3"]
+    if not usable:
+        versions = ", ".join(dict.fromkeys(each.dialect for each in offered))
+        hint = "" if wanted else "versions below 1.0 are spoken only with --a2a-version 0.3"
+        raise Failure("VersionNotSupportedError", f"the agent speaks {versions}, not {wanted or '1.0'}", hint=hint)
+    for preferred in settings["transport"].values:
+        binding = binding_of(preferred)
+        if binding is None and preferred.upper() != "GRPC":
+            raise SettingsError(f"{settings.describe('transport')} is {preferred!r}: use JSONRPC, HTTP+JSON or GRPC")
+        for each in usable:
+            if each.binding == binding:
+                return each
+    return usable[0]
+
+
+def service_parameters(settings: Settings) -> dict[str, str]:
+    """Read `--svc-param KEY:VALUE`. Raises SettingsError."""
+    headers = {}
+    for given in settings["svc-param"].values:
+        name, colon, value = given.partition(":")
+        name, value = name.strip(), value.strip()
+        plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+        if not colon or not plain or any(ord(sign) < 32 for sign in value):
+            raise SettingsError(f"{settings.describe('svc-param')}: use KEY:VALUE, with letters, digits and - in KEY")
+        headers[name] = value
+    return headers
+
+
+def command_line(session: Session, command: str) -> str:
+    """Return the exact command to go on with: the agent and everything that is needed, without credentials."""
+    words = ["dragoman", command]
+    for name in ("agent-card", "dialect", "a2a-version"):
+        value = session.settings[name]
+        if value.text and value.level in (Level.FLAG, Level.ENVIRONMENT):
+            words.append(f"--{name} {_quoted(value.text)}")
+    return " ".join(words)
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
+
+
+async def make_tls(settings: Settings, agent: str) -> ClientTls:
+    """Return the TLS of the session. Raises SettingsError for a file that cannot be used."""
+    insecure = settings.flag("insecure")
+    if insecure:
+        warn("INSECURE: TLS certificates are not verified; anybody on the way can read and change everything")
+    certificate, key = mutual_tls(settings, agent)
+    if unsent := refusal(settings, "client-cert", agent):
+        warn(unsent)
+    tls = ClientTls(ca_file=settings.text("ca-cert"), certificate_file=certificate, key_file=key, verify=not insecure)
+    try:
+        await asyncio.to_thread(make_tls_context, tls)
+    except BadTls as error:
+        raise SettingsError(f"{settings.describe('ca-cert' if tls.ca_file else 'client-cert')}: {error}") from error
+    return tls
+
+
+def _origins(settings: Settings, resolved: ResolvedCard) -> list[str]:
+    """Return the origins besides the card's own to which credentials go."""
+    named = list(settings["trust-origin"].values)
+    if resolved.vouched:
+        found = resolved.found
+        named += [each.url for each in interfaces(found.card, found.url, places(found.url).base)]
+    return named
+
+
+def _warn_about_credentials(settings: Settings, shown: Shown, url: str) -> None:
+    for warning in shown.warnings:
+        warn(warning)
+    if not shown.given:
+        return
+    if settings.flag("insecure"):
+        warn("INSECURE: credentials are sent over a connection whose certificate is not verified")
+    elif url.startswith("http://") and not origin_of(url).startswith(
+        ("http://localhost", "http://127.", "http://[::1]")
+    ):
+        warn(f"credentials are sent in clear text to {origin_of(url)}: use https")
+
+
+def _timeouts(settings: Settings) -> Timeouts:
+    limit_s = seconds(settings, "timeout")
+    return Timeouts() if limit_s is None else Timeouts(answer_s=max(limit_s, 1.0) + 1.0)
+
+
+def _secrets(settings: Settings) -> list[str]:
+    return [settings.text(name) for name in ("bearer", "api-key", "client-secret") if settings.text(name)]
+
+
+def _origin(url: str) -> str:
+    return origin_of(url)
+
+
+def _resume_words(task: KnownTask) -> str:
+    """Say how to come back to the task, empty if the agent has not told its id."""
+    return f"; the task goes on: dragoman task get --wait {task.task_id}" if task.task_id else ""
+
+
+def _fail(failure: Failure, form: str) -> NoReturn:
+    print_failure(failure, form)
+    sys.exit(failure.status)

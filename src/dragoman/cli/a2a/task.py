@@ -1,0 +1,147 @@
+"""`dragoman task`: read, list, cancel and follow tasks, save their files, and manage their webhooks (a2a-cli §8.3).
+
+Invariant: every command that touches one task prints its id, its context and its state.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.push_config import push_config
+from dragoman.cli.a2a.settings import SettingsError
+
+if TYPE_CHECKING:
+    from dragoman.cli.a2a.session import Session
+
+STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
+
+
+@click.group()
+def task() -> None:
+    """Work with the tasks of an agent."""
+
+
+@task.command(cls=ClientCommand)
+@click.argument("task_id", metavar="TASK")
+@click.option("--history", metavar="N", help="Also return the newest N messages.  [default: what the agent returns]")
+@click.option("--wait", "--watch", "wait", is_flag=True, help="Ask until the task ends or waits for you.")
+@waiting_options
+@agent_options
+def get(task_id: str, **options: Any) -> None:
+    """Show a task: its state, its artifacts, and on demand its messages."""
+    from dragoman.cli.a2a.session import run_session
+
+    async def work(session: "Session") -> None:
+        from dragoman.cli.a2a.send import print_outcome
+        from dragoman.cli.a2a.waiting import poll
+
+        length = _history_length(session)
+        if session.settings.flag("wait"):
+            found = await poll(session, task_id, history_length=length)
+        else:
+            found = await session.connection.get(task_id, history_length=length)
+        session.output.task(found)
+        print_outcome(session, found)
+
+    run_session({**options, "task_id": None}, work)
+
+
+def _history_length(session: "Session") -> int | None:
+    text = session.settings.text("history")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > 2**31 - 1:
+        raise SettingsError(f"{session.settings.describe('history')} is {text!r}: use a number from 0 on")
+    return int(text)
+
+
+@task.command(cls=ClientCommand)
+@click.argument("task_id", metavar="TASK")
+@click.option("--metadata", metavar="JSON", help="Metadata of the request, as a JSON object.")
+@waiting_options
+@agent_options
+def cancel(task_id: str, **options: Any) -> None:
+    """Cancel a task that has not ended, and show it as it stands then."""
+    from dragoman.cli.a2a.session import run_session
+
+    async def work(session: "Session") -> None:
+        from dragoman.cli.a2a.send import read_metadata
+
+        session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
+
+    run_session({**options, "task_id": None}, work)
+
+
+@task.command("list", cls=ClientCommand)
+@click.option("--context-id", metavar="ID", help="Only tasks of this context.")
+@click.option("--status", type=click.Choice(STATES, case_sensitive=False), help="Only tasks in this state.")
+@click.option("--page-size", type=click.IntRange(1, 100), default=50, show_default=True, help="Tasks on a page.")
+@click.option("--page-token", default="", metavar="CURSOR", help="Continue after a page, with its next cursor.")
+@click.option("--artifacts", is_flag=True, help="Include artifacts.")
+@click.option("--stream", is_flag=True, help="One task a line with -o json.")
+@waiting_options
+@agent_options
+def list_(status: str | None, page_size: int, page_token: str, artifacts: bool, stream: bool, **options: Any) -> None:
+    """List the caller's tasks, newest first, a page at a time."""
+    from dragoman.cli.a2a.session import run_session
+
+    async def work(session: "Session") -> None:
+        from dragoman.model.task import TaskState
+
+        state = None if status is None else TaskState["_".join(status.upper().split("-"))]
+        page = await session.connection.list(
+            context_id=session.settings.text("context-id") or None,
+            state=state,
+            page_size=page_size,
+            page_token=page_token,
+            include_artifacts=artifacts,
+        )
+        session.output.tasks(page, page_size)
+
+    run_session(options, work, lines=stream)
+
+
+@task.command(cls=ClientCommand)
+@click.argument("task_id", metavar="TASK")
+@click.option("--stream", is_flag=True, help="Print each event as it comes; JSON lines with -o json.")
+@waiting_options
+@agent_options
+def subscribe(task_id: str, stream: bool, **options: Any) -> None:
+    """Follow a task until it ends or waits for you. A connection that breaks is made again, without a gap."""
+    from dragoman.cli.a2a.session import run_session
+
+    async def work(session: "Session") -> None:
+        from dragoman.cli.a2a.send import print_outcome
+        from dragoman.cli.a2a.waiting import subscribe_and_wait
+
+        found = await subscribe_and_wait(session, task_id, on_update=session.output.update if stream else None)
+        if not stream:
+            session.output.task(found)
+        print_outcome(session, found, restate=stream)
+
+    run_session({**options, "task_id": None}, work, lines=stream)
+
+
+@task.command(cls=ClientCommand)
+@click.argument("task_id", metavar="TASK")
+@click.option("--dir", "folder", default=".", show_default=True, metavar="DIR", help="Folder to save into.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist already.")
+@waiting_options
+@agent_options
+def download(task_id: str, folder: str, overwrite: bool, **options: Any) -> None:
+    """Save the artifacts of a task as files: texts, data as JSON, and files."""
+    from dragoman.cli.a2a.session import run_session
+
+    async def work(session: "Session") -> None:
+        from pathlib import Path
+
+        from dragoman.cli.a2a.download import download_task
+
+        found = await session.connection.get(task_id)
+        await download_task(session, found, Path(folder), overwrite=overwrite)
+
+    run_session({**options, "task_id": None}, work)
+
+
+task.add_command(push_config)

@@ -1,0 +1,178 @@
+"""Waiting for a task: by its stream where the agent streams, else by asking for its state (a2a-cli §7).
+
+Invariant: a wait ends as soon as the task ends or waits for its caller. A stream that cannot be had, or is lost for
+good, is replaced by polling.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+from dragoman.cli.a2a.options import seconds
+from dragoman.cli.a2a.output import warn
+from dragoman.cli.a2a.session import POLL_S, Session
+from dragoman.client import NoAnswer
+from dragoman.client.stream import TaskStream
+from dragoman.model.errors import A2AError, MethodNotFound, UnsupportedOperation
+from dragoman.model.message import Message
+from dragoman.model.operations import SendMessage, StreamMessage, Subscribe
+from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState
+from dragoman.model.updates import StatusUpdate, Update
+
+OnUpdate = Callable[[Update], None]
+"""Is told each update of a stream, in order."""
+
+BACKOFF, BACKOFF_MAX = 1.5, 5.0
+"""Polls become rarer by this factor, up to this multiple of the interval."""
+
+_NO_STREAM = (UnsupportedOperation, MethodNotFound)
+"""Errors of an agent that does not stream, whatever its card says."""
+
+
+async def send_and_wait(
+    session: Session, operation: SendMessage, *, on_update: OnUpdate | None = None
+) -> Task | Message:
+    """Send a message, wait until its task ends or waits for its caller, and return the task as it stands then.
+
+    With `on_update` each update is reported as it comes; where the agent does not stream, the answer is the only one.
+    """
+    if streams(session):
+        stream = session.connection.task_stream(_as_stream(operation))
+        try:
+            return await _follow(session, stream, on_update)
+        except _NO_STREAM:
+            if session.task.task_id:
+                return await _finish(session, on_update)
+        except NoAnswer as error:
+            if not session.task.task_id:
+                raise
+            warn(f"the stream was lost, and the command asks for the state instead: {error}")
+            return await _finish(session, on_update)
+    answer = await session.connection.ask(_immediate(operation))
+    assert isinstance(answer, Task | Message)  # the client checks the type of an answer to this operation
+    note(session, answer)
+    if isinstance(answer, Task) and answer.status.state not in TERMINAL | INTERRUPTED:
+        answer = await poll(session, answer.id)
+    if on_update is not None:
+        on_update(answer)
+    return answer
+
+
+async def subscribe_and_wait(session: Session, task_id: str, *, on_update: OnUpdate | None = None) -> Task:
+    """Follow an existing task until it ends or waits for its caller. A task that has ended is returned at once."""
+    if not streams(session):
+        return await _finish(session, on_update, task_id)
+    try:
+        answer = await _follow(session, session.connection.task_stream(Subscribe(id=task_id)), on_update)
+    except _NO_STREAM:
+        return await _finish(session, on_update, task_id)  # it has ended, which nobody can subscribe to
+    except NoAnswer as error:
+        if not session.task.task_id:
+            raise
+        warn(f"the stream was lost, and the command asks for the state instead: {error}")
+        return await _finish(session, on_update, task_id)
+    assert isinstance(answer, Task)  # a subscription has no direct message
+    return answer
+
+
+async def poll(session: Session, task_id: str, *, history_length: int | None = None) -> Task:
+    """Ask for a task until it has ended or waits for its caller. Lost answers are asked for again."""
+    interval_s = seconds(session.settings, "poll-interval")
+    interval_s = POLL_S if interval_s is None else max(interval_s, 0.01)
+    wait_s = interval_s
+    while True:
+        task = await session.connection.get(task_id, history_length=history_length)
+        note(session, task)
+        if task.status.state in TERMINAL | INTERRUPTED:
+            return task
+        if session.debug is not None:
+            session.debug.note(f"{task.status.state}; asking again in {wait_s:g} s")
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * BACKOFF, interval_s * BACKOFF_MAX)
+
+
+def streams(session: Session) -> bool:
+    """Whether the agent's card says that it streams; without a card, whether the dialect does."""
+    card = session.card
+    offered = True if card is None else bool(card.capabilities.streaming)
+    return offered and session.connection.tongue.streams
+
+
+def note(session: Session, update: Update) -> None:
+    """Remember the ids and the state that an update tells, and print the ids once, before any wait."""
+    known = session.task
+    if isinstance(update, Task):
+        task_id, context_id, state = update.id, update.context_id, update.status.state
+    elif isinstance(update, Message):
+        task_id, context_id, state = "", update.context_id or "", None
+    else:
+        task_id, context_id = update.task_id, update.context_id
+        state = update.status.state if isinstance(update, StatusUpdate) else None
+    first = not known.task_id
+    known.task_id = task_id or known.task_id
+    known.context_id = context_id or known.context_id
+    known.state = state or known.state
+    if first and known.task_id and known.state not in TERMINAL | INTERRUPTED:
+        warn(f"task {known.task_id}, context {known.context_id}")
+
+
+def outcome_words(state: TaskState | None) -> str:
+    """Describe a state that is no plain success; empty for one that is."""
+    words = {
+        TaskState.FAILED: "the task failed",
+        TaskState.REJECTED: "the agent rejected the task",
+        TaskState.CANCELED: "the task was canceled",
+        TaskState.INPUT_REQUIRED: "the agent waits for an answer",
+        TaskState.AUTH_REQUIRED: "the agent waits until its caller has authenticated",
+    }
+    return words.get(state, "") if state is not None else ""
+
+
+async def _follow(session: Session, stream: TaskStream, on_update: OnUpdate | None) -> Task | Message:
+    message: Message | None = None
+    async with aclosing(stream.updates()) as updates:
+        async for update in updates:
+            note(session, update)
+            if isinstance(update, Message):
+                message = update
+            if on_update is not None:
+                on_update(update)
+    if message is not None and not session.task.task_id:
+        return message
+    return await _read_final(session, stream)
+
+
+async def _read_final(session: Session, stream: TaskStream) -> Task:
+    """Return the task in the agent's own words; if the agent cannot be asked any more, as its stream told it."""
+    told = stream.fold.task()
+    try:
+        task = await session.connection.get(session.task.task_id)
+    except (A2AError, NoAnswer):
+        if told is None:
+            raise
+        return told
+    note(session, task)
+    return task
+
+
+async def _finish(session: Session, on_update: OnUpdate | None, task_id: str = "") -> Task:
+    task = await poll(session, task_id or session.task.task_id)
+    if on_update is not None:
+        on_update(task)
+    return task
+
+
+def _as_stream(operation: SendMessage) -> StreamMessage:
+    return StreamMessage(
+        message=operation.message,
+        history_length=operation.history_length,
+        accepted_output_modes=operation.accepted_output_modes,
+        skill=operation.skill,
+        push_config=operation.push_config,
+    )
+
+
+def _immediate(operation: SendMessage) -> SendMessage:
+    from msgspec.structs import replace
+
+    return replace(operation, return_immediately=True)

@@ -1,0 +1,82 @@
+"""The log of `--debug`: what goes over the wire, on stderr (a2a-cli §5.2, §10.1).
+
+Invariant: no credential is printed, at any verbosity: header values that could be one are left out, and known secrets
+are replaced wherever they occur.
+"""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from dragoman.cli.a2a.text import printable
+
+REDACTED = "[redacted]"
+
+_PLAIN_HEADERS = frozenset(
+    {
+        "accept",
+        "a2a-extensions",
+        "a2a-version",
+        "cache-control",
+        "content-length",
+        "content-type",
+        "date",
+        "idempotency-key",
+        "last-event-id",
+        "retry-after",
+        "server",
+        "traceparent",
+        "x-a2a-extensions",
+    }
+)
+"""Headers whose values are shown. Every other may carry a credential."""
+
+SECRET_LENGTH_MIN = 4
+"""Shorter values are not searched for in bodies: they occur in everything."""
+
+
+class DebugLog:
+    """Prints what a client sends and receives. Times are seconds since the command began."""
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        self._began_s = time.monotonic()
+        self._secrets = [secret for secret in secrets if len(secret) >= SECRET_LENGTH_MIN]
+
+    def add_secrets(self, secrets: Sequence[str]) -> None:
+        """Replace these values, too, from now on."""
+        self._secrets += [secret for secret in secrets if len(secret) >= SECRET_LENGTH_MIN]
+
+    def request(self, verb: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Print a request."""
+        self.note(f"> {verb} {url}")
+        self._headers(">", headers)
+        self._body(">", body)
+
+    def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Print an answer."""
+        self.note(f"< {status}")
+        self._headers("<", headers)
+        self._body("<", body)
+
+    def piece(self, data: bytes) -> None:
+        """Print a piece of a stream."""
+        self._body("<", data)
+
+    def note(self, text: str) -> None:
+        """Print a line about the work itself."""
+        text = self._redact(printable(" ".join(text.split())))
+        print(f"{time.monotonic() - self._began_s:7.3f} {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def _headers(self, sign: str, headers: Mapping[str, str]) -> None:
+        for name, value in headers.items():
+            self.note(f"{sign} {name}: {value if name.lower() in _PLAIN_HEADERS else REDACTED}")
+
+    def _body(self, sign: str, body: bytes) -> None:
+        for line in body.decode("utf-8", "replace").splitlines():
+            if line.strip():
+                self.note(f"{sign} {line}")
+
+    def _redact(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text

@@ -1,0 +1,106 @@
+"""The client commands as their users run them: a demo server in a process, and commands with their output."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from msgspec import Struct
+
+from dragoman.cli import main
+from tests.processes import ENDS_WITH_US
+
+DEADLINE_S = 60.0
+"""No command here takes so long, unless it hangs."""
+
+
+class Ran(Struct, frozen=True):
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document that was printed."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The documents of JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of text; of a label that comes again, the last value."""
+        found = {}
+        for line in self.out.splitlines():
+            label, colon, value = line.partition(": ")
+            if colon:
+                found[label] = value
+        return found
+
+
+class Shell:
+    """A user's shell: an empty home and working directory, and no settings but those that a test gives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+        self.environment = {"HOME": str(self.home), "PATH": os.environ["PATH"]}
+
+    def run(self, *words: str, stdin: str | None = None, **environment: str) -> Ran:
+        """Run a command inside this process, which is fast."""
+        before = Path.cwd()
+        unset = {name: None for name in os.environ if name.startswith(("A2ACLI_", "DRAGOMAN_"))}
+        os.chdir(self.work)
+        try:
+            ran = CliRunner().invoke(
+                main, words, input=stdin, env={**unset, **self.environment, **environment}, prog_name="dragoman"
+            )
+        finally:
+            os.chdir(before)
+        assert ran.exception is None or isinstance(ran.exception, SystemExit), ran.exception
+        return Ran(ran.exit_code, ran.stdout, ran.stderr)
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command in a process of its own."""
+        return subprocess.Popen(
+            [*ENDS_WITH_US, sys.executable, "-m", "dragoman", *words],
+            cwd=self.work,
+            env={**self.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@contextmanager
+def demo_server(*flags: str, environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Run `dragoman demo-server`, and yield its URL as it is printed."""
+    server = subprocess.Popen(
+        [*ENDS_WITH_US, sys.executable, "-m", "dragoman", "demo-server", *flags],
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        first = server.stdout.readline()
+        assert first.startswith("Demo agents at "), first
+        yield first.removeprefix("Demo agents at ").strip()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+        assert server.stdout is not None
+        server.stdout.close()
