@@ -400,8 +400,7 @@ class Database:
         for replica in self.replicas.values():
             if not replica.dead and replica.until_ms <= now_ms:
                 self.leave(replica.id)
-        others = {agent for replica in self.living() for agent in replica.agents}
-        elsewhere = others.difference(self.replicas[holder].agents)
+        served = {agent for replica in self.living() for agent in replica.agents}
         claimed: list[Stored] = []
         for row in tuple(self.rows.values()):
             if len(claimed) == limit:
@@ -412,7 +411,7 @@ class Database:
             free = row.holder is None or lapsed or not self.is_alive(row.holder)
             if self.guard.claims_from_the_living and row.holder != holder:
                 free = True
-            wanted = row.head.agent not in elsewhere if agents is None else row.head.agent in agents
+            wanted = row.head.agent not in served if agents is None else row.head.agent in agents
             if not (free and wanted):
                 continue
             anew, fresh = copy(row), row.holder is None or row.offered_until_ms is not None

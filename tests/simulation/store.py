@@ -269,7 +269,7 @@ class SimulatedStore:
         repeat: Repeat | None = await self.request(partial(self.database.remember, dedupe, answer))
         return repeat
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None = None) -> tuple[Stored, ...]:
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
         act = partial(self.database.claim, self.name, holder, limit, agents)
         claimed: tuple[Stored, ...] = await self.request(act)
         return claimed

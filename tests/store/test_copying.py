@@ -164,7 +164,7 @@ async def test_a_copy_goes_on_where_the_store_was(file_url: str, postgres_url: s
     numbers = []
     for url in (file_url, postgres_url, back):
         async with Opened(url, "h2") as store:
-            assert len(await store.claim("h2", 1000)) == TASKS // 2, "nobody holds them"
+            assert len(await store.claim("h2", 1000, AGENTS)) == TASKS // 2, "nobody holds them"
             new = replace(new_task("new", at=3000), push=webhook(), deliveries=(telling(1),))
             await store.create(new)
             await store.append(by_run("new", chunk("x", Part(raw=b"f" * 3000))))
@@ -242,7 +242,7 @@ async def test_what_was_copied_before_the_source_changed_is_copied_again(file_ur
     with pytest.raises(KeyboardInterrupt):
         await copy_store(file_url, postgres_url, interrupt)
     async with Opened(file_url, "h2") as store:
-        await store.claim("h2", 1000)
+        await store.claim("h2", 1000, AGENTS)
         await store.append(by_run("t000", chunk("more"), epoch=2))
         after = await contents(store)
     copied: Copied = await copy_store(file_url, postgres_url, nothing)

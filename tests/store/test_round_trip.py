@@ -98,7 +98,7 @@ def test_a_task_is_read_as_it_was_written(with_store: Trip, head: TaskHead, even
         assert tuple(logged.event for logged in read) == events
         assert await store.head(head.id) == (head, len(events), WORKING)
         await store.replicas.join("h1", address="", agents=())
-        (claimed,) = await store.claim("h1", 1)
+        (claimed,) = await store.claim("h1", 1, None)
         assert claimed.head == head
 
     with_store(test)

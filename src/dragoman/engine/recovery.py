@@ -62,14 +62,15 @@ class Recovery:
     async def settle_all(self) -> None:
         """Settle what dead holders left unfinished, so that none of it is `working` for ever.
 
-        Tasks of a restartable agent run again; others fail with reason `interrupted`. A requested cancel takes
-        precedence. Raises StoreError: a server that cannot write its store must not start.
+        Tasks of a restartable agent run again; others fail with reason `interrupted`, and so do those of agents that
+        nobody alive serves. A requested cancel takes precedence. Raises StoreError: a server that cannot write its
+        store must not start.
         """
-        agents: tuple[str, ...] | None = None
-        if self._settings.poll_s > 0 and (wants := self._wants()):  # their tasks wait for those who want them
-            agents = tuple(agent for agent in self._supervisor.runners if agent not in wants)
-        while claimed := await self._store.claim(self._supervisor.holder, CLAIMED_MAX, agents):
-            await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
+        waiting = self._wants() if self._settings.poll_s > 0 else ()  # their tasks wait for those who want them
+        own = tuple(agent for agent in self._supervisor.runners if agent not in waiting)
+        for agents in (own, None):
+            while claimed := await self._store.claim(self._supervisor.holder, CLAIMED_MAX, agents):
+                await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
 
     # -- while the engine runs -----------------------------------------------------------------------------------------
 

@@ -299,15 +299,15 @@ class Store(Protocol):
         """Finish the writes under way, then release the store. Every replica that joined it here is dead then."""
         ...
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None = None) -> tuple[Stored, ...]:
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
         """Lease tasks that nobody alive works on to `holder`, at most `limit`: oldest first, under epoch + 1.
 
         These are the queued tasks, those of dead holders, and those that were offered to somebody who did not accept
         in time. So the old holder's writes are refused from now on. Two who claim at once get different tasks. A task
         without `offered_until_ms` may have been worked on; the others are offered to `holder` for `BEGIN_MS`.
 
-        Only tasks of `agents` are claimed. None stands for those that `holder` serves and those that nobody alive
-        serves. Raises StoreError if `holder` is dead itself.
+        Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`.
+        Raises StoreError if `holder` is dead itself.
         """
         ...
 

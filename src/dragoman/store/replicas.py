@@ -138,8 +138,6 @@ class LocalReplicas:
         """The ids of those alive."""
         return tuple(self._alive)
 
-    def served_elsewhere(self, replica_id: str) -> tuple[str, ...]:
-        """The agents that others serve, and not the replica itself. Raises KeyError if it is dead."""
-        own = self._alive[replica_id].agents
-        others = {agent for replica in self._alive.values() for agent in replica.agents}
-        return tuple(sorted(others.difference(own)))
+    def served(self) -> tuple[str, ...]:
+        """The agents that those alive serve."""
+        return tuple(sorted({agent for replica in self._alive.values() for agent in replica.agents}))

@@ -50,7 +50,7 @@ async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_pat
                 if what == "settled":
                     assert (task_id, seq) not in owed, "a delivery that was settled is owed"
             await store.replicas.join(f"parent {kill}", address="", agents=())
-            unfinished = len(await store.claim(f"parent {kill}", 1_000_000))
+            unfinished = len(await store.claim(f"parent {kill}", 1_000_000, None))
             assert unfinished <= SENDERS * (kill + 1)
         finally:
             await store.close()

@@ -160,7 +160,7 @@ class PostgresStore:
         """Mark the task's row, after the writes of the task that are under way."""
         await self._submit(self._statement("request_cancel", to_text(task_id)), task_id)
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None = None) -> tuple[Stored, ...]:
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
         """Those who have not beaten in time are declared dead before."""
         if not await self.replicas.alive(holder):
             raise StoreError(f"store {self._address.shown!r}: {holder} has not joined it")

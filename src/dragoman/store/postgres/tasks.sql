@@ -294,7 +294,7 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 
 -- name: claim
 -- Lease to $1 at most $2 tasks, oldest first, that are queued, whose holder is dead, or that were offered until $3 at the
--- latest: tasks of the agents $4, or (null) of all but those that others serve and $1 does not. Tasks that nobody has begun
+-- latest: tasks of the agents $4, or (null) of those that nobody alive serves. Tasks that nobody has begun
 -- are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
 -- first. The order is that of the index of open tasks: by the number alone, the planner would walk through all tasks. And a
@@ -306,17 +306,14 @@ WITH RECURSIVE holders (holder) AS (
     SELECT (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder > h.holder ORDER BY t.holder LIMIT 1)
     FROM holders h WHERE h.holder IS NOT NULL
-), elsewhere AS (
-    SELECT unnest(r.agents) AS agent FROM dragoman.replicas r WHERE NOT r.dead AND r.id <> $1
-    EXCEPT SELECT unnest(r.agents) FROM dragoman.replicas r WHERE r.id = $1
-), wanted (agents, others) AS MATERIALIZED (
-    SELECT $4::text[], ARRAY(SELECT agent FROM elsewhere)
+), wanted (agents, served) AS MATERIALIZED (
+    SELECT $4::text[], ARRAY(SELECT DISTINCT unnest(o.agents) FROM dragoman.replicas o WHERE NOT o.dead)
     FROM dragoman.replicas r WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
 ), seen AS (
     (SELECT t.task, t.epoch, t.offered_until_ms
     FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
     WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL
-        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
+        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.served) ELSE s.agent = ANY (w.agents) END
     ORDER BY t.holder, t.task LIMIT $2::int * 4)
     UNION
     SELECT d.task, d.epoch, d.offered_until_ms
@@ -324,14 +321,14 @@ WITH RECURSIVE holders (holder) AS (
         SELECT t.task, t.epoch, t.offered_until_ms
         FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
         WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = h.holder
-            AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
+            AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.served) ELSE s.agent = ANY (w.agents) END
         ORDER BY t.holder, t.task LIMIT $2::int * 4) d
     WHERE NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
     UNION
     SELECT t.task, t.epoch, t.offered_until_ms
     FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
     WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3 AND t.holder IS NOT NULL
-        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
+        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.served) ELSE s.agent = ANY (w.agents) END
 ), mine AS MATERIALIZED (
     SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen CROSS JOIN LATERAL (
         SELECT t.task FROM dragoman.tasks t

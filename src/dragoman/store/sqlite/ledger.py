@@ -311,8 +311,8 @@ class Ledger:
     def _claim(self, claim: TaskClaim, now_ms: int) -> list[int]:
         self.tables.standings.clear()
         agents = None if claim.agents is None else msgspec.json.encode(claim.agents).decode()
-        alive, elsewhere = (msgspec.json.encode(names).decode() for names in (claim.alive, claim.elsewhere))
-        values = (claim.holder, alive, claim.limit, now_ms, agents, elsewhere, now_ms + BEGIN_MS)
+        alive, served = (msgspec.json.encode(names).decode() for names in (claim.alive, claim.served))
+        values = (claim.holder, alive, claim.limit, now_ms, agents, served, now_ms + BEGIN_MS)
         rows: list[Any] = self.tables.cursor.execute(self.tables.sql["claim"], values).fetchall()
         return sorted(task for (task,) in rows)
 

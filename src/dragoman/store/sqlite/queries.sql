@@ -259,7 +259,7 @@ WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= 
 
 -- name: claim
 -- Lease to ?1 the oldest tasks that are queued, whose holder is not in a JSON array of live ones, or that were offered until a
--- time before ?4, at most ?3. ?5 is a JSON array of agents, or null for all but those in the JSON array ?6. A task that nobody
+-- time before ?4, at most ?3. ?5 is a JSON array of agents, or null for those that nobody serves: all but the JSON array ?6. A task that nobody
 -- has begun is offered until ?7. The counters tell which scopes have any; a separate index would cost every task two writes.
 UPDATE tasks SET holder = ?1, epoch = epoch + 1,
     offered_until_ms = CASE WHEN holder IS NULL OR offered_until_ms IS NOT NULL THEN ?7 END

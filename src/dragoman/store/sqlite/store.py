@@ -400,13 +400,13 @@ class SqliteStore:
             self._recent.seen(stored.head.id, stored.seq)
         return listed
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None = None) -> tuple[Stored, ...]:
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
         """Leased by the writer, then read on a reader thread."""
         alive = self._local.living()
         if holder not in alive:
             raise StoreError(f"store {self._location.url!r}: {holder} has not joined it")
         wanted = None if agents is None else tuple(agents)
-        claim = TaskClaim(holder, alive, limit, wanted, self._local.served_elsewhere(holder))
+        claim = TaskClaim(holder, alive, limit, wanted, self._local.served())
         claimed: list[int] = await self._writer.submit(claim)
         return await self._readers.run(lambda reads: reads.whole(claimed)) if claimed else ()
 

@@ -115,8 +115,8 @@ class TaskClaim(Struct, frozen=True):
     alive: tuple[str, ...]
     limit: int
     agents: tuple[str, ...] | None
-    """The agents whose tasks are claimed; None for all but `elsewhere`."""
-    elsewhere: tuple[str, ...]
+    """The agents whose tasks are claimed; None for all but `served`."""
+    served: tuple[str, ...]
 
 
 class Victim(Struct, frozen=True):

@@ -616,6 +616,32 @@ async def an_engine_claims_only_tasks_of_its_agents(bench: Bench) -> None:
         assert (await loaded(engines.store, "stage")).epoch == 1, "it was claimed once"
 
 
+class WorkerAgent(Agent):
+    """An agent that takes queued tasks when it wants some, and wants none."""
+
+    wants = 0
+
+
+async def tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start(bench: Bench) -> None:
+    """Those of agents that wait for workers are left alone, wherever they are served."""
+    async with _stage(bench) as engines:
+        await engines.start("h1", {"theirs": WorkerAgent("theirs")})
+        for agent in ("theirs", "work", "gone"):
+            await engines.store.create(new_task(agent, agent=agent, holder=None, state=TaskState.SUBMITTED))
+            await engines.store.create(new_task(f"{agent}-left", agent=agent, holder="dead"))
+        await engines.start("h2", {**engines.stage.agents("stage"), "work": WorkerAgent("work")})
+        for task_id in ("gone", "gone-left"):
+            failed = await loaded(engines.store, task_id)
+            assert failed.state is TaskState.FAILED
+            assert failed.snapshot is not None
+            assert failed.snapshot.status.message is not None
+            assert failed.snapshot.status.message.metadata == {"reason": "interrupted"}
+        for task_id in ("theirs", "work"):
+            assert (await loaded(engines.store, task_id)).epoch == 0
+        for task_id in ("theirs-left", "work-left"):
+            assert (await loaded(engines.store, task_id)).holder == "dead"
+
+
 async def an_engine_that_has_lost_a_task_does_not_end_it(bench: Bench) -> None:
     """A drain ends a run that cannot run again only while the lease is the engine's own."""
     async with _stage(bench) as engines:
@@ -626,7 +652,7 @@ async def an_engine_that_has_lost_a_task_does_not_end_it(bench: Bench) -> None:
         await one.reach(task.head.id, TaskState.WORKING)
         await engines.store.replicas.join("h2", address="", agents=("stage",))
         await engines.store.replicas.leave("h1")
-        assert [stored.head.id for stored in await engines.store.claim("h2", 1)] == [task.head.id]
+        assert [stored.head.id for stored in await engines.store.claim("h2", 1, ("stage",))] == [task.head.id]
         await one.engine.drain(0)
         found = await loaded(engines.store, task.head.id)
         assert (found.state, found.holder) == (TaskState.WORKING, "h2")
@@ -738,6 +764,7 @@ ENGINES: tuple[Case, ...] = (
     a_delegation_whose_parent_has_ended_is_canceled_by_any_engine,
     a_delegation_past_its_deadline_is_ended_by_any_engine,
     an_engine_claims_only_tasks_of_its_agents,
+    tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start,
     an_engine_that_has_lost_a_task_does_not_end_it,
     a_webhook_registered_at_the_other_engine_misses_no_event,
     a_write_that_is_always_overtaken_gets_its_turn,

@@ -14,6 +14,7 @@ from dragoman.model.ids import timestamp
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Dedupe, Exists, ListQuery, Moved, NewTask, Repeat, Store
 from dragoman.testing.store_cases.bench import (
+    AGENTS,
     DAY_MS,
     START_MS,
     Bench,
@@ -168,7 +169,7 @@ async def a_write_that_is_repeated_through_the_other_is_made_once(bench: Bench) 
 async def those_who_claim_through_both_get_different_tasks(bench: Bench) -> None:
     async def claim(store: Store, holder: str) -> list[str]:
         mine: list[str] = []
-        while claimed := await store.claim(holder, 3):
+        while claimed := await store.claim(holder, 3, AGENTS):
             assert {stored.holder for stored in claimed} == {holder}
             mine += [stored.head.id for stored in claimed]
         return mine

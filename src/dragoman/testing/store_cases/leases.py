@@ -31,13 +31,13 @@ async def what_nobody_alive_holds_is_claimed_oldest_first(bench: Bench) -> None:
         await store.create(new_task("mine", holder="h1"))
         await store.append(ending("t3", 1))
         await store.create(new_task("t0", holder="dead"))
-        claimed = await store.claim("h1", 2)
+        claimed = await store.claim("h1", 2, AGENTS)
         assert [(one.head.id, one.holder, one.epoch, one.seq) for one in claimed] == [
             ("t2", "h1", 1, 1),
             ("t1", "h1", 2, 1),
         ]
-        assert [one.head.id for one in await store.claim("h1", 2)] == ["t0"]
-        assert await store.claim("h1", 2) == ()
+        assert [one.head.id for one in await store.claim("h1", 2, AGENTS)] == ["t0"]
+        assert await store.claim("h1", 2, AGENTS) == ()
         assert [(await loaded(store, task_id)).epoch for task_id in ("t1", "mine")] == [2, 1]
 
 
@@ -46,7 +46,7 @@ async def the_writes_of_a_holder_that_lost_its_task_are_refused(bench: Bench) ->
         await store.create(new_task("t1", holder="dead"))
         await store.append(by_run("t1", chunk("before")))
         before = await loaded(store, "t1")
-        await store.claim("h1", 10)
+        await store.claim("h1", 10, AGENTS)
         await refused(store.append(by_run("t1", chunk("after"))), Fenced)
         found = await loaded(store, "t1")
         assert (before.holder, before.epoch) == ("dead", 1)
@@ -61,7 +61,7 @@ async def two_holders_of_one_store_do_not_claim_from_each_other(bench: Bench) ->
         await store.replicas.join("h2", address="", agents=AGENTS)
         for number in range(20):
             await store.create(new_task(f"t{number:02}", holder=("h1", "h2", "dead")[number % 3]))
-        both = await asyncio.gather(*(store.claim(holder, 2) for holder in ("h1", "h2", "h1", "h2")))
+        both = await asyncio.gather(*(store.claim(holder, 2, AGENTS) for holder in ("h1", "h2", "h1", "h2")))
         ids = [one.head.id for claimed in both for one in claimed]
         assert sorted(ids) == ["t02", "t05", "t08", "t11", "t14", "t17"], "each once"
         assert await store.replicas.alive("h1")
@@ -70,12 +70,12 @@ async def two_holders_of_one_store_do_not_claim_from_each_other(bench: Bench) ->
         await store.replicas.leave("h2")
         assert not await store.replicas.alive("h2")
         try:
-            await store.claim("h2", 1)
+            await store.claim("h2", 1, AGENTS)
         except StoreError:
             pass
         else:
             raise AssertionError("a dead holder claimed")
-        left = {one.head.id for one in await store.claim("h1", 100)}
+        left = {one.head.id for one in await store.claim("h1", 100, AGENTS)}
         assert left >= {"t01", "t04", "t07", "t10", "t13", "t16", "t19"}, "what h2 had made, and what it had claimed"
         holders = {(await loaded(store, f"t{number:02}")).holder for number in range(20)}
         assert holders == {"h1"}
@@ -99,7 +99,7 @@ async def leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_cl
         await store.request_cancel("t2")
     async with bench.store("h3") as store:
         assert not await store.replicas.alive("h1")
-        claimed = await store.claim("h3", 100)
+        claimed = await store.claim("h3", 100, AGENTS)
         assert [(one.head.id, one.epoch, one.cancel_requested) for one in claimed] == [
             ("t1", 2, False),
             ("t2", 2, True),
@@ -110,7 +110,7 @@ async def leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_cl
 async def a_claimed_task_can_be_leased_anew(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t1", holder="dead"))
-        await store.claim("h1", 1)
+        await store.claim("h1", 1, AGENTS)
         await store.append(
             Append(task_id="t1", events=(status(W),), state=W, status_ms=1, expected_seq=1, holder="h1", read_seq=1)
         )

@@ -22,6 +22,7 @@ from dragoman.store.api import (
     Stored,
 )
 from dragoman.testing.store_cases.bench import (
+    AGENTS,
     DAY_MS,
     START_MS,
     Bench,
@@ -97,7 +98,7 @@ async def everything_survives_a_restart(bench: Bench) -> None:
             assert [one.event for one in old.events] == [one.event for one in new.events]
         assert (await loaded(store, "t1")).cancel_requested
         assert await store.recall(b"k") == Repeat("t1", b"d", 1)
-        assert [stored.head.id for stored in await store.claim("h2", 10)] == ["t1"]
+        assert [stored.head.id for stored in await store.claim("h2", 10, AGENTS)] == ["t1"]
         assert (await store.list(ListQuery(owner="ann", agent="echo"))).total == 2
         echo = chunk("", Part(raw=b"x" * 100_000))
         await store.append(by_run("t1", echo, epoch=2))
