@@ -201,6 +201,8 @@ class TaskRun:
         self.abandoned = False
         """Whether this run writes nothing more: another run, or nobody, goes on with the task."""
         self.cancel_requested = False
+        self.expired = False
+        """Whether this run was given up because no answer came for so long."""
         self.leaving = False
         """Whether the server is stopping: nothing stays suspended."""
 
@@ -530,6 +532,7 @@ class TaskRun:
 
     def _expire(self) -> None:
         if self.suspended:
+            self.expired = True
             self.abandon()
 
     # -- its end -------------------------------------------------------------------------------------------------------

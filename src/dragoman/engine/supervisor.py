@@ -249,6 +249,8 @@ class Supervisor:
         elif run.again and not self.stopping.begun:
             again, epoch = self._queue if run.elsewhere else self._run_again, run.lease
             self.errand(task, lambda: again(task, epoch))
+        elif run.expired and self._hints is not None:
+            self.errand(task, lambda: self._disown(task))
         self._forget(run, task)
         task.wake()
 
@@ -264,6 +266,23 @@ class Supervisor:
             if replica.id == keeper:
                 return keeper if task.head.agent in replica.agents else None
         return None
+
+    async def _disown(self, task: TaskLog) -> None:
+        """Say that no run of the task is kept here any more, so that nobody offers it to this process."""
+
+        def decide(log: TaskLog) -> Decision | None:
+            kept = log.keeper == self.holder and self.run_of(log) is None and log.state in INTERRUPTED
+            return Decision(events=(), now_ms=0, release=True, expected_epoch=log.epoch) if kept else None
+
+        while True:
+            try:
+                await task.append(decide)
+            except Refused:
+                return
+            except StoreError:
+                await asyncio.sleep(self._settings.retry_s)
+            else:
+                return
 
     def addressee(self, task: TaskLog, keeper: str | None) -> str | None:
         """The replica that goes on with a task that is answered: the `keeper` of its run, else this one.

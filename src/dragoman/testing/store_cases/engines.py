@@ -357,6 +357,22 @@ async def an_answer_that_the_keeper_does_not_take_is_replayed(bench: Bench) -> N
         assert engines.ends.taken_over_tasks == 1
 
 
+async def an_answer_to_a_run_that_is_not_kept_any_more_is_offered_to_nobody(bench: Bench) -> None:
+    """The engine that takes the answer runs the agent once more, at once."""
+    async with _stage(bench) as engines:
+        agents = engines.stage.agents(restartable=False)
+        one = await engines.start("h1", agents, poll_s=DEADLINE_S, claim_s=DEADLINE_S, suspend_max_s=POLL_S)
+        other = await engines.start("h2", engines.stage.agents(restartable=False), claim_s=DEADLINE_S)
+        task = await one.send("ask")
+        found = await loaded(engines.store, task.head.id)
+        while found.keeper is not None:
+            await asyncio.sleep(POLL_S)
+            found = await loaded(engines.store, task.head.id)
+        assert _text(await other.send("yes", task.head.id)) == "yes"
+        assert (await loaded(engines.store, task.head.id)).epoch == 2
+        assert engines.stage.runs == 2
+
+
 async def a_message_to_an_offered_task_comes_after_the_answer(bench: Bench) -> None:
     """A caller's message before the offer is accepted answers the next question."""
     async with _stage(bench) as engines:
@@ -750,6 +766,7 @@ ENGINES: tuple[Case, ...] = (
     an_answer_at_the_other_engine_resumes_the_suspended_run,
     an_answer_to_a_run_of_a_dead_engine_is_replayed,
     an_answer_that_the_keeper_does_not_take_is_replayed,
+    an_answer_to_a_run_that_is_not_kept_any_more_is_offered_to_nobody,
     a_message_to_an_offered_task_comes_after_the_answer,
     an_engine_that_was_cut_off_goes_on_under_another_name,
     an_engine_that_counts_as_dead_while_it_starts_goes_on_under_another_name,
