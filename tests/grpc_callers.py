@@ -61,9 +61,9 @@ def message(text: str, message_id: str = "m1", tenant: str = "", task_id: str = 
 
 @asynccontextmanager
 async def grpc_served(*agents: Runner, config: Config = CONFIG) -> AsyncIterator[GrpcCaller]:
-    """A server of the agents, and who calls it."""
+    """A server of the agents, and who calls it. The server stops before the caller's connection is closed."""
     port = kept_port()
-    async with serving(replace(config, grpc_port=port), agents) as url, connected(port) as channel:
+    async with connected(port) as channel, serving(replace(config, grpc_port=port), agents) as url:
         yield GrpcCaller(url, port, channel)
 
 

@@ -79,7 +79,7 @@ class Health:
 
     async def ready(self) -> HttpResponse:
         """Answer `/ready`: 200, or 503 with the reason."""
-        reason = self._unready() or await self._store_fault()
+        reason = await self.fault()
         told: dict[str, object] = {"status": "ready"} if reason is None else {"status": "unavailable", "reason": reason}
         if reason is None and (degraded := self._degraded()):
             told["degraded"] = degraded
@@ -88,6 +88,10 @@ class Health:
         if reason is None:
             return json_response(200, msgspec.json.encode(told), NO_STORE)
         return json_response(503, msgspec.json.encode(told), NO_STORE, (b"retry-after", b"5"))
+
+    async def fault(self) -> str | None:
+        """Why the server cannot take work; None if it is ready."""
+        return self._unready() or await self._store_fault()
 
     async def _store_fault(self) -> str | None:
         if self._store.outage is None and self._fresh(self._store.written_ms):

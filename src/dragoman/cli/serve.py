@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 from msgspec.structs import replace
@@ -164,8 +165,21 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
         lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
         samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_rpc_arguments(config, first, asks_callers)}"]
     card = f"curl {base}/.well-known/agent-card.json"
+    if config.grpc_port:
+        samples.append("gRPC:    " + _grpc_sample(config, first, asks_callers))
     who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers)
     return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
+
+
+def _grpc_sample(config: Config, agent: "Runner", asks: bool) -> str:
+    """The grpcurl command that sends the agent its first example. It needs no proto file: the server reflects it."""
+    import msgspec
+
+    host = urlsplit(base_url(replace(config, public_url=None))).netloc.rpartition(":")[0]
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}
+    body = shlex.quote(msgspec.json.encode({"message": message}).decode())
+    key = _key_header(config, agent, asks)
+    return f"grpcurl -plaintext {key}-d {body} {host}:{config.grpc_port} lf.a2a.v1.A2AService/SendMessage"
 
 
 def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:

@@ -3,7 +3,7 @@
 Invariant: nothing of gRPC is imported by a server that does not serve it.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from dragoman.bindings.backend import Backend
@@ -17,10 +17,12 @@ PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "a2a", "google")
 """The modules of the extra."""
 
 
-def bind_grpc(config: Config, backend: Callable[[], Backend]) -> "GrpcServer | None":
+def bind_grpc(
+    config: Config, backend: Callable[[], Backend], fault: Callable[[], Awaitable[str | None]]
+) -> "GrpcServer | None":
     """Make the gRPC server and bind its port; None if the configuration has none.
 
-    `config.port` is the port of the HTTP side. Raises StartError.
+    `config.port` is the port of the HTTP side; `fault` returns why the server is not ready. Raises StartError.
     """
     if not config.grpc_port:
         return None
@@ -37,6 +39,7 @@ def bind_grpc(config: Config, backend: Callable[[], Backend]) -> "GrpcServer | N
         ) from error
     server = GrpcServer(
         backend,
+        fault,
         http=(config.host, config.port),
         max_body_bytes=config.max_body_bytes,
         reader_pause_s=config.reader_pause_s,

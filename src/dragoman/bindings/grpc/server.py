@@ -4,14 +4,17 @@ Invariant: it is a transport. What it answers with is the backend of the HTTP si
 for both at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from dragoman.bindings.backend import Backend
+from dragoman.bindings.grpc import health
+from dragoman.bindings.grpc.health import HealthService
 from dragoman.bindings.grpc.procedures import Procedures
+from dragoman.bindings.grpc.reflection import ReflectionService
 from dragoman.bindings.grpc.services import SERVICES, Service
 
 HANDSHAKE_MS = 10_000
@@ -37,7 +40,7 @@ METADATA_BYTES = 16 * 1024
 
 
 class GrpcServer:
-    """The server. `backend` returns what answers at the moment.
+    """The server. `backend` returns what answers at the moment, `fault` why the server is not ready, or None.
 
     `http` is the address of the HTTP side, for links. `shared` means that other processes listen on the port, too.
     """
@@ -45,6 +48,7 @@ class GrpcServer:
     def __init__(
         self,
         backend: Callable[[], Backend],
+        fault: Callable[[], Awaitable[str | None]],
         *,
         http: tuple[str, int],
         max_body_bytes: int,
@@ -68,7 +72,11 @@ class GrpcServer:
         }
         self._server = grpc.aio.server(options=tuple(options.items()))
         procedures = Procedures(services, backend, server=http, pause_s=reader_pause_s)
-        self._server.add_generic_rpc_handlers((_Table(procedures.handlers()),))
+        names = [service.name for service in services]
+        self._health = HealthService(fault, names)
+        self._reflection = ReflectionService([*names, health.NAME])
+        handlers = {**procedures.handlers(), **self._health.handlers(), **self._reflection.handlers()}
+        self._server.add_generic_rpc_handlers((_Table(handlers),))
 
     def bind(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> None:
         """Bind the port without answering yet. Without credentials it has no TLS. Raises OSError if that fails."""
@@ -87,6 +95,8 @@ class GrpcServer:
 
     async def close(self, within_s: float) -> None:
         """Accept no more calls, wait for those under way, and abort the rest when the time is over."""
+        self._health.close()
+        self._reflection.close()
         await self._server.stop(max(0.0, within_s))
 
 
