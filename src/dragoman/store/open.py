@@ -59,8 +59,8 @@ def _extra_postgres(url: str) -> Iterator[None]:
 async def check_made(url: str) -> None:
     """Raises StoreError if the database at `url` has no store, or cannot be asked. Nothing is made in it."""
     with _extra_postgres(url):
-        from dragoman.store.postgres.address import parse_address
-        from dragoman.store.postgres.opening import open_pool
+        from dragoman.store.postgres.database.address import parse_address
+        from dragoman.store.postgres.database.opening import open_pool
     await (await open_pool(parse_address(url), make=False)).close()
 
 
@@ -108,7 +108,7 @@ async def copy_store(source: str, target: str, show: Callable[[Progress], None],
 
 def database_dsn(url: str) -> str:
     """The PostgreSQL at `url` as its driver takes it, without the settings of the store. Raises StoreError."""
-    from dragoman.store.postgres.address import parse_address
+    from dragoman.store.postgres.database.address import parse_address
 
     return parse_address(url).dsn
 

@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
-from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.checks import ServerFacts, refusal
-from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.opening import ServerFacts, open_pool, refusal
 from tests.ports import kept_port
 from tests.postgres import PostgresServer
 

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
-from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.migrations import LOCKS, Migration, migrate, migrations
-from dragoman.store.postgres.opening import open_pool
-from dragoman.store.postgres.pool import Pool
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.migrations import LOCKS, Migration, migrate, migrations
+from dragoman.store.postgres.database.opening import open_pool
+from dragoman.store.postgres.database.pool import Pool
 from tests.postgres import PostgresServer
 
 STEPS = migrations()

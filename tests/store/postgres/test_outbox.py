@@ -14,13 +14,13 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.api import Append, OutcomeUnknown, Store
 from dragoman.store.open import check_store, open_store
 from dragoman.store.outbox import Due, Lane, Settled
-from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.opening import open_pool
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.deliveries import tell
-from dragoman.store.postgres.opening import open_pool
 from dragoman.store.postgres.outbox import OutboxTables
-from dragoman.store.postgres.pool import Pool
-from dragoman.store.postgres.statements import read_statements
 from dragoman.store.postgres.writes import Told
 from dragoman.testing.store_cases.bench import AGENTS, W, by_run, chunk, ending, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dragoman.store.api import OutcomeUnknown, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
-from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.pool import Pool
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.pool import Pool
 from tests.postgres import PostgresServer
 
 PATIENCE_S = 30

@@ -6,8 +6,8 @@ import pytest
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import check_store, copy_store, open_store
-from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.pool import Pool
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.pool import Pool
 from dragoman.testing.store_cases import Bench, Case
 from dragoman.testing.store_cases.appends import APPENDS
 from dragoman.testing.store_cases.bench import new_task

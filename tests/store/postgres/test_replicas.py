@@ -11,9 +11,9 @@ import pytest
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import StoreError
-from dragoman.store.postgres.address import Address, parse_address
-from dragoman.store.postgres.clock import DatabaseClock
-from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.database.address import Address, parse_address
+from dragoman.store.postgres.database.clock import DatabaseClock
+from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.replicas import Heart, SharedReplicas
 from dragoman.store.replicas import Heartbeat
 from tests.postgres import PostgresServer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.store.postgres.address import parse_address
-from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.shared import Spending
 from dragoman.testing.store_cases import Case

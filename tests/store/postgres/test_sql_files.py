@@ -6,9 +6,9 @@ import pytest
 from asyncpg import PostgresError
 
 import dragoman.store.postgres
-from dragoman.store.postgres.address import DEFAULT_SCHEMA, parse_address
-from dragoman.store.postgres.opening import open_pool
-from dragoman.store.postgres.statements import NAME, in_schema, read_statements
+from dragoman.store.postgres.database.address import DEFAULT_SCHEMA, parse_address
+from dragoman.store.postgres.database.opening import open_pool
+from dragoman.store.postgres.database.statements import NAME, in_schema, read_statements
 
 FOLDER = Path(dragoman.store.postgres.__file__).parent
 FILES = sorted(path.name for path in FOLDER.glob("*.sql"))

@@ -9,9 +9,8 @@ from typing import Any
 
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.audit import AuditEntry
-from dragoman.store.postgres.opening import Door
-from dragoman.store.postgres.statements import read_statements
-from dragoman.store.postgres.text import from_text, to_text
+from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 
 BATCH_ENTRIES = 500
 """Entries that go in one transaction of a sweep; each is one small row."""

@@ -11,9 +11,9 @@ import msgspec
 
 from dragoman.model.operations import PushConfig
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
-from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.deliveries import settle
-from dragoman.store.postgres.text import from_text, to_text
 from dragoman.store.taking import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 
 PUSH_CONFIGS = msgspec.msgpack.Decoder(PushConfig)

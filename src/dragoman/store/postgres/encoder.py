@@ -14,7 +14,7 @@ from dragoman.model.task import TERMINAL
 from dragoman.store.api import Append, Appended, Moved, NewTask, Repeat
 from dragoman.store.codec import TERMINAL_FROM, Codec
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
-from dragoman.store.postgres.text import to_text
+from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row
 
 NO_FILES: tuple[File, ...] = ()

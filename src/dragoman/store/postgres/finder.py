@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.store.postgres.pool import Pool
-from dragoman.store.postgres.text import to_text
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import to_text
 
 UNDER_WAY_MAX = 2
 """How many statements may be under way. Requests that come meanwhile wait for the next one."""

@@ -6,9 +6,8 @@ Invariant: the table is not cached, so that a key made or revoked by another pro
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.keyring import SigningKey, StoredKey
-from dragoman.store.postgres.opening import Door
-from dragoman.store.postgres.statements import read_statements
-from dragoman.store.postgres.text import from_text, to_text
+from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 
 
 class KeyTable:

@@ -28,9 +28,9 @@ from dragoman.store.api import (
 )
 from dragoman.store.codec import TERMINAL_FROM, Codec
 from dragoman.store.files import File
-from dragoman.store.postgres.connection import Connection
-from dragoman.store.postgres.pool import Pool
-from dragoman.store.postgres.text import from_text, to_text
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row, Told
 
 SCOPES_REMEMBERED = 10_000

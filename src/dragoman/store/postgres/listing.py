@@ -13,8 +13,8 @@ from dragoman.model.parts import Swaps
 from dragoman.store.api import Listed, ListQuery, Owners, Stored
 from dragoman.store.codec import STATES
 from dragoman.store.files import leaving_out, putting_back
+from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.reads import Reads
-from dragoman.store.postgres.text import to_text
 
 VALUE = re.compile(r"(?<!:):([a-z_]+)")
 

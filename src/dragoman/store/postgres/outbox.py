@@ -14,11 +14,10 @@ from dragoman.model.operations import PushConfig
 from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.store.postgres.claims import PUSH_CONFIGS, claim
-from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.deliveries import remove_webhook, remove_webhooks, settle, tell
-from dragoman.store.postgres.opening import Door
-from dragoman.store.postgres.statements import read_statements
-from dragoman.store.postgres.text import from_text, to_text
 from dragoman.store.postgres.writes import Told
 from dragoman.store.taking import DeliveryClaim
 

@@ -17,10 +17,10 @@ from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
 from dragoman.store.codec import STATES, Codec
 from dragoman.store.files import file_bytes, kept_apart, putting_back
-from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.finder import Finder
-from dragoman.store.postgres.pool import Pool
-from dragoman.store.postgres.text import from_text, to_text
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is decoded off the loop: that takes 3 ms and more."""

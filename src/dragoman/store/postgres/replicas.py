@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.postgres.address import Address
-from dragoman.store.postgres.clock import DatabaseClock
-from dragoman.store.postgres.connection import Connection, Identity, dial, identify
-from dragoman.store.postgres.opening import Door
-from dragoman.store.postgres.statements import read_statements
-from dragoman.store.postgres.translation import FAILURES
+from dragoman.store.postgres.database.address import Address
+from dragoman.store.postgres.database.clock import DatabaseClock
+from dragoman.store.postgres.database.connection import Connection, Identity, dial, identify
+from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.statements import read_statements
+from dragoman.store.postgres.database.translation import FAILURES
 from dragoman.store.replicas import Heartbeat, Replica
 
 log = logging.getLogger("dragoman.store")

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.postgres.opening import Door
-from dragoman.store.postgres.statements import read_statements
+from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.shared import SharedEntry, Spending
 
 BATCH_ROWS = 500

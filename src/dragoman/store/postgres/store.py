@@ -36,22 +36,21 @@ from dragoman.store.codec import Codec
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
-from dragoman.store.postgres.address import parse_address
 from dragoman.store.postgres.audit_trail import AuditTable
-from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.opening import open_pool
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.encoder import Encoder
 from dragoman.store.postgres.keyring import KeyTable
 from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import list_tasks, newest_of_context
-from dragoman.store.postgres.opening import open_pool
 from dragoman.store.postgres.outbox import OutboxTables
-from dragoman.store.postgres.pool import Pool
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
-from dragoman.store.postgres.statements import read_statements
 from dragoman.store.postgres.sweep import Horizon, sweep
-from dragoman.store.postgres.text import from_text, to_text
 from dragoman.store.postgres.writer import Writer
 from dragoman.store.postgres.writes import Job
 from dragoman.store.replicas import Heartbeat, Replicas

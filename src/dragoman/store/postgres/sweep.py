@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
-from dragoman.store.postgres.connection import Connection
-from dragoman.store.postgres.pool import Pool
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.pool import Pool
 
 BATCH_TASKS = 50
 """Tasks deleted in one transaction, which takes about as long as a busy batch of appends."""

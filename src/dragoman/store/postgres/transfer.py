@@ -11,15 +11,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
-from dragoman.store.postgres.address import Address, parse_address
-from dragoman.store.postgres.checks import check_server
-from dragoman.store.postgres.connection import Connection, close
-from dragoman.store.postgres.migrations import migrate, migrations
-from dragoman.store.postgres.opening import open_pool
-from dragoman.store.postgres.pool import Pool
-from dragoman.store.postgres.statements import read_statements
-from dragoman.store.postgres.text import from_text, to_text
-from dragoman.store.postgres.translation import FAILURES, translate
+from dragoman.store.postgres.database.address import Address, parse_address
+from dragoman.store.postgres.database.connection import Connection, close
+from dragoman.store.postgres.database.migrations import migrate, migrations
+from dragoman.store.postgres.database.opening import check_server, open_pool
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
+from dragoman.store.postgres.database.translation import FAILURES, translate
 from dragoman.store.transfer import OF_TASKS, WHOLE, Kind, Row, Table
 
 ORIGIN = "copy of"

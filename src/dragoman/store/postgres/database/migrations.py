@@ -12,10 +12,10 @@ from zlib import crc32
 from msgspec import Struct
 
 from dragoman.store.api import StoreError, StoreReadOnly
-from dragoman.store.postgres.address import Address
-from dragoman.store.postgres.connection import Connection
-from dragoman.store.postgres.pool import Pool
-from dragoman.store.postgres.statements import in_schema
+from dragoman.store.postgres.database.address import Address
+from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import FOLDER, in_schema
 
 LOCKS = 0x64726167
 """The first half of the numbers of our advisory locks, which a database may use for other things as well."""
@@ -50,7 +50,7 @@ def migrations() -> tuple[Migration, ...]:
 
     A step that programs of an earlier version can live with says so in a line `-- serves: <version>`.
     """
-    found = (entry for entry in (files(__package__) / "migrations").iterdir() if entry.name.endswith(".sql"))
+    found = (entry for entry in (files(FOLDER) / "migrations").iterdir() if entry.name.endswith(".sql"))
     return tuple(
         sorted((_step(entry.name, entry.read_text(encoding="utf-8")) for entry in found), key=attrgetter("version"))
     )

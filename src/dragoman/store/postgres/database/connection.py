@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import asyncpg
 from msgspec import Struct
 
-from dragoman.store.postgres.address import Address
-from dragoman.store.postgres.translation import FAILURES
+from dragoman.store.postgres.database.address import Address
+from dragoman.store.postgres.database.translation import FAILURES
 
 STATEMENTS_MAX = 500
 """Statements kept prepared on each connection, unless a proxy stands in front."""

@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 
 from dragoman.store.api import StoreError, StoreUnreachable
-from dragoman.store.postgres.address import Address
-from dragoman.store.postgres.connection import Connection, Identity, close, dial, identify
-from dragoman.store.postgres.translation import FAILURES, LOST, translate, translate_write
+from dragoman.store.postgres.database.address import Address
+from dragoman.store.postgres.database.connection import Connection, Identity, close, dial, identify
+from dragoman.store.postgres.database.translation import FAILURES, LOST, translate, translate_write
 
 ROLLBACK_S = 1.0
 """How long a connection may take to undo a transaction that failed."""

@@ -1,11 +1,13 @@
-"""The checks of a database when a store is opened.
+"""Opens a database: checks it, brings its tables up to date, and returns the pool of its connections.
 
-Invariant: what cannot work is refused before anything is written, in one line that names the fix.
+Invariant: what cannot work is refused before anything is written, in one line that names the fix. Nothing stays
+connected if it cannot be opened.
 """
 
 import logging
 import os
 import time
+from collections.abc import Callable
 
 import asyncpg
 from asyncpg.exceptions import (
@@ -17,10 +19,11 @@ from asyncpg.exceptions import (
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.postgres.address import Address
-from dragoman.store.postgres.connection import close
-from dragoman.store.postgres.pool import Pool
-from dragoman.store.postgres.translation import FAILURES
+from dragoman.store.postgres.database.address import Address
+from dragoman.store.postgres.database.connection import close
+from dragoman.store.postgres.database.migrations import migrate, migrated, migrations
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.translation import FAILURES
 
 log = logging.getLogger("dragoman.store")
 
@@ -39,6 +42,29 @@ SELECT current_setting('server_version_num')::int / 10000 AS major,
        current_setting('fsync') AS fsync,
        extract(epoch FROM clock_timestamp())::float8 * 1000 AS now_ms
 """
+
+Door = Callable[[], Pool]
+"""The pool that is open now. Raises StoreError if nothing is."""
+
+
+async def open_pool(address: Address, *, make: bool = True) -> Pool:
+    """The connections to the database at `address`, whose tables have the version of this program or a later one.
+
+    Raises StoreError, naming the fix; also if there is no store yet, unless `make` lets it be made.
+    """
+    pool = Pool(address)
+    try:
+        await check_server(pool)
+        if not make and not await migrated(pool):
+            raise StoreError(
+                f"there is no store in the schema {address.schema} of PostgreSQL at {address.shown}: name the one that "
+                "the servers use; the first of them makes it when it starts"
+            )
+        await migrate(pool, migrations())
+    except BaseException:
+        await pool.close()
+        raise
+    return pool
 
 
 class ServerFacts(Struct, frozen=True):
