@@ -1,6 +1,6 @@
 """The vendors by vectors: what their pages show, what their clients send, and what is ours where both are silent.
 
-BeeOS and KAOS have suites of their own.
+BeeOS and KAOS are in `test_shown_vectors.py`.
 """
 
 import json

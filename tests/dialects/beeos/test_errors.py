@@ -89,8 +89,3 @@ def test_wrong_parameters_are_named() -> None:
         {"field": "message.role", "description": "must be user or agent"},
         {"field": "id", "description": "is required"},
     ]
-
-
-def test_lone_surrogates_do_not_break_an_answer() -> None:
-    for error in (errors.MethodNotFound("\udcff"), errors.InvalidParams("\udcff", "x"), errors.TaskNotFound("\udcff")):
-        json.loads(JSONRPC.encode_error(error))

@@ -24,13 +24,3 @@ def test_an_error_is_a_code_a_message_and_null(error: A2AError, code: int, messa
     expected = {"code": code, "message": message, "data": None}
     assert list(json.loads(JSONRPC.encode_error(error)).items()) == list(expected.items())
     assert JSONRPC.error_status(error) == 200
-
-
-def test_errors_of_the_http_request_keep_their_status() -> None:
-    assert JSONRPC.error_status(errors.PayloadTooLarge(10)) == 413
-    assert JSONRPC.error_status(errors.Unavailable("x")) == 503
-    assert JSONRPC.error_status(errors.TooManyRequests("max_streams", "x", 3)) == 429
-
-
-def test_lone_surrogates_do_not_break_an_answer() -> None:
-    assert json.loads(JSONRPC.encode_error(errors.MethodNotFound("\udcff")))["code"] == -32601

@@ -73,7 +73,3 @@ def test_wrong_fields_are_named_in_the_data() -> None:
             {"field": "id", "description": "is required"},
         ],
     }
-
-
-def test_lone_surrogates_do_not_break_an_answer() -> None:
-    assert json.loads(v03.REST.encode_error(errors.MethodNotFound("\udcff")))["code"] == -32601

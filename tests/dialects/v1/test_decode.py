@@ -1,4 +1,4 @@
-"""A2A 1.0 params: what is refused, with which path, and that nothing but A2AError comes out."""
+"""A2A 1.0 params: what is refused, and with which path."""
 
 import base64
 import json
@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.v1 import JSONRPC
-from dragoman.dialects.v1.decode import METHODS
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotFound, ParseError
 from dragoman.model.operations import GetTask, ListTasks, SendMessage
 
@@ -62,12 +61,6 @@ def test_a_number_that_python_cannot_hold_is_refused(number: str) -> None:
     with pytest.raises(InvalidParams) as refusal:
         JSONRPC.decode("SendMessage", params.encode())
     assert refusal.value.violations == (("message.parts[0].data", "is out of range"),)
-
-
-def test_nesting_beyond_the_interpreter_is_refused() -> None:
-    deep = b'{"metadata":{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}}"
-    with pytest.raises(A2AError):
-        JSONRPC.decode("SendMessage", deep)
 
 
 def test_everything_that_is_missing_is_named_at_once() -> None:
@@ -318,22 +311,6 @@ JSON = st.recursive(
     ),
     max_leaves=20,
 )
-
-
-@given(st.sampled_from(sorted(METHODS)), JSON)
-def test_any_json_gives_an_operation_or_an_a2a_error(method: str, params: object) -> None:
-    try:
-        JSONRPC.decode(method, json.dumps(params).encode())
-    except A2AError as error:
-        json.loads(JSONRPC.encode_error(error))
-
-
-@given(st.sampled_from(sorted(METHODS)), st.binary(max_size=60))
-def test_any_bytes_give_an_operation_or_an_a2a_error(method: str, params: bytes) -> None:
-    try:
-        JSONRPC.decode(method, params)
-    except A2AError as error:
-        json.loads(JSONRPC.encode_error(error))
 
 
 @given(JSON, st.text(max_size=8))
