@@ -1,7 +1,9 @@
 """What every test shares: async tests run on asyncio; the tests of some directories are slow by what they do."""
 
+import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ except ModuleNotFoundError:
 else:
     # No deadlines: the machine may be busy.
     busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-    settings.register_profile("usual", busy, max_examples=50, derandomize=True)
+    settings.register_profile("usual", busy, max_examples=30, derandomize=True)
     settings.register_profile("soak", busy, max_examples=2000)
     settings.load_profile("soak" if SOAK else "usual")
 
@@ -74,19 +76,30 @@ def used_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
         yield url
 
 
-LONG = ("frameworks", "durability", "peers", "systems")
+LENGTHS = {"frameworks": -4, "durability": -3, "peers": -2, "systems": -1}
 """Directories whose files take longest. They come first, so that no worker is left alone with one at the end."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector, which need not look at thousands of tests that live to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the slow directories and those with a PostgreSQL, and put the longest files first."""
-    items.sort(key=_by_length)
+    items.sort(key=lambda item: LENGTHS.get(_directory(item.path), 0))
     for item in items:
-        slow = item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0] in SLOW
-        if slow or "postgres_server" in getattr(item, "fixturenames", ()):
+        if _directory(item.path) in SLOW or "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
 
 
-def _by_length(item: pytest.Item) -> int:
-    directory = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-    return LONG.index(directory) if directory in LONG else len(LONG)
+@cache
+def _directory(path: Path) -> str:
+    """The directory of a test's module below this one."""
+    return path.relative_to(HERE).parts[0] if path.is_relative_to(HERE) else ""

@@ -12,6 +12,7 @@ from dragoman.model.task import TaskState
 from dragoman.model.updates import ArtifactUpdate
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
+from tests.soak import times
 from tests.systems.test_upstream import DEADLINE_S, asked, said, text_of
 from tests.systems.test_upstream_restarts import DRAGOMAN, listening
 
@@ -110,8 +111,11 @@ async def told(connection: Connection, task_id: str) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("killed", ["ours", "theirs", "both"])
-@pytest.mark.parametrize("dialect", list(AT))
+BOTH = [(dialect, "both") for dialect in AT]
+EITHER = [(dialect, killed) for dialect in AT for killed in ("ours", "theirs")]
+
+
+@pytest.mark.parametrize(("dialect", "killed"), BOTH + EITHER[: times(2, len(EITHER))])
 async def test_after_a_kill_each_word_is_told_once(tmp_path: Path, dialect: str, killed: str) -> None:
     (tmp_path / "front").mkdir()
     (tmp_path / "behind").mkdir()
