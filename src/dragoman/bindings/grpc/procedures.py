@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
+from msgspec.structs import replace
 
 from dragoman.bindings.backend import Backend
 from dragoman.bindings.calls import active_extensions, decode_body, encode_result, make_call
@@ -37,7 +38,7 @@ from dragoman.model.errors import (
 )
 from dragoman.model.events import Logged, seq_and_frame
 from dragoman.model.ids import new_id
-from dragoman.model.operations import Call, GetTask, ListTasks, Operation, SendMessage
+from dragoman.model.operations import Call, GetTask, ListTasks, Operation, SendMessage, TaskPage
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ DETAILS = "grpc-status-details-bin"
 
 RETRY_S = 1
 """When the reader of a stream that a stopping server cut should come back: a restart takes about that long."""
+
+PAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
+"""Most bytes of a page of tasks. Clients refuse messages of more than 4 MiB unless they are told otherwise."""
 
 CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -95,7 +99,7 @@ class Procedures:
         service: Service,
         name: str,
         context: Context,
-        answer: "Callable[[Rpc, bytes], Coroutine[Any, Any, T]]",
+        answer: "Answer[T]",
     ) -> T:
         """Answer one RPC, or abort it with the status of an error."""
         backend = self._backend()
@@ -108,7 +112,10 @@ class Procedures:
             principal = callers.known(request)
             request.principal = await self._outlive(callers.identify(request)) if principal is None else principal
             body = await rpc.read()
-            return await self._outlive(answer(rpc, body))
+            answered = await self._outlive(_run(answer, rpc, body))
+            if isinstance(answered, bytes) and len(answered) > SMALL_BYTES:
+                rpc.hold(len(answered))
+            return answered
         except A2AError as refused:
             error = await backend.locate(refused)
         except asyncio.CancelledError:
@@ -118,9 +125,6 @@ class Procedures:
             reference = new_id()
             log.exception("%s/%s failed: reference %s", service.name, name, reference)
             error = InternalError(reference)
-        finally:
-            if request.reserved:
-                request.release()
         await rpc.abort(error)
 
     async def _outlive(self, work: Coroutine[Any, Any, T]) -> T:
@@ -146,19 +150,29 @@ class Procedures:
             return await self._encode(rpc, operation, await handler.call(call), dialect, limits)
         await limits.unread.begin_page(request.principal.id)
         try:
-            return await self._encode(rpc, operation, await handler.call(call), dialect, limits)
+            return await self._list(rpc, call, operation)
         finally:
             limits.unread.end_page(request.principal.id)
+
+    async def _list(self, rpc: "Rpc", call: Call, operation: ListTasks) -> bytes:
+        """Answer with a page that clients accept: with fewer tasks than asked for, if those are large."""
+        backend, dialect = rpc.backend, rpc.service.dialect
+        while True:
+            page = await backend.handler.call(call)
+            body = await self._encode(rpc, operation, page, dialect, backend.reception.limits)
+            tasks = len(page.records) if isinstance(page, TaskPage) else 0
+            if len(body) <= PAGE_BYTES or tasks <= 1:
+                return body
+            fewer = max(1, min(tasks * PAGE_BYTES // len(body), tasks // 2))
+            operation = replace(operation, page_size=fewer)
+            call = replace(call, operation=operation)
 
     async def _encode(self, rpc: "Rpc", operation: Operation, result: Any, dialect: Dialect, limits: Limits) -> bytes:
         if isinstance(result, Profile):
             result = await rpc.backend.cards.make_extended(rpc.request, result)
         length = operation.history_length if isinstance(operation, SendMessage | GetTask) else None
         encode = partial(dialect.encode_result, operation, result)
-        body = await encode_result(rpc.request, limits, result, encode, history_length=length)
-        if len(body) > SMALL_BYTES:
-            rpc.hold(len(body))
-        return body
+        return await encode_result(rpc.request, limits, result, encode, history_length=length)
 
     async def _stream(self, rpc: "Rpc", body: bytes) -> None:
         """Answer a call with a stream, until that ends or its client leaves. Raises A2AError."""
@@ -183,7 +197,6 @@ class Procedures:
     async def _send(self, rpc: "Rpc", stream: Stream, encoder: "FrameEncoder") -> None:
         """Write the items of a stream, as fast as its reader takes them."""
         loop, context, pause_s = asyncio.get_running_loop(), rpc.context, self._pause_s
-        unread, caller = rpc.request.unread, rpc.request.principal.id
         try:
             async with asyncio.timeout(None) as patience:
                 while (batch := await stream.next()) is not None:
@@ -195,28 +208,26 @@ class Procedures:
                         if now_s - renewed_s > pause_s / 8:
                             patience.reschedule(now_s + pause_s)
                             renewed_s = now_s
-                        large = len(frame) if len(frame) > SMALL_BYTES else 0
-                        if large and unread is not None:
-                            unread.take(caller, large)
-                        try:
+                        if len(frame) > SMALL_BYTES:
+                            rpc.hold(len(frame))
                             await context.write(frame)
-                        finally:
-                            if large and unread is not None:
-                                unread.release(caller, large)
+                            rpc.let_go(len(frame))
+                        else:
+                            await context.write(frame)
                     if renewed_s:
                         patience.reschedule(None)
                     batch = ()  # hold no bytes while the stream is silent
         except TimeoutError:
             raise Unavailable(f"nothing was read for {pause_s:g} s: subscribe again", RETRY_S) from None
-        except (grpc.aio.BaseError, asyncio.InvalidStateError):
-            if not rpc.left:
+        except Exception:
+            if not rpc.left:  # else it says that nobody is there to be written to
                 raise
 
 
 class Rpc:
     """One RPC in progress: its request, and what becomes of it when its client leaves."""
 
-    __slots__ = ("_stream", "backend", "context", "left", "name", "request", "service")
+    __slots__ = ("_ended", "_held", "_stream", "_watched", "backend", "context", "left", "name", "request", "service")
 
     def __init__(
         self, service: Service, name: str, context: Context, backend: Backend, server: tuple[str, int]
@@ -227,6 +238,8 @@ class Rpc:
         self.backend = backend
         self.left = False
         self._stream: Stream | None = None
+        self._held = 0
+        self._watched = self._ended = False
         route = Route("grpc", {name: name}, agent=backend.default)
         metadata: Any = context.invocation_metadata()
         unread = backend.reception.limits.unread
@@ -287,15 +300,30 @@ class Rpc:
             await self.context.send_initial_metadata(((self.service.dialect.extensions_header.decode(), active),))
 
     def hold(self, size: int) -> None:
-        """Count a large answer until it is sent. Raises TooManyRequests or Unavailable."""
-        request = self.request
-        request.release()
-        request.reserve(size)
-        reserved, request.reserved = request.reserved, 0  # what the RPC holds is released when it ends
-        unread, caller = request.unread, request.principal.id
-        if unread is not None:
-            context: Any = self.context  # types-grpcio 1.85 lets no plain function be a callback
-            context.add_done_callback(lambda _: unread.release(caller, reserved))
+        """Count a large message until `let_go`, or until the RPC ends: gRPC keeps a copy that its reader does not take.
+
+        Raises TooManyRequests or Unavailable.
+        """
+        unread = self.request.unread
+        if unread is None or self._ended:
+            return
+        unread.take(self.request.principal.id, size)
+        if not self._watched:
+            self._watched = True
+            context: Any = self.context  # types-grpcio 1.85 lets no method be a callback
+            context.add_done_callback(self._end)
+        self._held += size
+
+    def let_go(self, size: int) -> None:
+        """Stop counting a message that was sent."""
+        if self._held:
+            self._held -= size
+            assert self.request.unread is not None
+            self.request.unread.release(self.request.principal.id, size)
+
+    def _end(self, context: Context) -> None:
+        self._ended = True
+        self.let_go(self._held)
 
     def follow(self, stream: Stream) -> None:
         """Close the stream when the client leaves."""
@@ -315,6 +343,18 @@ class Rpc:
         trailers = ((DETAILS, status.details),) if status.details else ()
         await self.context.abort(CODES[status.code], status.message, trailers)
         raise AssertionError("abort raises")
+
+
+Answer = Callable[[Rpc, bytes], Coroutine[Any, Any, T]]
+"""Answers an RPC with its response, or with a stream of items."""
+
+
+async def _run(answer: Answer[T], rpc: Rpc, body: bytes) -> T:
+    """Answer an RPC, and release the room that its answer took until it was made."""
+    try:
+        return await answer(rpc, body)
+    finally:
+        rpc.request.release()
 
 
 class FrameEncoder:
