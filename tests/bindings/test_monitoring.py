@@ -119,7 +119,7 @@ FIGURES = ClusterFigures(
     id="host/1/a",
     heartbeat_age_s=1.5,
     taken_over=2,
-    bus=BusStatus(name="nats", healthy=True, lag_s=0.001, published=3, received=4, refused=5, dropped=6),
+    bus=BusStatus(name="nats", healthy=True, others=1, lag_s=0.001, published=3, received=4, refused=5, dropped=6),
     replicas=(
         ReplicaFigures("host/1/a", "http://h:1", ("echo",), 1.5),
         ReplicaFigures("host/2/b", "", ("echo",), None),
@@ -139,7 +139,7 @@ async def test_a_replica_shows_its_cluster_ready_or_not() -> None:
         assert answer.status == status
         told = msgspec.json.decode(answer.body)["cluster"]
         assert (told["id"], told["heartbeat_age_s"], told["taken_over"]) == ("host/1/a", 1.5, 2)
-        assert told["bus"]["healthy"] is True
+        assert (told["bus"]["healthy"], told["bus"]["others"]) == (True, 1)
         assert [replica["id"] for replica in told["replicas"]] == ["host/1/a", "host/2/b"]
         reasons.append("the server is stopping")
 
@@ -153,6 +153,7 @@ def test_a_page_of_metrics_has_the_figures_of_the_cluster() -> None:
         "dragoman_replicas 2.0",
         "dragoman_heartbeat_age_seconds 1.5",
         "dragoman_bus_healthy 1.0",
+        "dragoman_bus_others 1.0",
         "dragoman_bus_lag_seconds 0.001",
         "dragoman_tasks_taken_over_total 2.0",
         "dragoman_bus_refused_total 5.0",

@@ -9,6 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from dragoman.bindings.listener import bound_socket
 from dragoman.config import Config
 from dragoman.server.processes import Supervised, supervise
@@ -25,6 +27,7 @@ def main() -> None:
             config,
             lambda place, bound: [sys.executable, str(Path(__file__)), place.spell(), str(bound), str(crashing)],
             lambda text: print(text, flush=True),
+            lambda: replace(config, processes=4, keepalive_s=1.0),
         )
     else:
         serve(Supervised.parse(role), port, crashing)

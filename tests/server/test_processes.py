@@ -151,6 +151,9 @@ def test_sighup_reaches_all(supervise: Supervise) -> None:
     supervisor.wait_for(ALL)
     supervisor.process.send_signal(signal.SIGHUP)
     supervisor.wait_for(ALL, lambda told: told.reloads == 1)
+    log = supervisor.log.read_text()
+    assert "processes has changed: restart the server to apply it" in log
+    assert "keepalive_s" not in log, "the replicas tell that"
 
 
 def test_none_outlives_a_supervisor_that_is_killed(supervise: Supervise) -> None:

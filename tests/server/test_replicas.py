@@ -25,6 +25,9 @@ SHARED = "postgresql://user:secret@db.example/tasks"
         ({"store": "memory:", "bus": "postgres"}, "the store memory: has one server only: set store = 'postgresql://"),
         ({"store": "memory:", "bus": "nats://user:secret@h"}, "bus is for replicas"),
         ({"store": "memory:", "bus_listen_url": SHARED}, "or remove bus_listen_url"),
+        ({"store": "memory:", "replica_lease_s": 30.0}, "replica_lease_s is for replicas, and the store memory:"),
+        ({"store": "memory:", "replica_beat_s": 2.0}, "or remove replica_beat_s"),
+        ({"store": "memory:", "replica_address": "http://h"}, "or remove replica_address"),
         (
             {"store": "sqlite:///x.db", "processes": 2},
             "processes = 2 runs several replicas, and the store sqlite:///x.db",

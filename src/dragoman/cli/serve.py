@@ -64,7 +64,12 @@ def serve(agents: tuple[str, ...], file: str | None, supervised: str | None, **f
         from dragoman.server.processes import Supervised, supervise
 
         if supervised is None:
-            supervise(config, lambda *where: _command(agents, file, given, config.processes, *where), _print)
+            supervise(
+                config,
+                lambda *where: _command(agents, file, given, config.processes, *where),
+                _print,
+                lambda: load(config_file(file), os.environ, given),
+            )
             return
         place = Supervised.parse(supervised)
         place.end_with_supervisor()

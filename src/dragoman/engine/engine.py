@@ -179,6 +179,11 @@ class Engine:
         return self._supervisor.holder
 
     @property
+    def taken_over(self) -> int:
+        """How many tasks that nobody alive worked on this engine has claimed while it runs."""
+        return self._recovery.taken_over
+
+    @property
     def fenced(self) -> bool:
         """Whether this engine cannot prove at present that it is alive, and takes no work."""
         return self._supervisor.fenced

@@ -51,6 +51,8 @@ class Recovery:
         self._observer = observer
         self._watching: asyncio.Task[None] | None = None
         self._pause: asyncio.Future[None] | None = None
+        self.taken_over = 0
+        """How many tasks were claimed since the start of the engine."""
         self._wanted = False
         """Whether somebody asked for a claim since the last one began."""
         self._failing = False
@@ -133,6 +135,7 @@ class Recovery:
             return False
         supervisor = self._supervisor
         claimed = await self._store.claim(supervisor.holder, limit, agents)
+        self.taken_over += len(claimed)
         for stored in claimed:
             if self._observer is not None:
                 self._observer.taken_over(stored.head.agent)

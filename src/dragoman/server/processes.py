@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from dragoman.config import Config
+from dragoman.config import Config, ConfigError
 from dragoman.server.errors import StartError
 from dragoman.server.process import has_terminal, show_nothing
 from dragoman.server.replicas import check_replicas
@@ -31,6 +31,9 @@ PAUSE_S = 0.5
 """The pause before a replica is started again for the first time. It doubles each time, up to `PAUSE_MAX_S`."""
 
 PAUSE_MAX_S = 30.0
+
+OWN_SETTINGS = ("processes", "port")
+"""The settings that the replicas get from the supervisor, so that they see no change of them."""
 
 STEADY_S = 60.0
 """A replica that has run for so long counts as healthy: the pauses begin anew when it ends."""
@@ -76,10 +79,13 @@ Command = Callable[[Supervised, int], Sequence[str]]
 """The command that starts a replica at its place, listening on that port."""
 
 
-def supervise(config: Config, command: Command, on_ready: Callable[[str], None]) -> None:
+def supervise(
+    config: Config, command: Command, on_ready: Callable[[str], None], again: Callable[[], Config] | None = None
+) -> None:
     """Run `config.processes` replicas until SIGTERM or SIGINT, which they are told; a second signal kills them.
 
-    SIGHUP is passed on, so that all reload. `on_ready` gets what the first replica to listen reports. The first one is
+    SIGHUP is passed on, so that all reload; what `again` reads then says whether settings have changed that only a
+    restart of the supervisor applies. `on_ready` gets what the first replica to listen reports. The first one is
     started alone; if it ends before it listens, the supervisor ends with its exit code. Exits with a message if the
     settings contradict each other or the port is taken.
     """
@@ -87,7 +93,7 @@ def supervise(config: Config, command: Command, on_ready: Callable[[str], None])
     try:
         check_replicas(config)
         with _reserve(config) as reserved:
-            code = asyncio.run(_Supervisor(config, command, reserved.getsockname()[1], on_ready).run())
+            code = asyncio.run(_Supervisor(config, command, reserved.getsockname()[1], on_ready, again).run())
     except StartError as error:
         sys.exit(f"dragoman: {error}")
     if code:
@@ -133,8 +139,16 @@ class _Replica:
 
 
 class _Supervisor:
-    def __init__(self, config: Config, command: Command, port: int, on_ready: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        command: Command,
+        port: int,
+        on_ready: Callable[[str], None],
+        again: Callable[[], Config] | None,
+    ) -> None:
         self._config = config
+        self._again = again
         self._command = command
         self._port = port
         self._on_ready = on_ready
@@ -241,12 +255,25 @@ class _Supervisor:
                 if not self._stopping.is_set():
                     stop()
             else:
+                self._show_ignored()
                 for replica in self._replicas:
                     replica.ask_reload()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGHUP, hang_up)
+
+    def _show_ignored(self) -> None:
+        """Log which settings have changed that only the supervisor can tell."""
+        if self._again is None:
+            return
+        try:
+            config = self._again()
+        except ConfigError:
+            return  # the replicas say what is wrong
+        for name in OWN_SETTINGS:
+            if getattr(config, name) != getattr(self._config, name):
+                log.warning("%s has changed: restart the server to apply it", name)
 
     def _send(self, number: signal.Signals) -> None:
         for replica in self._replicas:

@@ -15,6 +15,9 @@ from dragoman.store.path import hide_password, is_shared
 from dragoman.store.replicas import Replica
 from dragoman.telemetry.cluster import BusStatus, ClusterFigures, ReplicaFigures
 
+ALONE = Config()
+"""The settings of a server that shares its store with nobody."""
+
 SHARE = "store = 'postgresql://user@host/database'"
 BEATS_PER_LEASE = 3
 """A lease survives two lost heartbeats."""
@@ -46,6 +49,9 @@ def check_replicas(config: Config) -> None:
     if config.bus not in ("auto", "none") or config.bus_listen_url is not None:
         name = "bus" if config.bus not in ("auto", "none") else "bus_listen_url"
         raise StartError(f"{name} is for replicas, and {own}, or remove {name}")
+    for name in ("replica_lease_s", "replica_beat_s", "replica_address"):
+        if getattr(config, name) != getattr(ALONE, name):
+            raise StartError(f"{name} is for replicas, and {own}, or remove {name}")
 
 
 class ClusterWatch:
@@ -77,6 +83,7 @@ class ClusterWatch:
             bus=BusStatus(
                 name=self._bus_name,
                 healthy=self._bus.healthy,
+                others=self._bus.others,
                 lag_s=figures.lag_s,
                 published=figures.published,
                 received=figures.received,

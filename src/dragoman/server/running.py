@@ -148,7 +148,7 @@ async def running(
         stopping = asyncio.Event()
         desk = Desk(store.shared, engine) if store.replicas.shared else None
         lifetimes = AgentLifetimes(counts, desk)
-        watch = ClusterWatch(config, store, bus, lambda: engine.replica_id, lambda: _taken_over(counts))
+        watch = ClusterWatch(config, store, bus, lambda: engine.replica_id, lambda: engine.taken_over)
         health = Health(store, clock, lambda: _unready(stopping, threads, engine), lifetimes.degraded, watch.figures)
         streams = Streams(config.keepalive_s)
         metrics = None
@@ -292,11 +292,6 @@ def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runn
 def _writes(store: Store) -> tuple[int, int]:
     """How many writes the store was given, and how many of them failed."""
     return store.writes, store.failed_writes
-
-
-def _taken_over(counts: Counts | None) -> int:
-    """How many tasks of dead replicas this one went on with, as far as that is counted."""
-    return 0 if counts is None else sum(n for (_, state), n in counts.tasks.items() if state == "taken_over")
 
 
 def _unready(stopping: asyncio.Event, threads: Threads, engine: Engine) -> str | None:

@@ -25,7 +25,7 @@ from dragoman.store.transfer import Source, Target
 FOLDER = "folder:"
 
 
-def open_store(url: str, clock: Clock, heartbeat: Heartbeat = Heartbeat()) -> Store:  # noqa: B008  it is frozen
+def open_store(url: str, clock: Clock, heartbeat: Heartbeat | None = None) -> Store:
     """The store at `url`, not yet opened. Raises StoreError, naming the valid urls, if no driver knows `url`.
 
     `heartbeat` is how this process's replicas stay alive if several processes share the store. The time of such a store
@@ -38,7 +38,7 @@ def open_store(url: str, clock: Clock, heartbeat: Heartbeat = Heartbeat()) -> St
     raise StoreError(f"store url {url!r}: {ALLOWED}")
 
 
-def _postgres_store(url: str, clock: Clock, heartbeat: Heartbeat) -> Store:
+def _postgres_store(url: str, clock: Clock, heartbeat: Heartbeat | None) -> Store:
     with _extra_postgres(url):
         from dragoman.store.postgres import DatabaseClock, PostgresStore
     return PostgresStore(url, DatabaseClock() if isinstance(clock, SystemClock) else clock, heartbeat)

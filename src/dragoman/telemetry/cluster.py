@@ -16,10 +16,14 @@ class ReplicaFigures(Struct, frozen=True):
 
 
 class BusStatus(Struct, frozen=True, kw_only=True):
-    """How hints travel. `lag_s` is how long the last one to this replica itself took, None before the first."""
+    """How hints travel. `lag_s` is how long the last one to this replica itself took, None before the first.
+
+    `others` is how many other replicas were heard in the last seconds: fewer than are alive if the bus is in parts.
+    """
 
     name: str
     healthy: bool
+    others: int
     lag_s: float | None
     published: int
     received: int

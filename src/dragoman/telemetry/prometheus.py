@@ -97,6 +97,7 @@ class Families(Collector):
             ("replicas", "Replicas that are alive", alive),
             ("heartbeat_age_seconds", "Since the last heartbeat that the store has answered", cluster.heartbeat_age_s),
             ("bus_healthy", "1 if this replica's own hints come back to it", int(bus.healthy)),
+            ("bus_others", "Other replicas that were heard on the bus in the last seconds", bus.others),
             ("bus_lag_seconds", "How long the last hint of this replica to itself took", bus.lag_s),
         ):
             if value is not None:

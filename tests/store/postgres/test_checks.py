@@ -130,3 +130,12 @@ def test_the_settings_of_the_driver_are_taken_out_of_the_url() -> None:
     assert address.dsn == "postgresql://ann@h:1/d?sslmode=require"
     assert (address.schema, address.pool_size, address.statement_cache_size) == ("mine", 4, 0)
     assert (address.user, address.database, address.shown) == ("ann", "d", "postgresql://ann@h:1/d")
+
+
+def test_a_statement_may_not_take_longer_than_the_lease_of_a_replica() -> None:
+    url = "postgresql://host/database?timeout_s=30"
+    assert parse_address(url).timeout_s == 30
+    assert parse_address(url, 30).timeout_s == 30
+    assert parse_address("postgresql://host/database", 3) is not None
+    with pytest.raises(StoreError, match="timeout_s must not exceed replica_lease_s, which is 20"):
+        parse_address(url, 20)

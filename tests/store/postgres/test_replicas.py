@@ -8,14 +8,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import StoreError
+from dragoman.store.open import open_store
+from dragoman.store.outbox import Lane
 from dragoman.store.postgres.database.address import Address, parse_address
 from dragoman.store.postgres.database.clock import DatabaseClock
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.replicas import Heart, SharedReplicas
 from dragoman.store.replicas import Heartbeat
+from dragoman.testing.store_cases.bench import new_task
+from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.postgres import PostgresServer
 
 PATIENCE_S = 60
@@ -216,3 +221,23 @@ async def test_no_error_of_this_program_ends_the_heartbeats(
         await wait_for(lambda: bool(heart.answers))
     finally:
         await heart.end()
+
+
+async def test_a_process_that_begins_anew_counts_and_claims_under_its_new_id(used_postgres_url: str) -> None:
+    store = open_store(used_postgres_url, SystemClock())
+    await store.open("one")
+    pool = await open_pool(parse_address(used_postgres_url))
+    try:
+        await store.replicas.join("one", address="", agents=())
+        await store.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
+        await store.replicas.leave("one")
+        with pytest.raises(StoreError, match="counts as dead"):
+            await store.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
+        await store.replicas.join("two", address="", agents=())
+        await store.create(new_task("t2"))
+        assert len(await store.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)) == 1
+        counted = await pool.read("SELECT replica, n1 FROM dragoman.counts ORDER BY replica")
+        assert [tuple(row) for row in counted] == [("one", 1), ("two", 1)]
+    finally:
+        await pool.close()
+        await store.close()

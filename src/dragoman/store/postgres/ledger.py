@@ -60,18 +60,23 @@ Tell = Callable[[Connection, Sequence[Told], int], Awaitable[None]]
 
 
 class Ledger:
-    """Makes writes through the pool. `replica` is a name for the counters that no other process has."""
+    """Makes writes through the pool. `own_id` returns a name for the counters that no other process has."""
 
     def __init__(
-        self, pool: Pool, sql: Mapping[str, str], codec: Codec, clock: Clock, replica: str, tell: Tell
+        self, pool: Pool, sql: Mapping[str, str], codec: Codec, clock: Clock, own_id: Callable[[], str], tell: Tell
     ) -> None:
         self._pool = pool
         self._sql = sql
         self._codec = codec
         self._clock = clock
         self._tell = tell
-        self.replica = replica
+        self._own_id = own_id
         self._scopes: dict[tuple[str, str], int] = {}
+
+    @property
+    def replica(self) -> str:
+        """The name of the counters: the id of this process's replica, which is another one after it was fenced."""
+        return self._own_id()
 
     def forget(self) -> None:
         """Drop what was cached, because another history of the database goes on."""

@@ -130,10 +130,12 @@ class OutboxTables:
         with_behind: bool = False,
     ) -> tuple[Due, ...]:
         """As the protocol says. Looks once at each host to which something is owed, whatever its lane."""
+        if not (claimant := self._claimant()):  # others would take what it claims for that of a dead replica
+            raise StoreError("this replica counts as dead, and sends no webhooks until it begins anew")
         ask = DeliveryClaim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind)
         try:
             async with self._door().transaction() as connection:
-                return await claim(connection, self._sql, ask, self._claimant())
+                return await claim(connection, self._sql, ask, claimant)
         except OutcomeUnknown as error:
             raise StoreError(f"{error}: what was claimed is due again when its claim has run out") from error
 

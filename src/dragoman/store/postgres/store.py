@@ -72,12 +72,12 @@ class Opened(Struct, frozen=True):
 class PostgresStore:
     """Tasks in the tables of a database (`postgresql://user@host:5432/database`)."""
 
-    def __init__(self, url: str, clock: Clock, heartbeat: Heartbeat) -> None:
-        """Raises StoreError if `url` is not one of this driver's."""
-        self._address = parse_address(url)
+    def __init__(self, url: str, clock: Clock, heartbeat: Heartbeat | None = None) -> None:
+        """Raises StoreError if `url` is not one of this driver's, or does not fit the `heartbeat`."""
+        self._address = parse_address(url, None if heartbeat is None else heartbeat.lease_s)
         self.clock = clock
         self.replicas: Replicas
-        self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat)
+        self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat or Heartbeat())
         self.shared: Shared = SharedRows(self._pool, self._address.schema)
         self.keys: KeyRing = KeyTable(self._pool, self._address.schema)
         self.outbox: Outbox
@@ -96,7 +96,11 @@ class PostgresStore:
         """As the protocol says."""
         pool = await open_pool(self._address)
         reads = Reads(pool, self._sql, self._codec)
-        ledger = Ledger(pool, self._sql, self._codec, self.clock, holder or "", self._webhooks.tell)
+
+        def own_id() -> str:
+            return self._replicas.current or holder or ""
+
+        ledger = Ledger(pool, self._sql, self._codec, self.clock, own_id, self._webhooks.tell)
         pool.on_changed(ledger.forget)
         pool.on_changed(self._encoder.forget)
         pool.on_changed(self._replicas.rewound)

@@ -355,6 +355,7 @@ async def an_answer_that_the_keeper_does_not_take_is_replayed(bench: Bench) -> N
         assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "yes"
         assert engines.stage.runs == 2
         assert engines.ends.taken_over_tasks == 1
+        assert (one.engine.taken_over, other.engine.taken_over) == (0, 1)
 
 
 async def an_answer_to_a_run_that_is_not_kept_any_more_is_offered_to_nobody(bench: Bench) -> None:

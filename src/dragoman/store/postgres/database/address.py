@@ -53,8 +53,11 @@ class Address(Struct, frozen=True):
         return unquote(urlsplit(self.dsn).path.strip("/"))
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str, lease_s: float | None = None) -> Address:
     """The address that `url` spells. Raises StoreError, naming the fix.
+
+    A statement may not take longer than the lease of a replica, if that is known: nobody would know any more whether
+    what it waits for is still its own.
 
     The query may have `schema`, `pool_size`, `timeout_s`, `connect_s`, `idle_s`, `statement_cache_size`,
     `application_name`, and what libpq knows, like `sslmode` and `sslrootcert`.
@@ -77,11 +80,14 @@ def parse_address(url: str) -> Address:
     if SCHEMA.fullmatch(schema) is None or schema.startswith("pg_"):
         raise _bad(url, "schema must be small letters, digits and '_', and not begin with a digit or pg_")
     cache = given.get("statement_cache_size")
+    timeout_s = _number(url, given, "timeout_s", 10, 0.1, 600)
+    if "timeout_s" in given and lease_s is not None and timeout_s > lease_s:
+        raise _bad(url, f"timeout_s must not exceed replica_lease_s, which is {lease_s:g}")
     return Address(
         dsn,
         schema,
         int(_number(url, given, "pool_size", 10, 1, 1000)),
-        _number(url, given, "timeout_s", 10, 0.1, 600),
+        timeout_s,
         _number(url, given, "connect_s", 5, 0.1, 600),
         _number(url, given, "idle_s", 60, 0.1, 86_400),
         None if cache is None else int(_number(url, given, "statement_cache_size", 0, 0, 10_000)),
