@@ -201,6 +201,7 @@ def test_a_message_without_configuration_leaves_the_wait_to_the_server() -> None
 def test_file_bytes_of_the_official_python_clients_are_base64() -> None:
     assert dialect_for("grpc-python-asyncio/1.85.1 grpc-c/54.0.0 (linux; chttp2)") is GRPC_BASE64
     assert dialect_for("dragoman/1.0 grpc-python-asyncio/1.85.1 grpc-c/54.0.0 (linux; chttp2)") is GRPC
+    assert dialect_for("grpc-python/1.85.1 grpc-c/54.0.0 (linux; chttp2)") is GRPC
     assert dialect_for("grpc-node-js/1.14.0") is GRPC
     part = pb.Part(file=pb.FilePart(file_with_bytes=b"AP8="))
     request = pb.SendMessageRequest(request=pb.Message(message_id="m1", role=pb.ROLE_USER, content=[part]))

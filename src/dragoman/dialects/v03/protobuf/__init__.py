@@ -69,8 +69,8 @@ TONGUE_BASE64 = replace(
 
 
 def dialect_for(user_agent: str) -> Dialect:
-    """Return the dialect of a caller. The official Python clients are known by the user agent of gRPC's Python."""
-    return GRPC_BASE64 if user_agent.startswith("grpc-python") else GRPC
+    """Return the dialect of a caller. The official Python clients use gRPC's asyncio without a name of their own."""
+    return GRPC_BASE64 if user_agent.startswith("grpc-python-asyncio/") else GRPC
 
 
 __all__ = [
