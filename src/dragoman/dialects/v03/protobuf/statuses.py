@@ -7,60 +7,48 @@ tell them apart.
 Invariant: every error has a code, which is never UNKNOWN, and a text that fits into the trailers that clients accept.
 """
 
+from collections.abc import Mapping
+
 from google.rpc.status_pb2 import Status
 
 from dragoman.dialects.api import GrpcStatus
 from dragoman.dialects.client import refusals
 from dragoman.dialects.jsonrpc import clean
+from dragoman.dialects.v1.errors import TABLE
 from dragoman.dialects.v1.protobuf import read_status as read_details
-from dragoman.dialects.v1.protobuf.statuses import MAX_TEXT
+from dragoman.dialects.v1.protobuf.statuses import CODES, MAX_TEXT
 from dragoman.dialects.v1.protobuf.statuses import encode_status as encode_details
+from dragoman.dialects.v1.protobuf.statuses import grpc_code as code_of_1
 from dragoman.model import errors
 from dragoman.model.errors import A2AError
 
-_INVALID_ARGUMENT = 3
-_DEADLINE_EXCEEDED = 4
-_NOT_FOUND = 5
-_PERMISSION_DENIED = 7
-_RESOURCE_EXHAUSTED = 8
-_FAILED_PRECONDITION = 9
-_UNIMPLEMENTED = 12
-_INTERNAL = 13
-_UNAVAILABLE = 14
-_UNAUTHENTICATED = 16
+_UNIMPLEMENTED = CODES["UNIMPLEMENTED"]
 
-_ROWS: dict[type[A2AError], tuple[int, str]] = {
-    errors.ParseError: (_INVALID_ARGUMENT, "JSONParseError"),
-    errors.InvalidRequest: (_INVALID_ARGUMENT, "InvalidRequestError"),
-    errors.MethodNotFound: (_UNIMPLEMENTED, "MethodNotFoundError"),
-    errors.InvalidParams: (_INVALID_ARGUMENT, "InvalidParamsError"),
-    errors.InternalError: (_INTERNAL, "InternalError"),
-    errors.TaskNotFound: (_NOT_FOUND, "TaskNotFoundError"),
-    errors.TaskNotCancelable: (_FAILED_PRECONDITION, "TaskNotCancelableError"),
-    errors.PushNotificationNotSupported: (_UNIMPLEMENTED, "PushNotificationNotSupportedError"),
-    errors.UnsupportedOperation: (_UNIMPLEMENTED, "UnsupportedOperationError"),
-    errors.ContentTypeNotSupported: (_INVALID_ARGUMENT, "ContentTypeNotSupportedError"),
-    errors.InvalidAgentResponse: (_INTERNAL, "InvalidAgentResponseError"),
-    # 0.3 calls it AuthenticatedExtendedCardNotConfiguredError, but no client reads that name over gRPC.
-    errors.ExtendedAgentCardNotConfigured: (_FAILED_PRECONDITION, "ExtendedAgentCardNotConfiguredError"),
-    errors.ExtensionSupportRequired: (_FAILED_PRECONDITION, "ExtensionSupportRequiredError"),
-    errors.VersionNotSupported: (_UNIMPLEMENTED, "VersionNotSupportedError"),
-    errors.AgentNotFound: (_NOT_FOUND, "AgentNotFound"),
-    errors.NotFound: (_UNIMPLEMENTED, "NotFound"),
-    errors.MethodNotAllowed: (_UNIMPLEMENTED, "MethodNotAllowed"),
-    errors.UnsupportedMediaType: (_INVALID_ARGUMENT, "UnsupportedMediaType"),
-    errors.PayloadTooLarge: (_RESOURCE_EXHAUSTED, "PayloadTooLarge"),
-    errors.RequestTimeout: (_DEADLINE_EXCEEDED, "RequestTimeout"),
-    errors.LeaseLost: (_FAILED_PRECONDITION, "LeaseLost"),
-    errors.Unavailable: (_UNAVAILABLE, "Unavailable"),
-    errors.AgentOffline: (_UNAVAILABLE, "AgentOffline"),
-    errors.TaskTimeout: (_DEADLINE_EXCEEDED, "TaskTimeout"),
-    errors.AgentFailed: (_INTERNAL, "AgentFailed"),
-    errors.Unauthorized: (_UNAUTHENTICATED, "Unauthorized"),
-    errors.Forbidden: (_PERMISSION_DENIED, "Forbidden"),
-    errors.TooManyRequests: (_RESOURCE_EXHAUSTED, "TooManyRequests"),
+_OWN_CODES: Mapping[type[A2AError], int] = {
+    errors.MethodNotFound: _UNIMPLEMENTED,
+    errors.PushNotificationNotSupported: _UNIMPLEMENTED,
+    errors.UnsupportedOperation: _UNIMPLEMENTED,
 }
-"""Names of A2A's errors end in `Error`, as the official SDKs spell them; the others are ours."""
+"""The codes that differ from those of 1.0."""
+
+_OFFICIAL: Mapping[type[A2AError], str] = {
+    errors.ParseError: "JSONParseError",
+    errors.InvalidRequest: "InvalidRequestError",
+    errors.MethodNotFound: "MethodNotFoundError",
+    errors.InvalidParams: "InvalidParamsError",
+    errors.InternalError: "InternalError",
+    errors.TaskNotFound: "TaskNotFoundError",
+    errors.TaskNotCancelable: "TaskNotCancelableError",
+    errors.PushNotificationNotSupported: "PushNotificationNotSupportedError",
+    errors.UnsupportedOperation: "UnsupportedOperationError",
+    errors.ContentTypeNotSupported: "ContentTypeNotSupportedError",
+    errors.InvalidAgentResponse: "InvalidAgentResponseError",
+    # 0.3 calls it AuthenticatedExtendedCardNotConfiguredError, but no client reads that name over gRPC.
+    errors.ExtendedAgentCardNotConfigured: "ExtendedAgentCardNotConfiguredError",
+    errors.ExtensionSupportRequired: "ExtensionSupportRequiredError",
+    errors.VersionNotSupported: "VersionNotSupportedError",
+}
+"""The names of A2A's errors, as the official SDKs spell them. Any other error has the name of its class."""
 
 
 def encode_status(error: A2AError) -> bytes:
@@ -74,33 +62,33 @@ def encode_status(error: A2AError) -> bytes:
 
 def status_text(error: A2AError) -> str:
     """Return the message of the status: `Name: text`."""
-    return f"{_row(error)[1]}: {clean(error.message)[:MAX_TEXT]}"
+    kind = type(error)
+    return f"{_OFFICIAL.get(kind, kind.__name__)}: {clean(error.message)[:MAX_TEXT]}"
 
 
 def grpc_code(error: A2AError) -> int:
     """Return the status code."""
-    return _row(error)[0]
+    return _OWN_CODES.get(type(error)) or code_of_1(error)
 
 
-def _row(error: A2AError) -> tuple[int, str]:
-    return _ROWS.get(type(error)) or _ROWS[errors.InternalError]
-
-
-_NAMES: dict[str, type[A2AError]] = {name: kind for kind, (_, name) in _ROWS.items()} | {
+_NAMES: Mapping[str, type[A2AError]] = {
+    **{kind.__name__: kind for kind in TABLE if kind is not A2AError and kind not in _OFFICIAL},
+    **{name: kind for kind, name in _OFFICIAL.items()},
     "AuthenticatedExtendedCardNotConfiguredError": errors.ExtendedAgentCardNotConfigured,
 }
 
-_CODES: dict[int, type[A2AError]] = {
-    _INVALID_ARGUMENT: errors.InvalidParams,
-    _DEADLINE_EXCEEDED: errors.TaskTimeout,
-    _NOT_FOUND: errors.TaskNotFound,
-    _PERMISSION_DENIED: errors.Forbidden,
-    _RESOURCE_EXHAUSTED: errors.TooManyRequests,
-    _FAILED_PRECONDITION: errors.UnsupportedOperation,
-    _UNIMPLEMENTED: errors.UnsupportedOperation,
-    _UNAVAILABLE: errors.Unavailable,
-    _UNAUTHENTICATED: errors.Unauthorized,
+_MEANINGS: Mapping[int, type[A2AError]] = {
+    CODES["INVALID_ARGUMENT"]: errors.InvalidParams,
+    CODES["DEADLINE_EXCEEDED"]: errors.TaskTimeout,
+    CODES["NOT_FOUND"]: errors.TaskNotFound,
+    CODES["PERMISSION_DENIED"]: errors.Forbidden,
+    CODES["RESOURCE_EXHAUSTED"]: errors.TooManyRequests,
+    CODES["FAILED_PRECONDITION"]: errors.UnsupportedOperation,
+    CODES["UNIMPLEMENTED"]: errors.UnsupportedOperation,
+    CODES["UNAVAILABLE"]: errors.Unavailable,
+    CODES["UNAUTHENTICATED"]: errors.Unauthorized,
 }
+"""The meaning of a code if nothing else says better; any other is an internal error."""
 
 
 def read_status(status: GrpcStatus) -> A2AError:
@@ -118,4 +106,4 @@ def read_status(status: GrpcStatus) -> A2AError:
         error = read_details(GrpcStatus(status.code, text, status.details))
         if kind in (None, type(error)):
             return error
-    return refusals.made(kind or _CODES.get(status.code, errors.InternalError), text or refusals.UNTOLD, {})
+    return refusals.made(kind or _MEANINGS.get(status.code, errors.InternalError), text or refusals.UNTOLD, {})
