@@ -8,10 +8,13 @@ import pytest
 from dragoman.bindings.routes import Routes
 from dragoman.config.settings import settings
 from dragoman.dialects import v03, v1
+from dragoman.dialects.v03 import protobuf as v03_protobuf
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.errors import rest_error_status
+from dragoman.dialects.v1 import protobuf as v1_protobuf
 from dragoman.dialects.v1.decode import METHODS as METHODS_1
 from dragoman.dialects.v1.errors import row
+from dragoman.dialects.v1.protobuf.statuses import CODES
 from dragoman.model import errors
 from dragoman.model.errors import A2AError
 
@@ -65,11 +68,18 @@ def code(cell: str) -> list[str]:
 def test_the_table_of_errors_is_that_of_both_versions() -> None:
     shown = [
         (code(name)[0], int(number), code(reason)[0], int(new), int(old))
-        for name, number, reason, new, old in table("Errors")
+        for name, number, reason, new, old, _ in table("Errors")
     ]
     assert shown == [
         (type(error).__name__, row(error).code, row(error).reason, row(error).http_status, rest_error_status(error))
         for error in INSTANCES
+    ]
+
+
+def test_the_table_of_errors_has_the_statuses_of_grpc() -> None:
+    shown = [code(each[5]) for each in table("Errors")]
+    assert [(CODES[each[0]], CODES[each[-1]]) for each in shown] == [
+        (v1_protobuf.GRPC.error_status(error), v03_protobuf.GRPC.error_status(error)) for error in INSTANCES
     ]
 
 

@@ -213,7 +213,8 @@ def interfaces(
     """The endpoints of a mount, in the versions that both the mount and the agent support.
 
     A mount that is `fixed` ignores the agent's versions: its cards stay as the clients of its system expect them, and
-    calls there are answered whatever the agent is configured for. gRPC comes last: few clients speak it.
+    calls there are answered whatever the agent is configured for. gRPC comes last: few clients speak it. Over gRPC 0.3
+    has no tenant, and its clients read no more of a card than the address, so only the root's card lists it.
     """
     kind = mount_of(mount)
     listed = tuple(
@@ -221,11 +222,16 @@ def interfaces(
         for each in cards.interfaces(base, mount, VERSIONS if kind.fixed else versions)
         if each.protocol_version in (kind.rpc if each.protocol_binding == cards.JSONRPC else kind.rest)
     )
-    if grpc is None or kind not in (ROOT, AGENT) or "1.0" not in versions:
+    if grpc is None or kind not in (ROOT, AGENT):
         return listed
-    tenant = None if kind is ROOT else mount.removeprefix(AGENT.path.removesuffix("{id}"))
-    at = AgentInterface(url=grpc.at(base), protocol_binding=cards.GRPC, protocol_version="1.0", tenant=tenant)
-    return (*listed, at)
+    url, tenant = grpc.at(base), None if kind is ROOT else mount.removeprefix(AGENT.path.removesuffix("{id}"))
+    spoken = VERSIONS if kind is ROOT else ("1.0",)
+    served = [
+        AgentInterface(url=url, protocol_binding=cards.GRPC, protocol_version=version, tenant=tenant)
+        for version in spoken
+        if version in versions
+    ]
+    return (*listed, *served)
 
 
 def _signatures(signer: Signer, forms: Sequence[dict[str, Any]], base: str) -> tuple[dict[str, str], ...]:

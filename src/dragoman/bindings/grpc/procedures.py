@@ -143,7 +143,7 @@ class Procedures:
         """Answer a unary call. Raises A2AError."""
         call, operation = await rpc.decode(body)
         del body
-        backend, request, dialect = rpc.backend, rpc.request, rpc.service.dialect
+        backend, request, dialect = rpc.backend, rpc.request, rpc.dialect
         handler, limits = backend.handler, backend.reception.limits
         await rpc.send_extensions(call)
         if not isinstance(operation, ListTasks):
@@ -156,7 +156,7 @@ class Procedures:
 
     async def _list(self, rpc: "Rpc", call: Call, operation: ListTasks) -> bytes:
         """Answer with a page that clients accept: with fewer tasks than asked for, if those are large."""
-        backend, dialect = rpc.backend, rpc.service.dialect
+        backend, dialect = rpc.backend, rpc.dialect
         while True:
             page = await backend.handler.call(call)
             body = await self._encode(rpc, operation, page, dialect, backend.reception.limits)
@@ -178,7 +178,7 @@ class Procedures:
         """Answer a call with a stream, until that ends or its client leaves. Raises A2AError."""
         call, _ = await rpc.decode(body)
         del body
-        dialect = rpc.service.dialect
+        dialect = rpc.dialect
         opened = await rpc.backend.handler.stream(call)
         stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened
         streams = rpc.backend.streams
@@ -227,7 +227,19 @@ class Procedures:
 class Rpc:
     """One RPC in progress: its request, and what becomes of it when its client leaves."""
 
-    __slots__ = ("_ended", "_held", "_stream", "_watched", "backend", "context", "left", "name", "request", "service")
+    __slots__ = (
+        "_ended",
+        "_held",
+        "_stream",
+        "_watched",
+        "backend",
+        "context",
+        "dialect",
+        "left",
+        "name",
+        "request",
+        "service",
+    )
 
     def __init__(
         self, service: Service, name: str, context: Context, backend: Backend, server: tuple[str, int]
@@ -244,6 +256,7 @@ class Rpc:
         metadata: Any = context.invocation_metadata()
         unread = backend.reception.limits.unread
         self.request: Request = read_request(name, metadata, context.peer(), route, server, unread)
+        self.dialect = service.dialect_for(self.request.text(b"user-agent") or "")
 
     def route(self) -> None:
         """Find the agent that the metadata names, and check the version. Raises A2AError."""
@@ -272,12 +285,11 @@ class Rpc:
 
     async def decode(self, body: bytes) -> tuple[Call, Operation]:
         """Decode the request to the call that it makes. Raises A2AError."""
-        service, request, reception = self.service, self.request, self.backend.reception
+        dialect, request, reception = self.dialect, self.request, self.backend.reception
         if len(body) < LARGE_BYTES:
-            operation = service.dialect.decode(self.name, body)
+            operation = dialect.decode(self.name, body)
         else:
             operation = await decode_body(request, reception.limits, partial(self._decode_large, body))
-        dialect = service.dialect
         call = await make_call(
             reception,
             self.backend.handler,
@@ -292,12 +304,12 @@ class Rpc:
 
     def _decode_large(self, body: bytes) -> Operation:
         self.service.check_bounds(self.name, body, self.backend.reception.limits.max_values)
-        return self.service.dialect.decode(self.name, body)
+        return self.dialect.decode(self.name, body)
 
     async def send_extensions(self, call: Call) -> None:
         """Say which of the extensions that the caller declared are active, if any (A2A 1.0 §3.2.6)."""
         if call.extensions and (active := active_extensions(self.backend.reception, call)):
-            await self.context.send_initial_metadata(((self.service.dialect.extensions_header.decode(), active),))
+            await self.context.send_initial_metadata(((self.dialect.extensions_header.decode(), active),))
 
     def hold(self, size: int) -> None:
         """Count a large message until `let_go`, or until the RPC ends: gRPC keeps a copy that its reader does not take.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.v03 import protobuf as v03
 from dragoman.dialects.v1 import protobuf as v1
 from dragoman.model.errors import A2AError
 
@@ -24,33 +25,56 @@ class Service(Struct, frozen=True, kw_only=True):
     """One service. `name` is its full name in the proto file.
 
     `procedures` are its procedures by name; each says whether it streams. A procedure's request and response are in the
-    bytes of `dialect`, of the version `version`. `check_bounds` takes the procedure, the request and `max_values`, and
-    raises InvalidParams for a request with more values. `status` is the form of an error. `agent_header` is the
-    metadata that names the agent if the requests have no tenant.
+    bytes of the dialect that `dialect_for` gives for the caller's user agent; `version` is its version. `check_bounds`
+    takes the procedure, the request and `max_values`, and raises InvalidParams for a request with more values. `status`
+    is the form of an error. `agent_header` is the metadata that names the agent if the requests have no tenant.
     """
 
     name: str
     version: str
-    dialect: Dialect
+    dialect_for: Callable[[str], Dialect]
     procedures: Mapping[str, bool]
     check_bounds: Callable[[str, bytes, int], None]
     status: Callable[[A2AError], RpcStatus]
     agent_header: bytes | None = None
 
 
+AGENT_HEADER = b"x-dragoman-agent"
+"""The metadata that names the agent in 0.3, whose requests have no tenant."""
+
+
+def _dialect_1(user_agent: str) -> Dialect:
+    return v1.GRPC
+
+
 def _status_1(error: A2AError) -> RpcStatus:
     return RpcStatus(v1.GRPC.error_status(error), v1.status_text(error), v1.GRPC.encode_error(error))
+
+
+def _status_03(error: A2AError) -> RpcStatus:
+    return RpcStatus(v03.GRPC.error_status(error), v03.status_text(error), v03.GRPC.encode_error(error))
 
 
 A2A_1 = Service(
     name=v1.SERVICE,
     version="1.0",
-    dialect=v1.GRPC,
+    dialect_for=_dialect_1,
     procedures={name: name in ("SendStreamingMessage", "SubscribeToTask") for name in v1.METHODS},
     check_bounds=v1.check_bounds,
     status=_status_1,
 )
 """A2A 1.0 (§10)."""
 
-SERVICES: tuple[Service, ...] = (A2A_1,)
+A2A_03 = Service(
+    name=v03.SERVICE,
+    version="0.3",
+    dialect_for=v03.dialect_for,
+    procedures={name: name in v03.STREAMS for name in v03.METHODS},
+    check_bounds=v03.check_bounds,
+    status=_status_03,
+    agent_header=AGENT_HEADER,
+)
+"""A2A 0.3."""
+
+SERVICES: tuple[Service, ...] = (A2A_1, A2A_03)
 """All services."""
