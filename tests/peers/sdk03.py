@@ -1,7 +1,7 @@
-"""Official Python SDK 0.3.26 against a server: `python sdk03.py BASE_URL [WORD …]`, over JSON-RPC and REST.
+"""Official Python SDK 0.3.26 against a server: `python sdk03.py BASE_URL [WORD …]`, over JSON-RPC, REST and gRPC.
 
 This SDK tells errors over REST by their HTTP status alone, a refused stream only as some client error, and
-encodes the bytes of a file twice over REST.
+encodes the bytes of a file twice over REST. Over gRPC it passes the status on, and does not read time stamps.
 """
 
 import asyncio
@@ -38,14 +38,26 @@ from a2a.types import (
     TextPart,
     TransportProtocol,
 )
+from grpc import StatusCode
+from grpc.aio import AioRpcError
+from grpc_channel import channels
 from report import Scenario, run, selected
 
 TERMINAL = (TaskState.completed, TaskState.failed, TaskState.canceled, TaskState.rejected)
 
-# JSON-RPC code of each error, and the HTTP statuses that name it over REST (0.3 leaves some of them open).
-NOT_FOUND = (-32001, (404,))
-NOT_CANCELABLE = (-32002, (400, 409))
-INVALID_PARAMS = (-32602, (400, 422))
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error: its JSON-RPC code, the HTTP statuses that name it over REST (0.3 leaves some open), and gRPC's code."""
+
+    code: int
+    statuses: tuple[int, ...]
+    grpc: StatusCode
+
+
+NOT_FOUND = Refusal(-32001, (404,), StatusCode.NOT_FOUND)
+NOT_CANCELABLE = Refusal(-32002, (400, 409), StatusCode.FAILED_PRECONDITION)
+INVALID_PARAMS = Refusal(-32602, (400, 422), StatusCode.INVALID_ARGUMENT)
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,8 @@ class Lane:
     async def client(self, agent: str = "echo", *, streams: bool = False, polls: bool = False) -> BaseClient:
         """A client of the agent, from its card."""
         http = httpx.AsyncClient(timeout=30)
-        mount = f"{self.base_url}/agents/{agent}" if agent else self.base_url
+        by_metadata = agent if self.binding == TransportProtocol.grpc else ""  # only the root's card lists it
+        mount = f"{self.base_url}/agents/{agent}" if agent and not by_metadata else self.base_url
         mount = self.base_url + self.mount if self.mount else mount
         card = await A2ACardResolver(http, mount).get_agent_card()
         config = ClientConfig(
@@ -67,6 +80,7 @@ class Lane:
             polling=polls,
             httpx_client=http,
             supported_transports=[self.binding],
+            grpc_channel_factory=channels(by_metadata),
             accepted_output_modes=["text/plain", "application/json", "application/octet-stream"],
         )
         client = ClientFactory(config).create(card)
@@ -109,19 +123,22 @@ def state_is(task: Task, state: TaskState) -> None:
     assert task.status.state == state, f"state {task.status.state}, expected {state}"
 
 
-async def refused(error: tuple[int, tuple[int, ...]], awaitable: Any) -> None:
-    """The call fails with that JSON-RPC code or, over REST, one of those HTTP statuses."""
-    code, statuses = error
+async def refused(error: Refusal, awaitable: Any) -> None:
+    """The call fails with that JSON-RPC code, over REST with one of those HTTP statuses, over gRPC with its code."""
     try:
         answer = await awaitable
-    except (A2AClientJSONRPCError, A2AClientHTTPError) as failure:
+    except (A2AClientJSONRPCError, A2AClientHTTPError, AioRpcError) as failure:
         told = failure
     else:
-        raise AssertionError(f"error {code} expected, got the answer {answer!r}")
-    if isinstance(told, A2AClientJSONRPCError):
-        assert told.error.code == code, f"code {told.error.code}, expected {code}"
-    else:
-        assert told.status_code in statuses, f"status {told.status_code}, expected one of {statuses}"
+        raise AssertionError(f"error {error.code} expected, got the answer {answer!r}")
+    match told:
+        case A2AClientJSONRPCError():
+            assert told.error.code == error.code, f"code {told.error.code}, expected {error.code}"
+        case A2AClientHTTPError():
+            assert told.status_code in error.statuses, f"status {told.status_code}, expected one of {error.statuses}"
+        case AioRpcError():
+            assert told.code() == error.grpc, f"status {told.code()}, expected {error.grpc}"
+            assert ": " in (told.details() or ""), f"no name in {told.details()!r}"
 
 
 async def events(stream: AsyncIterator[ClientEvent | Message]) -> list[ClientEvent]:
@@ -159,7 +176,9 @@ async def send_blocking(lane: Lane) -> None:
         state_is(task, TaskState.completed)
         assert artifact_text(task) == "héllo 🌍", f"artifacts {task.artifacts}"
         assert all((task.id, task.context_id)), "task or context has no id"
-        assert task.status.timestamp or lane.binding != TransportProtocol.jsonrpc, "no timestamp (REST drops it)"
+        assert task.status.timestamp or lane.binding != TransportProtocol.jsonrpc, (
+            "no timestamp (only JSON-RPC keeps it)"
+        )
 
 
 async def send_keeps_context(lane: Lane) -> None:
@@ -279,7 +298,7 @@ async def file_round_trip(lane: Lane) -> None:
     assert [(f.bytes, f.name, f.mime_type) for f in back if isinstance(f, FileWithBytes)] == [
         (encoded, "report.pdf", "application/pdf")
     ], f"{parts_of(task)}"
-    if lane.binding == TransportProtocol.jsonrpc:
+    if lane.binding != TransportProtocol.http_json:
         facts = [part.data for part in parts_of(task) if isinstance(part, DataPart)]
         assert hashlib.sha256(content).hexdigest() in str(facts), f"no SHA-256 in {facts}"
 
@@ -298,7 +317,7 @@ async def unknown_task(lane: Lane) -> None:
     streams = await lane.client(streams=True)
     try:
         got = await events(streams.resubscribe(TaskIdParams(id=unknown)))
-    except A2AClientError:
+    except (A2AClientError, AioRpcError):
         return
     raise AssertionError(f"an error expected, got {got}")
 
@@ -315,7 +334,7 @@ async def terminal_task(lane: Lane) -> None:
         await refused(NOT_CANCELABLE, client.cancel_task(TaskIdParams(id=task.id)))
         try:
             answer = await send(client, text("more", task_id=task.id, context_id=task.context_id))
-        except A2AClientError:
+        except (A2AClientError, AioRpcError):
             continue
         raise AssertionError(f"a terminal task took a message: {answer}")
 
@@ -370,8 +389,8 @@ SCENARIOS = (
 
 
 def scenarios(base_url: str) -> list[Scenario]:
-    """Every scenario in both lanes, named `binding/scenario`."""
-    lanes = [Lane(base_url, binding) for binding in (TransportProtocol.jsonrpc, TransportProtocol.http_json)]
+    """Every scenario in every lane, named `binding/scenario`."""
+    lanes = [Lane(base_url, binding) for binding in TransportProtocol]
     mounted = Lane(base_url, TransportProtocol.jsonrpc, "/a2a")
     return [
         *(

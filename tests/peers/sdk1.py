@@ -1,6 +1,6 @@
 """Official Python SDK 1.3.0 against a server: `python sdk1.py BASE_URL [WORD …]`.
 
-Speaks 1.0 and, in the SDK's compatibility mode, 0.3, each over JSON-RPC and HTTP+JSON. What a scenario
+Speaks 1.0 and, in the SDK's compatibility mode, 0.3, each over JSON-RPC, HTTP+JSON and gRPC. What a scenario
 expects is what the specification says, not what the SDK's own server does.
 """
 
@@ -428,7 +428,9 @@ def strictly(data: dict[str, Any] | str | bytes, message: Any) -> Any:
 
 def scenarios(base_url: str) -> list[Scenario]:
     """Every scenario in every lane that has it, named `binding version/scenario`."""
-    lanes = [Lane(base_url, binding, version) for version in ("1.0", "0.3") for binding in ("JSONRPC", "HTTP+JSON")]
+    lanes = [
+        Lane(base_url, binding, version) for version in ("1.0", "0.3") for binding in ("JSONRPC", "HTTP+JSON", "GRPC")
+    ]
     everywhere = [
         (f"{lane.binding} {lane.version}/{scenario.__name__}", functools.partial(scenario, lane))
         for lane in lanes

@@ -21,6 +21,7 @@ from a2a.types import (
     Task,
     TaskState,
 )
+from grpc_channel import channels
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 TERMINAL = (
@@ -46,9 +47,13 @@ class Lane:
         return self.binding == "HTTP+JSON" and self.version == "0.3"
 
     async def client(self, agent: str = "echo", *, streams: bool = False, tenant: str = "", **changes: Any) -> Client:
-        """A client of the agent, from its card, narrowed to this lane's interface; `changes` go to its capabilities."""
+        """A client of the agent, from its card, narrowed to this lane's interface; `changes` go to its capabilities.
+
+        Over gRPC only the root's card lists 0.3, and the metadata names the agent. In 1.0 the tenant of the card does.
+        """
         http = httpx.AsyncClient(timeout=30)
-        mount = f"{self.base_url}/agents/{agent}" if agent else self.base_url
+        by_metadata = agent if (self.binding, self.version) == ("GRPC", "0.3") else ""
+        mount = f"{self.base_url}/agents/{agent}" if agent and not by_metadata else self.base_url
         mount = self.base_url + self.mount if self.mount else mount
         card = await A2ACardResolver(http, mount).get_agent_card()
         here = [i for i in card.supported_interfaces if i.protocol_binding == self.binding]
@@ -58,10 +63,16 @@ class Lane:
         ]
         del card.supported_interfaces[:]
         card.supported_interfaces.append(exact[0])
-        card.supported_interfaces[0].tenant = tenant
+        if tenant:
+            card.supported_interfaces[0].tenant = tenant
         for name, value in changes.items():
             setattr(card.capabilities, name, value)
-        config = ClientConfig(streaming=streams, httpx_client=http, supported_protocol_bindings=[self.binding])
+        config = ClientConfig(
+            streaming=streams,
+            httpx_client=http,
+            supported_protocol_bindings=[self.binding],
+            grpc_channel_factory=channels(by_metadata),
+        )
         return ClientFactory(config).create(card)
 
 

@@ -1,4 +1,4 @@
-"""Official clients, each in its own environment and process, against a real server over HTTP.
+"""Official clients, each in its own environment and process, against a real server over HTTP and gRPC.
 
 `make peers` makes the environments. To look at one scenario: run a peer's script by hand with the server's URL and
 words of its name. `DRAGOMAN_PEERS_URL` names a server that runs already; else one is started here and must, in the
@@ -48,9 +48,10 @@ class Peer:
 
 AT_A2A = " at /a2a"
 BOTH_VERSIONS = (
-    "JSONRPC 1.0", "HTTP+JSON 1.0", "JSONRPC 0.3", "HTTP+JSON 0.3", f"JSONRPC 1.0{AT_A2A}", f"JSONRPC 0.3{AT_A2A}",
+    "JSONRPC 1.0", "HTTP+JSON 1.0", "GRPC 1.0", "JSONRPC 0.3", "HTTP+JSON 0.3", "GRPC 0.3",
+    f"JSONRPC 1.0{AT_A2A}", f"JSONRPC 0.3{AT_A2A}",
 )  # fmt: skip
-ONLY_0_3 = ("JSONRPC", "HTTP+JSON", f"JSONRPC{AT_A2A}")
+ONLY_0_3 = ("JSONRPC", "HTTP+JSON", "GRPC", f"JSONRPC{AT_A2A}")
 MODULES = HERE / "js" / "node_modules"
 
 
@@ -131,11 +132,11 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if "DRAGOMAN_PEERS_URL" in os.environ:
         yield os.environ["DRAGOMAN_PEERS_URL"]
         return
-    port = kept_port()
+    port, grpc_port = kept_port(), kept_port()
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("server") / "log"
     dragoman = Path(sys.executable).with_name("dragoman")
     command = [*ENDS_WITH_US, dragoman, "serve", "examples/agents.py", "--port", str(port), "--store", "memory:"]
-    command += ["--push-allowed-hosts", "127.0.0.1"]
+    command += ["--push-allowed-hosts", "127.0.0.1", "--grpc-port", str(grpc_port)]
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:

@@ -1,6 +1,7 @@
-// Official JavaScript SDK 0.3.14 against a server: `node sdk03.mjs BASE_URL [WORD …]`, over JSON-RPC and REST.
+// Official JavaScript SDK 0.3.14 against a server: `node sdk03.mjs BASE_URL [WORD …]`, over JSON-RPC, REST and
+// gRPC.
 //
-// Over REST this SDK drops `append` from artifact updates and the name from files; over JSON-RPC a refused
+// Over REST and gRPC this SDK drops `append` from artifact updates and the name from files; over JSON-RPC a refused
 // stream is an error without a type.
 
 import { createHash, randomUUID } from "node:crypto";
@@ -12,6 +13,8 @@ import {
   TaskNotCancelableError,
   TaskNotFoundError,
 } from "a2a-js-0.3/client";
+import { GrpcTransportFactory } from "a2a-js-0.3/client/grpc";
+import { naming } from "./metadata.mjs";
 import { baseUrl, collect, expect, refused, run, same, until } from "./report.mjs";
 
 const BASE = baseUrl();
@@ -23,10 +26,14 @@ async function card(mount, path) {
 
 /** A client of the agent, from its card, over one binding. */
 async function clientOf(lane, agent = "echo") {
-  const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { preferredTransports: [lane.binding] });
-  const mount = lane.mount ?? (agent ? `/agents/${agent}` : "");
+  const byMetadata = lane.binding === "GRPC" ? agent : ""; // only the root's card lists it
+  const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
+    preferredTransports: [lane.binding],
+    transports: [new GrpcTransportFactory({ grpcCallOptions: naming(byMetadata) })],
+  });
+  const mount = lane.mount ?? (agent && !byMetadata ? `/agents/${agent}` : "");
   const client = await new ClientFactory(options).createFromUrl(`${BASE}${mount}/`);
-  const transport = { JSONRPC: "JsonRpcTransport", "HTTP+JSON": "RestTransport" }[lane.binding];
+  const transport = { JSONRPC: "JsonRpcTransport", "HTTP+JSON": "RestTransport", GRPC: "GrpcTransport" }[lane.binding];
   same(client.transport.constructor.name.replace("_", ""), transport, "transport");
   return client;
 }
@@ -59,7 +66,7 @@ function folded(events, lane) {
       for (const artifact of event.artifacts ?? []) artifacts.set(artifact.artifactId, textOf(artifact.parts));
     } else if (event.kind === "artifact-update") {
       const { artifactId, parts } = event.artifact;
-      const append = lane.binding === "HTTP+JSON" ? artifacts.has(artifactId) : event.append;
+      const append = lane.binding !== "JSONRPC" ? artifacts.has(artifactId) : event.append;
       expect(!append || artifacts.has(artifactId), "a chunk is appended to an artifact never begun");
       artifacts.set(artifactId, (append ? artifacts.get(artifactId) : "") + textOf(parts));
     }
@@ -103,7 +110,8 @@ const scenarios = {
   },
 
   async sendData(lane) {
-    const data = { city: "Lyon", days: 3, nested: { on: true, list: [1, "two", null] } };
+    const last = lane.binding === "GRPC" ? [] : [null]; // over gRPC this SDK cannot write a null
+    const data = { city: "Lyon", days: 3, nested: { on: true, list: [1, "two", ...last] } };
     const task = await (await clientOf(lane)).sendMessage(message(["see", { kind: "data", data }]));
     same(partsOf(task).filter((part) => part.kind === "data").map((part) => part.data), [data], "data parts");
   },
@@ -298,7 +306,7 @@ async function firstClient() {
 }
 
 await run([
-  ...["JSONRPC", "HTTP+JSON"].flatMap((binding) =>
+  ...["JSONRPC", "HTTP+JSON", "GRPC"].flatMap((binding) =>
     Object.entries(scenarios).map(([name, scenario]) => [`${binding}/${name}`, () => scenario({ binding })]),
   ),
   ...Object.entries(mounted).map(([name, scenario]) => [

@@ -1,7 +1,7 @@
 // Official JavaScript SDK 1.3.0 against a server: `node sdk1.mjs BASE_URL [WORD …]`.
 //
-// Speaks 1.0 and, in the SDK's compatibility mode, 0.3, each over JSON-RPC and HTTP+JSON. What a scenario
-// expects is what the specification says, not what the SDK's own server does.
+// Speaks 1.0 and, in the SDK's compatibility mode, 0.3, each over JSON-RPC, HTTP+JSON and gRPC. What a
+// scenario expects is what the specification says, not what the SDK's own server does.
 
 import { createHash, randomUUID } from "node:crypto";
 import { CancelTaskRequest, GetTaskRequest, ListTasksRequest, Role, SendMessageRequest, TaskState } from "a2a-js-1";
@@ -13,6 +13,8 @@ import {
   UnsupportedOperationError,
   VersionNotSupportedError,
 } from "a2a-js-1/errors";
+import { GrpcTransportFactory } from "a2a-js-1/client/grpc";
+import { naming } from "./metadata.mjs";
 import { baseUrl, collect, expect, refused, run, same, until } from "./report.mjs";
 
 const BASE = baseUrl();
@@ -22,15 +24,24 @@ async function card(mount, path) {
   return new DefaultAgentCardResolver().resolve(`${BASE}${mount}/`, path);
 }
 
-/** A client of the agent, from its card, narrowed to one binding and protocol version. */
+/**
+ * A client of the agent, from its card, narrowed to one binding and protocol version.
+ *
+ * Over gRPC only the root's card lists 0.3, and the metadata names the agent. In 1.0 the tenant of the card does.
+ */
 async function clientOf(lane, agent = "echo") {
-  const agentCard = await card(lane.mount ?? (agent ? `/agents/${agent}` : ""));
+  const byMetadata = lane.binding === "GRPC" && lane.version === "0.3" ? agent : "";
+  const agentCard = await card(lane.mount ?? (agent && !byMetadata ? `/agents/${agent}` : ""));
   const here = agentCard.supportedInterfaces.filter((i) => i.protocolBinding === lane.binding);
   expect(here.length, `the card of ${agent} offers no ${lane.binding}`);
   const exact = here.find((i) => i.protocolVersion === lane.version);
   agentCard.supportedInterfaces = [exact ?? { ...here[0], protocolVersion: lane.version }];
   const options = { legacyCompat: { enabled: lane.version === "0.3" } };
-  const transports = [new JsonRpcTransportFactory(options), new RestTransportFactory(options)];
+  const transports = [
+    new JsonRpcTransportFactory(options),
+    new RestTransportFactory(options),
+    new GrpcTransportFactory({ ...options, grpcCallOptions: naming(byMetadata) }),
+  ];
   return new ClientFactory({ transports }).createFromAgentCard(agentCard);
 }
 
@@ -55,8 +66,8 @@ const get = (client, id, fields = {}) => client.getTask(GetTaskRequest.fromJSON(
 const cancelTask = (client, id) => client.cancelTask(CancelTaskRequest.fromJSON({ id }));
 const subscribeTo = (client, id) => collect(client.resubscribeTask({ tenant: "", id }));
 
-/** Over 0.3's HTTP+JSON this SDK drops `append` from artifact updates and the name from files. */
-const isLossy = (lane) => lane.version === "0.3" && lane.binding === "HTTP+JSON";
+/** Over 0.3's HTTP+JSON and gRPC this SDK drops `append` from artifact updates and the name from files. */
+const isLossy = (lane) => lane.version === "0.3" && lane.binding !== "JSONRPC";
 
 /** The text of all artifacts and the last state, as a reader of the frames has them. */
 function folded(frames, lane) {
@@ -362,7 +373,7 @@ const mounted = {
 const MOUNTED = ["sendBlocking", "sendKeepsContext", "getHistory", "unknownTask", "webhooks"];
 for (const name of MOUNTED) mounted[name] = both[name];
 
-const lanes = ["1.0", "0.3"].flatMap((version) => ["JSONRPC", "HTTP+JSON"].map((binding) => ({ binding, version })));
+const lanes = ["1.0", "0.3"].flatMap((version) => ["JSONRPC", "HTTP+JSON", "GRPC"].map((binding) => ({ binding, version })));
 const atMount = ["1.0", "0.3"].map((version) => ({ binding: "JSONRPC", version, mount: "/a2a" }));
 await run([
   ...lanes.flatMap((lane) => {
