@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dragoman.engine.run_writer import BUFFER_BYTES_MAX, RunWriter
+from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.events import Noted, StatusChanged
 from dragoman.model.message import Role

@@ -13,7 +13,7 @@ from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
-from dragoman.engine.replay import DELIVERED
+from dragoman.engine.runs.replay import DELIVERED
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk, Event, Noted
 from dragoman.net.egress import Egress

@@ -23,7 +23,7 @@ from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.api import Delegation
 from dragoman.engine.handler import Handler
-from dragoman.engine.replay import DELIVERED, USED
+from dragoman.engine.runs.replay import DELIVERED, USED
 from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, UnsupportedOperation
 from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus

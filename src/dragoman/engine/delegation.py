@@ -16,8 +16,8 @@ from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.intake import Origin, Taken
 from dragoman.engine.lineage import check_lineage, child_of
 from dragoman.engine.neighbours import Neighbours
-from dragoman.engine.replay import ReplayMismatch
-from dragoman.engine.run import TaskRun
+from dragoman.engine.runs.replay import ReplayMismatch
+from dragoman.engine.runs.run import TaskRun
 from dragoman.engine.subscriptions import Tail
 from dragoman.engine.supervisor import Generation, Supervisor
 from dragoman.engine.task_log import Stopping, TaskLog

@@ -21,14 +21,14 @@ from dragoman.engine.files import Files
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.hints import Hints
-from dragoman.engine.history import History
 from dragoman.engine.intake import Intake
 from dragoman.engine.lineage import server_name
 from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.recovery import Recovery
-from dragoman.engine.run import refusal_of
+from dragoman.engine.runs.history import History
+from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Generation, Supervisor
 from dragoman.engine.task_log import STALLED_S, TaskLog

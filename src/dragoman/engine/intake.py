@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from dragoman.engine import policy
 from dragoman.engine.api import Refusing, Runner
-from dragoman.engine.auto_run import AutoRun, BecameTask, Decided
-from dragoman.engine.direct import DirectRun
 from dragoman.engine.files import Files
-from dragoman.engine.history import History
 from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.run import RunServices, refusal_of
+from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
+from dragoman.engine.runs.direct import DirectRun
+from dragoman.engine.runs.history import History
+from dragoman.engine.runs.run import RunServices, refusal_of
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
 from dragoman.engine.tasks import Tasks

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from dragoman.engine import policy
 from dragoman.engine.api import DIRECT_WAIT_S, Outreaching, Runner
-from dragoman.engine.auto_run import AutoRun
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
-from dragoman.engine.history import History
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.replay import NOTHING, Replay, replay_of
-from dragoman.engine.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
+from dragoman.engine.runs.auto_run import AutoRun
+from dragoman.engine.runs.history import History
+from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
+from dragoman.engine.runs.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import Unavailable

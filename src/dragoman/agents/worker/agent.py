@@ -27,7 +27,7 @@ from dragoman.agents.worker.leases import (
 )
 from dragoman.agents.worker.words import AskCaller, EndTask, Give, Hand, Say, Word, adds, says_anything, word_of
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Run, RunAgain, RunElsewhere
-from dragoman.engine.replay import ReplayMismatch
+from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.model.card import Profile
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
 from dragoman.model.events import Delegated

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dragoman.agents.worker.desk import Desk, FoundLease, StoredLease, task_of
 from dragoman.agents.worker.words import Word
 from dragoman.engine.api import Run
-from dragoman.engine.replay import DELIVERED, USED
+from dragoman.engine.runs.replay import DELIVERED, USED
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part, Role

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, RunElsewhere, Runner, came_to
 from dragoman.engine.files import Files
-from dragoman.engine.history import History
-from dragoman.engine.replay import USED, Replay, ReplayMismatch, noted_usage, spell_usage
-from dragoman.engine.run_writer import RunWriter
+from dragoman.engine.runs.history import History
+from dragoman.engine.runs.replay import USED, Replay, ReplayMismatch, noted_usage, spell_usage
+from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged

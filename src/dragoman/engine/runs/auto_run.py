@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.engine.api import Delegation, Hear, Replied, Runner
-from dragoman.engine.direct import answer_with
-from dragoman.engine.run import NO_PARTS, RunServices, TaskRun, full_lineage
-from dragoman.engine.run_writer import BUFFER_BYTES_MAX, weigh
+from dragoman.engine.runs.direct import answer_with
+from dragoman.engine.runs.run import NO_PARTS, RunServices, TaskRun, full_lineage
+from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, weigh
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, Submitted
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import fold

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner
-from dragoman.engine.history import History
-from dragoman.engine.run import NO_PARTS, failed, full_lineage
+from dragoman.engine.runs.history import History
+from dragoman.engine.runs.run import NO_PARTS, failed, full_lineage
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submitted
 from dragoman.model.lifecycle import fold
