@@ -24,8 +24,7 @@ from dragoman.dialects.sse import Parser, ServerSentEvent
 from dragoman.engine.api import Runner
 from dragoman.model.ids import SystemClock
 from dragoman.server import StartError, running, serving
-from dragoman.server.jobs import Job
-from dragoman.server.retention import sweep
+from dragoman.server.jobs import Job, sweep
 from dragoman.store.api import StoreError
 from dragoman.store.replicas import LocalReplicas
 from tests.processes import ENDS_WITH_US

@@ -45,10 +45,9 @@ from dragoman.server.errors import StartError
 from dragoman.server.files import SWEEP_EVERY_S, open_files
 from dragoman.server.front import make_app
 from dragoman.server.grpc import bind_grpc, close_grpc
-from dragoman.server.jobs import Job
+from dragoman.server.jobs import Job, sweep
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.replicas import ClusterWatch, check_replicas
-from dragoman.server.retention import sweep
 from dragoman.server.usage import make_usage
 from dragoman.server.webhooks import make_webhooks
 from dragoman.store.api import Store
