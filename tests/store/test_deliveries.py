@@ -2,8 +2,8 @@
 
 import pytest
 
+from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
 from dragoman.store.outbox import Lane, Settled
-from dragoman.store.settling import DeliveryStanding, Settling, resolve
 
 NOW, LATER = 100, 500
 SIZE, OTHER_SIZE = 10, 20

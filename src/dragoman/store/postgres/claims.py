@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from dragoman.model.operations import PushConfig
+from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
 from dragoman.store.postgres.database.connection import Connection
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.deliveries import settle
-from dragoman.store.taking import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 
 PUSH_CONFIGS = msgspec.msgpack.Decoder(PushConfig)
 

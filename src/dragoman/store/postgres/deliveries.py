@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, Registration, Settled
 from dragoman.store.postgres.database.connection import Connection
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Told
-from dragoman.store.settling import DeliveryStanding, Settling, resolve
 
 Sql = Mapping[str, str]
 

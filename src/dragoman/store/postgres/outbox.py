@@ -12,6 +12,7 @@ import msgspec
 from dragoman.model.ids import Clock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
+from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.store.postgres.claims import PUSH_CONFIGS, claim
 from dragoman.store.postgres.database.connection import Connection
@@ -19,7 +20,6 @@ from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.deliveries import remove_webhook, remove_webhooks, settle, tell
 from dragoman.store.postgres.writes import Told
-from dragoman.store.taking import DeliveryClaim
 
 BATCH_DEAD = 500
 """Most dead deliveries that one transaction revives or drops."""

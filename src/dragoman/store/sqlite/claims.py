@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
 from dragoman.store.sqlite.deliveries import Row, settle
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Settlement
-from dragoman.store.taking import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 
 BODY = 11
 """The index of the body in the facts of a delivery: see `_due`."""

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.store.api import Unknown
+from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane
-from dragoman.store.settling import DeliveryStanding, Settling, resolve
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Registering, Removal, Settlement, Webhook
 

@@ -13,6 +13,7 @@ import msgspec
 
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import StoreError
+from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.store.sqlite.claims import claim
 from dragoman.store.sqlite.connection import translated
@@ -22,7 +23,6 @@ from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Webhook
-from dragoman.store.taking import DeliveryClaim
 
 BATCH_DEAD = 500
 """Most dead deliveries that one transaction revives or drops."""

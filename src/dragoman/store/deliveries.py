@@ -1,0 +1,223 @@
+"""The rules of deliveries that all drivers share: which ones a claim takes, and what the outcome of an attempt changes.
+
+Invariant: pure functions. A claim takes large bodies apart from small ones, so that one that finds no room delays no
+small one. The caller of `resolve` has read the standing in the same transaction, in which nobody else changes the
+deliveries of the webhook.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
+
+CLAIM_ROUNDS = 4
+"""How often a claim looks for more hosts. Some turn out not to be due any more, or to be claimed by others."""
+
+UNREADABLE = "its configuration cannot be read"
+"""The reason of a delivery that is a dead letter because its configuration cannot be read."""
+
+
+class DeliveryClaim(Struct, frozen=True):
+    """The arguments of `Outbox.claim`."""
+
+    lane: Lane
+    now_ms: int
+    until_ms: int
+    limit: int
+    per_host: int
+    busy: tuple[str, ...]
+    bytes_max: int | None
+    alone: bool
+    with_behind: bool
+    as_of: int = 0
+
+
+class Behind(Struct, frozen=True):
+    """A pending delivery behind one that was taken, which `place` counts among the leaders.
+
+    `delivery` is None if its body is large.
+    """
+
+    place: int
+    number: int
+    delivery: Delivery | None
+    attempts: int
+    made_ms: int
+
+
+class Taking:
+    """A claim under way: the deliveries taken so far, and the hosts that need not be searched again."""
+
+    def __init__(self, ask: DeliveryClaim) -> None:
+        self.ask = ask
+        self.taken: list[Due] = []
+        self.unreadable: list[int] = []
+        self.passed: tuple[list[str], list[str]] = (list(ask.busy), list(ask.busy))
+        """The hosts not to search for small deliveries, and those not to search for large ones."""
+        self.takes_large = ask.alone or ask.bytes_max != 0
+        self._configs: list[int] = []
+        self._by_host: Counter[str] = Counter()
+        self._room = ask.bytes_max
+        self._alone = ask.alone
+        self._reset = False
+
+    @property
+    def left(self) -> int:
+        """How many deliveries may still be taken."""
+        return self.ask.limit - len(self.taken)
+
+    def search(self, hosts: Iterable[tuple[str, bool]]) -> None:
+        """Note that these hosts are searched now, each for its small or its large deliveries."""
+        self._reset = False
+        for name, large in hosts:
+            self.passed[large].append(name)
+
+    def goes_on(self, searched: int, wanted: int) -> bool:
+        """Whether another search may find more, after one that found `searched` of the `wanted` hosts."""
+        return searched == wanted or self._reset
+
+    def may_take(self, size: int, host: str) -> bool:
+        """Whether there is room for a delivery of `size` bytes to `host`."""
+        if self._by_host[host] >= self.ask.per_host:
+            return False
+        if size <= SMALL_BYTES_MAX:
+            return True
+        if not self.takes_large:
+            return False
+        if self._room is None or self._alone or size <= self._room:
+            return True
+        # It waits, and so do later large ones, else it would wait for ever. Small ones that were passed over for it are
+        # searched again.
+        self.takes_large = False
+        full = [name for name, count in self._by_host.items() if count >= self.ask.per_host]
+        self.passed = ([*self.ask.busy, *full], [])
+        self._reset = True
+        return False
+
+    def take(self, config: int, size: int, number: int, due: Due | None) -> None:
+        """Take a delivery of a webhook. `due` is None if its configuration cannot be read."""
+        if size > SMALL_BYTES_MAX:
+            self._alone = False
+            if self._room is not None:
+                self._room = max(0, self._room - size)
+        if due is None:
+            self.unreadable.append(number)
+        else:
+            self.taken.append(due)
+            self._configs.append(config)
+            self._by_host[due.host] += 1
+
+    def leaders(self) -> list[tuple[int, int]]:
+        """The webhooks and numbers of the small deliveries that were taken, behind which others may be sent."""
+        return [
+            (config, due.number)
+            for config, due in zip(self._configs, self.taken, strict=True)
+            if len(due.delivery.body) <= SMALL_BYTES_MAX
+        ]
+
+    def follow(self, found: Iterable[Behind]) -> None:
+        """Add what may be sent behind the leaders: `found` in order, up to one that is large or has failed before."""
+        leaders = [index for index, due in enumerate(self.taken) if len(due.delivery.body) <= SMALL_BYTES_MAX]
+        behind: dict[int, list[Due]] = {index: [] for index in leaders}
+        ended: set[int] = set()
+        for one in found:
+            index = leaders[one.place]
+            if index in ended or one.delivery is None or one.attempts:
+                ended.add(index)
+                continue
+            due = replace(
+                self.taken[index],
+                as_of=self.ask.as_of,
+                number=one.number,
+                delivery=replace(one.delivery, config_id=self.taken[index].config.id),
+                attempts=0,
+                made_ms=one.made_ms,
+            )
+            behind[index].append(due)
+        for index, dues in behind.items():
+            if dues:
+                self.taken[index] = replace(self.taken[index], behind=tuple(dues))
+
+
+# -- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+class DeliveryStanding(Struct, frozen=True, array_like=True):
+    """The standing of a delivery: `claimed` is the one in flight to its webhook, `other` the oldest other pending one.
+
+    Sizes are those of the bodies.
+    """
+
+    number: int
+    config: int
+    claimed: int | None
+    size: int
+    host: int
+    lane: int
+    other: int | None
+    other_size: int
+
+
+class Settling(Struct, frozen=True):
+    """The changes that the outcome of an attempt makes. `lane` is that of the host from now on.
+
+    `stops`: the webhook and its deliveries. `arrived`: the delivery is deleted. `failed`: it stays, dead or not.
+    `frees`: the webhook is not in flight any more, and due at `due_ms` with a body of `size` bytes; `retries` says that
+    this has failed before. `merges`: the deliveries behind are merged. `measures`: the webhook has another oldest
+    delivery now.
+    """
+
+    lane: Lane
+    stops: bool = False
+    arrived: bool = False
+    failed: bool = False
+    frees: bool = False
+    due_ms: int | None = None
+    size: int = 0
+    retries: bool = False
+    merges: bool = False
+    measures: bool = False
+
+
+def resolve(standing: DeliveryStanding, one: Settled, lane: Lane, now_ms: int) -> Settling | None:
+    """The changes that the outcome `one` makes. None if its claim ran out and the next claimant settled it."""
+    number, other = one.number, standing.other
+    claimed = number if standing.claimed in one.before else standing.claimed
+    if claimed != number and one.outcome in ("retry", "dead"):
+        return None
+    lane = _lane(one, lane)
+    match one.outcome:
+        case "gone":
+            return Settling(lane, stops=True)
+        case "delivered":
+            if claimed != number and (claimed is not None or (other is not None and other < number)):
+                return Settling(lane, arrived=True, measures=True)  # another is in flight, or waits for its turn
+            due_ms = None if other is None else now_ms
+            return Settling(lane, arrived=True, frees=True, due_ms=due_ms, size=standing.other_size)
+        case "retry" if other is None or other > number:
+            return Settling(
+                lane,
+                failed=True,
+                frees=True,
+                due_ms=one.due_ms,
+                size=standing.size,
+                retries=True,
+                merges=other is not None,
+            )
+        case "retry":
+            return Settling(lane, failed=True, frees=True, due_ms=now_ms, size=standing.other_size)
+        case "dead":
+            due_ms = None if other is None else now_ms
+            return Settling(lane, failed=True, frees=True, due_ms=due_ms, size=standing.other_size)
+
+
+def _lane(settled: Settled, lane: Lane) -> Lane:
+    """The lane of the host after this outcome."""
+    if settled.outcome in ("delivered", "gone"):
+        return Lane.HEALTHY
+    if not settled.reached:
+        return Lane.FAILING
+    return Lane.HEALTHY if lane is Lane.UNKNOWN else lane
