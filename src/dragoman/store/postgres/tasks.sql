@@ -31,7 +31,7 @@ WITH v AS (
     LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
         WHERE p.task = t.task AND p.first_seq = 1 AND p.write = v.write LIMIT 1) e ON true
     LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
-        AND c.task_id IS DISTINCT FROM v.instead_of LIMIT 1) c ON true
+        AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
 ), added AS (
     INSERT INTO dragoman.tasks (id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head, pushed,
         parent, deadline_ms)
@@ -96,7 +96,7 @@ WITH v AS (
     LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
         WHERE t.seq > v.read_seq AND p.task = t.task AND p.first_seq > v.read_seq AND p.write = v.write LIMIT 1) e ON true
     LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
-        AND c.task_id IS DISTINCT FROM v.instead_of LIMIT 1) c ON true
+        AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
 ), moved AS (
     UPDATE dragoman.tasks t SET seq = t.seq + cur.events, state = cur.state,
         status_ms = greatest(t.status_ms, cur.status_ms),
