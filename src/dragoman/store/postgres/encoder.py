@@ -50,6 +50,7 @@ class Encoder:
             "pushed": new.push is not None,
             "parent": None if head.parent is None or head.detached else to_text(head.parent),
             "deadline_ms": head.deadline_ms,
+            "read_seq": 0,
             "write": new.write,
         }
         return Creation(

@@ -55,6 +55,9 @@ AGAIN: Final = Again()
 
 Outcome = Appended | Repeat | Refused | Again
 
+Scopes = Mapping[tuple[str, str], int]
+"""The numbers of scopes: an owner with an agent."""
+
 Tell = Callable[[Connection, Sequence[Told], int], Awaitable[None]]
 """Writes webhooks and deliveries in a transaction under way, at a time."""
 
@@ -84,37 +87,24 @@ class Ledger:
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    async def create(self, lane: int, writes: Sequence[Creation]) -> Sequence[Outcome]:
-        """Make tasks of different ids and dedupe keys, as far as possible.
+    def is_plain(self, write: Creation | Addition) -> bool:
+        """Whether one statement makes the write, so that others need not wait for more on its account."""
+        if write.push is not None or write.deliveries:
+            return False
+        return isinstance(write, Addition) or (write.quota is None and (write.owner, write.agent) in self._scopes)
+
+    async def write(self, lane: int, writes: Sequence[Creation | Addition]) -> Sequence[Outcome]:
+        """Make writes of different tasks and dedupe keys, as far as possible.
 
         Raises StoreError or OutcomeUnknown, which then holds for all of them.
         """
-        for write in writes:
-            if (write.owner, write.agent) not in self._scopes:
-                await self._add_scope(write.owner, write.agent)
-        if not any(_needs_more(write) or write.quota is not None for write in writes):
-            values = self._creations(lane, writes, None)
-            try:
-                return self._created(writes, await self._pool.write(self._sql["create"], *values), None)
-            except StoreError as error:
-                return _all_again(writes, error)
+        scopes = await self._find_scopes(writes)
         try:
-            async with self._pool.transaction() as connection:
-                return await self._create(connection, lane, writes)
-        except StoreError as error:
-            return _all_again(writes, error)
-
-    async def append(self, lane: int, writes: Sequence[Addition]) -> Sequence[Outcome]:
-        """Append to different tasks with different dedupe keys, as far as possible. Raises as `create`."""
-        if not any(map(_needs_more, writes)):
-            values = self._additions(lane, writes)
-            try:
-                return self._appended(writes, await self._pool.write(self._sql["append"], *values))
-            except StoreError as error:
-                return _all_again(writes, error)
-        try:
-            async with self._pool.transaction() as connection:
-                return await self._append(connection, lane, writes)
+            if any(_needs_more(write) for write in writes):
+                async with self._pool.transaction() as connection:
+                    return await self._write(connection, lane, writes, scopes)
+            rows = await self._pool.write(self._sql["write"], *self._values(lane, writes, scopes, {}))
+            return self._outcomes(writes, rows, {})
         except StoreError as error:
             return _all_again(writes, error)
 
@@ -124,48 +114,41 @@ class Ledger:
         while True:
             tries += 1
             try:
+                scopes = await self._find_scopes((write,))
                 async with self._pool.transaction() as connection:
-                    return await self.write_in(connection, lane, write)
+                    if isinstance(write, Addition):
+                        return await self.append_in(connection, lane, write)
+                    (outcome,) = await self._write(connection, lane, (write,), scopes)
+                    return outcome
             except StoreError as error:
                 if not isinstance(error.__cause__, RACES) or tries == TRIES:
                     raise
 
-    async def write_in(self, connection: Connection, lane: int, write: Creation | Addition) -> Outcome:
+    async def append_in(self, connection: Connection, lane: int, write: Addition) -> Outcome:
         """As `alone`, in a transaction under way."""
-        if isinstance(write, Creation):
-            (outcome,) = await self._create(connection, lane, (write,))
-            return outcome
         await self.lock(connection, write.id)
-        (outcome,) = await self._append(connection, lane, (write,))
+        (outcome,) = await self._write(connection, lane, (write,), {})
         return Moved(write.id) if outcome is AGAIN else outcome
 
     async def lock(self, connection: Connection, task_id: str) -> None:
         """Keep everybody else from changing a task until the end of the transaction."""
         await connection.fetch(self._sql["lock_task"], to_text(task_id))
 
-    async def _create(self, connection: Connection, lane: int, writes: Sequence[Creation]) -> Sequence[Outcome]:
-        refused: dict[int, OverQuota] = {}
-        if any(write.quota is not None for write in writes):
-            refused = await self._refused(connection, writes)
-        values = self._creations(lane, writes, refused)
-        rows = await connection.fetch(self._sql["create"], *values)
-        days: dict[tuple[int, str], int] = {}
-        for row in rows:
-            quota = writes[row[0]].quota
-            if row[1] is not None and quota is not None and quota.max_daily_tasks:
-                day = quota.day, to_text(writes[row[0]].owner)
-                days[day] = days.get(day, 0) + 1
-        if days:
-            ordered = sorted(days)
-            columns = [day for day, _ in ordered], [owner for _, owner in ordered], [days[day] for day in ordered]
-            await connection.execute(self._sql["count_days"], *columns)
+    async def _write(
+        self, connection: Connection, lane: int, writes: Sequence[Creation | Addition], scopes: Scopes
+    ) -> Sequence[Outcome]:
+        limited = [
+            (place, write)
+            for place, write in enumerate(writes)
+            if isinstance(write, Creation) and write.quota is not None
+        ]
+        refused = await self._refuse_excess(connection, limited) if limited else {}
+        rows = await connection.fetch(self._sql["write"], *self._values(lane, writes, scopes, refused))
+        if limited:
+            made = {row[0] for row in rows if row[1] is not None}
+            await self._count_days(connection, [write for place, write in limited if place in made])
         await self._tell_of(connection, writes, rows)
-        return self._created(writes, rows, refused)
-
-    async def _append(self, connection: Connection, lane: int, writes: Sequence[Addition]) -> Sequence[Outcome]:
-        rows = await connection.fetch(self._sql["append"], *self._additions(lane, writes))
-        await self._tell_of(connection, writes, rows)
-        return self._appended(writes, rows)
+        return self._outcomes(writes, rows, refused)
 
     async def _tell_of(
         self, connection: Connection, writes: Sequence[Creation | Addition], rows: Sequence[Any]
@@ -174,53 +157,39 @@ class Ledger:
         told = [
             Told(row[1], write.push, write.deliveries)
             for row in rows
-            if row[1] is not None and _needs_more(write := writes[row[0]])
+            if row[1] is not None and ((write := writes[row[0]]).push is not None or write.deliveries)
         ]
         if told:
             await self._tell(connection, told, self._clock.now_ms())
 
     # -- values and rows -----------------------------------------------------------------------------------------------
 
-    def _creations(
-        self, lane: int, writes: Sequence[Creation], refused: dict[int, OverQuota] | None
+    def _values(
+        self,
+        lane: int,
+        writes: Sequence[Creation | Addition],
+        scopes: Scopes,
+        refused: Mapping[int, OverQuota],
     ) -> Iterable[object]:
         rows: list[Row] = []
-        pages, heads = [], []
+        pages: list[bytes] = []
+        bodies: list[bytes | None] = []
         for place, write in sorted(enumerate(writes), key=_by_id):
-            scope, allowed = self._scopes[write.owner, write.agent], not refused or place not in refused
-            rows.append({"place": place, "scope": scope, "allowed": allowed, **write.row, **_call(write.dedupe)})
+            row: Row = {"place": place, **write.row}
+            if write.dedupe is not None:
+                row |= _call(write.dedupe)
+            if isinstance(write, Creation):
+                row["scope"], row["allowed"] = scopes[write.owner, write.agent], place not in refused
+                bodies.append(write.head)
+            else:
+                bodies.append(write.record)
+            rows.append(row)
             pages.append(write.page)
-            heads.append(write.head)
-        return (_json(rows), pages, heads, self._clock.now_ms(), *_files(writes), self.replica, lane)
+        return (_json(rows), pages, bodies, self._clock.now_ms(), *_files(writes), self.replica, lane)
 
-    def _created(
-        self, writes: Sequence[Creation], rows: Sequence[Any], refused: dict[int, OverQuota] | None
+    def _outcomes(
+        self, writes: Sequence[Creation | Addition], rows: Sequence[Any], refused: Mapping[int, OverQuota]
     ) -> Sequence[Outcome]:
-        outcomes: list[Outcome] = [AGAIN] * len(writes)
-        for place, task, earlier_seq, earlier_epoch, call_task, call_digest, call_seq, call_answer, taken, _ in rows:
-            write = writes[place]
-            if task is not None:
-                outcomes[place] = Appended(write.events, write.epoch, len(write.page))
-            elif earlier_seq is not None:
-                outcomes[place] = Appended(earlier_seq, earlier_epoch, len(write.page))
-            elif call_digest is not None:
-                outcomes[place] = self._repeat(call_task, call_digest, call_seq, call_answer)
-            elif refused and place in refused:
-                outcomes[place] = refused[place]
-            elif taken is not None:
-                outcomes[place] = Exists(write.id)
-        return outcomes
-
-    def _additions(self, lane: int, writes: Sequence[Addition]) -> Iterable[object]:
-        rows: list[Row] = []
-        pages, records = [], []
-        for place, write in sorted(enumerate(writes), key=_by_id):
-            rows.append({"place": place, **write.row, **_call(write.dedupe)})
-            pages.append(write.page)
-            records.append(write.record)
-        return (_json(rows), pages, records, self._clock.now_ms(), *_files(writes), self.replica, lane)
-
-    def _appended(self, writes: Sequence[Addition], rows: Sequence[Any]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = [AGAIN] * len(writes)
         for row in rows:
             place, task, seq, epoch, earlier_seq, earlier_epoch, call_task, call_digest, call_seq, call_answer = row[
@@ -233,8 +202,12 @@ class Ledger:
                 outcomes[place] = Appended(earlier_seq, earlier_epoch, len(write.page))
             elif call_digest is not None:
                 outcomes[place] = self._repeat(call_task, call_digest, call_seq, call_answer)
-            else:
+            elif isinstance(write, Addition):
                 outcomes[place] = _refusal(write, *row[10:15]) or AGAIN
+            elif place in refused:
+                outcomes[place] = refused[place]
+            elif row[10] is not None:
+                outcomes[place] = Exists(write.id)
         return outcomes
 
     def _repeat(self, task_id: str | None, digest: bytes, seq: int, answer: bytes | None) -> Repeat:
@@ -242,7 +215,16 @@ class Ledger:
 
     # -- scopes and quotas ---------------------------------------------------------------------------------------------
 
-    async def _add_scope(self, owner: str, agent: str) -> None:
+    async def _find_scopes(self, writes: Sequence[Creation | Addition]) -> Scopes:
+        """The numbers of the scopes of new tasks."""
+        found: dict[tuple[str, str], int] = {}
+        for write in writes:
+            if isinstance(write, Creation):
+                scope = write.owner, write.agent
+                found[scope] = self._scopes.get(scope) or await self._add_scope(*scope)
+        return found
+
+    async def _add_scope(self, owner: str, agent: str) -> int:
         names = to_text(owner), to_text(agent)
         rows = await self._pool.read(self._sql["find_scope"], *names)
         while not rows:  # another process may add it at the same moment
@@ -250,17 +232,22 @@ class Ledger:
             rows = rows or await self._pool.read(self._sql["find_scope"], *names)
         if len(self._scopes) >= SCOPES_REMEMBERED:
             self._scopes.clear()
-        self._scopes[owner, agent] = rows[0][0]
+        number: int = rows[0][0]
+        self._scopes[owner, agent] = number
+        return number
 
-    async def _refused(self, connection: Connection, writes: Sequence[Creation]) -> dict[int, OverQuota]:
-        """The writes whose owner has no room, by their place. From now on nobody else makes tasks of these owners.
+    async def _refuse_excess(
+        self, connection: Connection, writes: Sequence[tuple[int, Creation]]
+    ) -> dict[int, OverQuota]:
+        """The writes with a quota whose owner has no room, by their place. Until the end of the transaction nobody else
+        makes tasks of these owners.
 
         A call that is repeated takes no room.
         """
-        days = sorted({(to_text(write.owner), write.quota.day) for write in writes if write.quota is not None})
+        days = sorted({(to_text(write.owner), write.quota.day) for _, write in writes if write.quota is not None})
         await connection.execute(self._sql["lock_owners"], [owner for owner, _ in days])
         found = await connection.fetch(self._sql["used"], [owner for owner, _ in days], [day for _, day in days])
-        keys = [write.dedupe.key for write in writes if write.dedupe is not None]
+        keys = [write.dedupe.key for _, write in writes if write.dedupe is not None]
         known = dict(await connection.fetch(self._sql["known_calls"], keys, self._clock.now_ms()))
         used: dict[str, int] = {}
         made: dict[tuple[str, int], int] = {}
@@ -268,7 +255,7 @@ class Ledger:
             used[owner] = open_tasks
             made[owner, day] = day_tasks
         refused: dict[int, OverQuota] = {}
-        for place, write in enumerate(writes):
+        for place, write in writes:
             quota, owner = write.quota, to_text(write.owner)
             if quota is None or (write.dedupe is not None and _is_repeat(write.dedupe, known)):
                 continue
@@ -282,11 +269,21 @@ class Ledger:
                 made[day] += bool(quota.max_daily_tasks)
         return refused
 
+    async def _count_days(self, connection: Connection, made: Sequence[Creation]) -> None:
+        """Count new tasks for the quota of their owner's day, if it has one."""
+        days: dict[tuple[int, str], int] = {}
+        for write in made:
+            if write.quota is not None and write.quota.max_daily_tasks:
+                day = write.quota.day, to_text(write.owner)
+                days[day] = days.get(day, 0) + 1
+        if days:
+            ordered = sorted(days)
+            columns = [day for day, _ in ordered], [owner for _, owner in ordered], [days[day] for day in ordered]
+            await connection.execute(self._sql["count_days"], *columns)
 
-def _call(dedupe: Dedupe | None) -> Row:
-    """The columns of the call to remember; PostgreSQL takes bytes in JSON as hexadecimal digits. None: no columns."""
-    if dedupe is None:
-        return {}
+
+def _call(dedupe: Dedupe) -> Row:
+    """The columns of the call to remember; PostgreSQL takes bytes in JSON as hexadecimal digits."""
     return {
         "key": f"\\x{dedupe.key.hex()}",
         "digest": f"\\x{dedupe.digest.hex()}",
@@ -302,7 +299,8 @@ def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
 
 def _needs_more(write: Creation | Addition) -> bool:
     """Whether a write takes more than the statement of its batch."""
-    return bool(write.push is not None or write.deliveries)
+    quota = write.quota if isinstance(write, Creation) else None
+    return bool(write.push is not None or write.deliveries or quota is not None)
 
 
 def _all_again(writes: Sequence[Creation | Addition], error: StoreError) -> Sequence[Outcome]:

@@ -120,7 +120,7 @@ class PostgresStore:
     # -- writes --------------------------------------------------------------------------------------------------------
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
-        """One statement for row, log and remembered call of all tasks that are made at a moment."""
+        """One statement for all new tasks and appends of a moment."""
         opened = self._opened
         if opened is None:
             return _failed(self._not_open())
@@ -134,7 +134,7 @@ class PostgresStore:
         return future
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
-        """One statement for row, log, snapshot and remembered call of all appends of a moment.
+        """One statement for all new tasks and appends of a moment.
 
         Raises Moved for a snapshot that does not fit.
         """
@@ -375,7 +375,7 @@ class Hold:
             outcome = await ledger.alone(0, write)
         else:
             self._connection = None
-            outcome = await ledger.write_in(connection, 0, write)
+            outcome = await ledger.append_in(connection, 0, write)
             await self._locked.aclose()
         if isinstance(outcome, Refused):
             raise outcome

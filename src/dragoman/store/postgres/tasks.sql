@@ -12,81 +12,27 @@ SELECT scope FROM dragoman.scopes WHERE owner = $1 AND agent = $2;
 -- Give an owner with an agent its number, unless it has one.
 INSERT INTO dragoman.scopes (owner, agent) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING scope;
 
--- name: create
--- New tasks: row, log, remembered call and files. The result has a row for each, which says what was there before: `task` is
--- null unless it was made. A call that is remembered in another transaction at the same moment ends this one with an error.
-WITH v AS (
-    SELECT * FROM ROWS FROM (
-        json_to_recordset($1::json) AS (place int, id text, scope int, context text, state smallint, status_ms bigint, events int,
-            epoch int, holder text, files boolean, pushed boolean, parent text, deadline_ms bigint, write bigint, key bytea,
-            digest bytea, expires_ms bigint, instead_of text, allowed boolean),
-        unnest($2::bytea[], $3::bytea[])
-    ) AS v (place, id, scope, context, state, status_ms, events, epoch, holder, files, pushed, parent, deadline_ms, write, key,
-        digest, expires_ms, instead_of, allowed, page, head)
-), cur AS MATERIALIZED (
-    SELECT v.*, t.task AS taken, e.last_seq AS earlier_seq, e.epoch AS earlier_epoch,
-        c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
-    FROM v
-    LEFT JOIN LATERAL (SELECT t.task FROM dragoman.tasks t WHERE t.id = v.id LIMIT 1) t ON true
-    LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
-        WHERE p.task = t.task AND p.first_seq = 1 AND p.write = v.write LIMIT 1) e ON true
-    LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
-        AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
-), added AS (
-    INSERT INTO dragoman.tasks (id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head, pushed,
-        parent, deadline_ms)
-    SELECT id, scope, context, state, status_ms, events, epoch, holder, octet_length(page), files, head, pushed, parent,
-        deadline_ms
-    FROM cur WHERE taken IS NULL AND call_digest IS NULL AND allowed
-    RETURNING task, id
-), made AS MATERIALIZED (
-    SELECT added.task, cur.* FROM added JOIN cur USING (id)
-), paged AS (
-    INSERT INTO dragoman.pages (task, first_seq, last_seq, events, write, epoch)
-    SELECT task, 1, events, page, write, epoch FROM made
-), called AS (
-    INSERT INTO dragoman.calls (key, digest, task_id, seq, expires_ms)
-    SELECT key, digest, id, events, expires_ms FROM made WHERE key IS NOT NULL ORDER BY key
-    ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
-        answer = excluded.answer, expires_ms = excluded.expires_ms
-    WHERE calls.expires_ms <= $4 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
-    RETURNING key
-), filed AS (
-    INSERT INTO dragoman.files (task, file, bytes)
-    SELECT made.task, f.file, f.bytes FROM unnest($5::int[], $6::bigint[], $7::bytea[]) AS f (place, file, bytes)
-    JOIN made ON made.place = f.place
-    ON CONFLICT DO NOTHING
-), counted AS (
-    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, $8, $9, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE state = 1),
-        count(*) FILTER (WHERE state = 2), count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4),
-        count(*) FILTER (WHERE state = 5), count(*) FILTER (WHERE state = 6), count(*) FILTER (WHERE state = 7)
-    FROM made GROUP BY scope ORDER BY scope
-    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
-        n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
-        n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
-)
-SELECT cur.place, made.task, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest, cur.call_seq,
-    cur.call_answer, cur.taken,
-    1 / ((SELECT count(*) FROM made WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
-FROM cur LEFT JOIN made USING (place);
-
--- name: append
--- Appends to tasks: row, log, snapshot, remembered call and files. The update is the guard of every append (invariants 4 and
--- 5): not terminal, the run's own epoch, the seq, or the state and epoch, on which the caller decided, the webhooks for which
--- it rendered, not made before, and not changed since this statement began to look. Whether it was made before is seen in the
--- log, behind the seq that the writer has read, or, without events, in the row. The result has a row for each append, with
--- the task as it was before: `task` is null unless it was made.
+-- name: write
+-- New tasks (those with a scope) and appends: row, log, snapshot, remembered call and files. A task is made unless its id is
+-- taken. The update is the guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq, or the
+-- state and epoch, on which the caller decided, the webhooks for which it rendered, not made before, and not changed since
+-- this statement began to look. Whether it was made before is seen in the log, behind the seq that the writer has read, or,
+-- without events, in the row. `body` is the head of a new task, or the snapshot after an append. The result has a row for
+-- each write, with the task as it was before: `task` is null unless the write was made. A call that another transaction
+-- remembers at the same moment ends this one with an error.
 WITH v AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
-            ends_lease boolean, files boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
-            expected_epoch int, read_seq bigint, write bigint, webhooks int, key bytea, digest bytea, expires_ms bigint, instead_of text),
+            files boolean, write bigint, key bytea, digest bytea, expires_ms bigint, instead_of text,
+            scope int, allowed boolean, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
+            ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
+            expected_epoch int, read_seq bigint, webhooks int),
         unnest($2::bytea[], $3::bytea[])
-    ) AS v (place, id, events, state, status_ms, holder, ends_lease, files, keeper, offered_until_ms, run_epoch, expected_seq,
-        expected_epoch, read_seq, write, webhooks, key, digest, expires_ms, instead_of, page, record)
+    ) AS v (place, id, events, state, status_ms, holder, files, write, key, digest, expires_ms, instead_of, scope, allowed,
+        context, epoch, pushed, parent, deadline_ms, ends_lease, keeper, offered_until_ms, run_epoch, expected_seq,
+        expected_epoch, read_seq, webhooks, page, body)
 ), cur AS MATERIALIZED (
-    SELECT v.*, t.task, t.scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
+    SELECT v.*, t.task, t.scope AS old_scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
         t.webhooks_version, coalesce(e.last_seq, t.bare_seq) AS earlier_seq, coalesce(e.epoch, t.bare_epoch) AS earlier_epoch,
         c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
     FROM v
@@ -97,12 +43,19 @@ WITH v AS (
         WHERE t.seq > v.read_seq AND p.task = t.task AND p.first_seq > v.read_seq AND p.write = v.write LIMIT 1) e ON true
     LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
         AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
+), made AS (
+    INSERT INTO dragoman.tasks (id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head, pushed,
+        parent, deadline_ms)
+    SELECT id, scope, context, state, status_ms, events, epoch, holder, octet_length(page), files, body, pushed, parent,
+        deadline_ms
+    FROM cur WHERE scope IS NOT NULL AND task IS NULL AND call_digest IS NULL AND allowed
+    RETURNING task, id
 ), moved AS (
     UPDATE dragoman.tasks t SET seq = t.seq + cur.events, state = cur.state,
         status_ms = greatest(t.status_ms, cur.status_ms),
         epoch = t.epoch + (cur.holder IS NOT NULL)::int,
         holder = CASE WHEN cur.ends_lease THEN NULL ELSE coalesce(cur.holder, t.holder) END,
-        log_bytes = CASE WHEN cur.record IS NULL THEN t.log_bytes + octet_length(cur.page) ELSE 0 END,
+        log_bytes = CASE WHEN cur.body IS NULL THEN t.log_bytes + octet_length(cur.page) ELSE 0 END,
         files = t.files OR cur.files,
         keeper = CASE WHEN cur.ends_lease THEN cur.keeper ELSE t.keeper END,
         offered_until_ms = CASE WHEN cur.holder IS NULL AND NOT cur.ends_lease AND cur.run_epoch IS NULL
@@ -111,48 +64,54 @@ WITH v AS (
         bare_seq = CASE WHEN cur.events = 0 THEN t.seq ELSE t.bare_seq END,
         bare_epoch = CASE WHEN cur.events = 0 THEN t.epoch + (cur.holder IS NOT NULL)::int ELSE t.bare_epoch END
     FROM cur
-    WHERE t.task = ANY (ARRAY[cur.task]) AND t.seq = cur.old_seq AND t.state < 4
+    WHERE cur.scope IS NULL AND t.task = ANY (ARRAY[cur.task]) AND t.seq = cur.old_seq AND t.state < 4
         AND (cur.run_epoch IS NULL OR (t.epoch = cur.run_epoch AND t.holder IS NOT NULL))
         AND (cur.expected_seq IS NULL OR t.seq = cur.expected_seq)
         AND (cur.expected_epoch IS NULL OR (t.epoch = cur.expected_epoch AND t.state = cur.state))
         AND (t.bare_write = cur.write) IS NOT TRUE
         AND (cur.webhooks IS NULL OR t.webhooks_version = cur.webhooks)
         AND cur.earlier_seq IS NULL AND cur.call_digest IS NULL
-    RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.scope, cur.old_state, cur.id, cur.events, cur.page,
-        cur.record, cur.write, cur.key, cur.digest, cur.expires_ms
+    RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.old_scope AS scope, cur.old_state, cur.id, cur.events, cur.page,
+        cur.body AS record, cur.write, cur.key, cur.digest, cur.expires_ms
+), done AS MATERIALIZED (
+    SELECT place, made.task, events::bigint AS seq, epoch, state, scope, NULL::smallint AS old_state, id, events, page,
+        NULL::bytea AS record, write, key, digest, expires_ms
+    FROM made JOIN cur USING (id)
+    UNION ALL SELECT * FROM moved
 ), paged AS (
     INSERT INTO dragoman.pages (task, first_seq, last_seq, events, write, epoch)
-    SELECT task, seq - events + 1, seq, page, write, epoch FROM moved WHERE events > 0
+    SELECT task, seq - events + 1, seq, page, write, epoch FROM done WHERE events > 0
 ), kept AS (
-    INSERT INTO dragoman.snapshots (task, seq, record) SELECT task, seq, record FROM moved WHERE record IS NOT NULL
+    INSERT INTO dragoman.snapshots (task, seq, record) SELECT task, seq, record FROM done WHERE record IS NOT NULL
     ON CONFLICT (task) DO UPDATE SET seq = excluded.seq, record = excluded.record
 ), called AS (
     INSERT INTO dragoman.calls (key, digest, task_id, seq, expires_ms)
-    SELECT key, digest, id, seq, expires_ms FROM moved WHERE key IS NOT NULL ORDER BY key
+    SELECT key, digest, id, seq, expires_ms FROM done WHERE key IS NOT NULL ORDER BY key
     ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
         answer = excluded.answer, expires_ms = excluded.expires_ms
     WHERE calls.expires_ms <= $4 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
     RETURNING key
 ), filed AS (
     INSERT INTO dragoman.files (task, file, bytes)
-    SELECT moved.task, f.file, f.bytes FROM unnest($5::int[], $6::bigint[], $7::bytea[]) AS f (place, file, bytes)
-    JOIN moved ON moved.place = f.place
+    SELECT done.task, f.file, f.bytes FROM unnest($5::int[], $6::bigint[], $7::bytea[]) AS f (place, file, bytes)
+    JOIN done ON done.place = f.place
     ON CONFLICT DO NOTHING
 ), counted AS (
     INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, $8, $9, sum((state = 0)::int - (old_state = 0)::int), sum((state = 1)::int - (old_state = 1)::int),
-        sum((state = 2)::int - (old_state = 2)::int), sum((state = 3)::int - (old_state = 3)::int),
-        sum((state = 4)::int - (old_state = 4)::int), sum((state = 5)::int - (old_state = 5)::int),
-        sum((state = 6)::int - (old_state = 6)::int), sum((state = 7)::int - (old_state = 7)::int)
-    FROM moved WHERE state <> old_state GROUP BY scope ORDER BY scope
+    SELECT scope, $8, $9, sum((state = 0)::int - (was = 0)::int), sum((state = 1)::int - (was = 1)::int),
+        sum((state = 2)::int - (was = 2)::int), sum((state = 3)::int - (was = 3)::int),
+        sum((state = 4)::int - (was = 4)::int), sum((state = 5)::int - (was = 5)::int),
+        sum((state = 6)::int - (was = 6)::int), sum((state = 7)::int - (was = 7)::int)
+    FROM (SELECT scope, state, coalesce(old_state, -1) AS was FROM done) d
+    WHERE state <> was GROUP BY scope ORDER BY scope
     ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
-SELECT cur.place, moved.task, moved.seq, moved.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
+SELECT cur.place, done.task, done.seq, done.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
     cur.call_seq, cur.call_answer, cur.old_state, cur.old_seq, cur.old_epoch, cur.leased, cur.webhooks_version,
-    1 / ((SELECT count(*) FROM moved WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
-FROM cur LEFT JOIN moved USING (place);
+    1 / ((SELECT count(*) FROM done WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
+FROM cur LEFT JOIN done USING (place);
 
 -- name: lock_task
 -- Keep everybody else from changing a task until the end of the transaction.

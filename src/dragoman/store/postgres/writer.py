@@ -18,7 +18,7 @@ from dragoman.store.postgres.ledger import AGAIN, Ledger, Outcome
 from dragoman.store.postgres.writes import Addition, Creation, Job, Turn, Write
 
 LANES = 2
-"""How many batches of new tasks, and how many of appends, may be under way at the same time."""
+"""How many batches of plain writes, and how many of others, may be under way at the same time."""
 
 QUIET_TURNS = 3
 """A batch starts after this many turns of the loop without another write: as many as an agent takes to answer an event.
@@ -36,9 +36,6 @@ BATCH_BYTES_MAX = 4 << 20
 
 Waiting = tuple[Any, "asyncio.Future[Any]"]
 """A write, and who waits for its outcome."""
-
-Way = Callable[[int, Sequence[Any]], Awaitable[Sequence[Outcome]]]
-"""How a batch is written in a lane."""
 
 
 class Writer:
@@ -58,8 +55,9 @@ class Writer:
         self._calls: dict[bytes, deque[Waiting] | None] = {}
         """Dedupe keys, in the same way."""
         self._work: set[asyncio.Task[None]] = set()
-        self._creations = BatchQueue(range(LANES), self._write_creations)
-        self._additions = BatchQueue(range(LANES, 2 * LANES), self._write_additions)
+        self._plain = BatchQueue(range(LANES), self._begin)
+        self._others = BatchQueue(range(LANES, 2 * LANES), self._begin)
+        """Writes that need more than a statement: plain ones do not wait for them."""
         self._finished: asyncio.Future[None] | None = None
         """The batches that `close` waits for."""
         self._closed = False
@@ -140,7 +138,7 @@ class Writer:
             self._gather(waiting)
 
     def _gather(self, waiting: Waiting) -> None:
-        (self._creations if isinstance(waiting[0], Creation) else self._additions).add(waiting)
+        (self._plain if self._ledger.is_plain(waiting[0]) else self._others).add(waiting)
 
     def _leave(self, write: Write) -> None:
         """Let those begin that waited for `write`."""
@@ -182,17 +180,14 @@ class Writer:
             outcome = error
         self._deliver((((job, future)),), (outcome,))
 
-    def _write_creations(self, lane: int, batch: Sequence[Waiting]) -> None:
-        self._start(self._write(lane, batch, self._creations, self._ledger.create))
+    def _begin(self, queue: "BatchQueue", lane: int, batch: Sequence[Waiting]) -> None:
+        self._start(self._write(queue, lane, batch))
 
-    def _write_additions(self, lane: int, batch: Sequence[Waiting]) -> None:
-        self._start(self._write(lane, batch, self._additions, self._ledger.append))
-
-    async def _write(self, lane: int, batch: Sequence[Waiting], queue: "BatchQueue", way: Way) -> None:
-        """Make a batch of writes in one `way`, and alone those for which that failed. Each gets its outcome."""
+    async def _write(self, queue: "BatchQueue", lane: int, batch: Sequence[Waiting]) -> None:
+        """Make a batch of writes, and alone those for which that failed. Each gets its outcome."""
         outcomes: Sequence[Any]
         try:
-            outcomes = await way(lane, [write for write, _ in batch])
+            outcomes = await self._ledger.write(lane, [write for write, _ in batch])
         except Exception as error:  # noqa: BLE001  any error goes to the waiters
             outcomes = [error] * len(batch)
         if any(outcome is AGAIN for outcome in outcomes):
@@ -244,9 +239,9 @@ class Writer:
 
 
 class BatchQueue:
-    """The writes of one kind that are not under way yet, and the lanes that are free for a batch of them."""
+    """The writes, plain or not, that are not under way yet, and the lanes that are free for a batch of them."""
 
-    def __init__(self, lanes: Sequence[int], write: Callable[[int, Sequence[Waiting]], None]) -> None:
+    def __init__(self, lanes: Sequence[int], write: Callable[["BatchQueue", int, Sequence[Waiting]], None]) -> None:
         """`write` starts to write a batch in a lane, which it has to `free` in the end."""
         self._write = write
         self._loop = asyncio.get_running_loop()
@@ -284,7 +279,7 @@ class BatchQueue:
             self._loop.call_soon(self._gather)
             return
         self._gathered = self._turns = self._quiet = 0
-        self._write(self._free.pop(), self._batch())
+        self._write(self, self._free.pop(), self._batch())
         if self._arrived and self._free:
             self._loop.call_soon(self._gather)
 

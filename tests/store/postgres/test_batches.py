@@ -1,0 +1,66 @@
+"""Writes of one moment share a commit, whatever they are, and do each other no harm."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import msgspec
+import pytest
+
+from dragoman.model.ids import SystemClock
+from dragoman.store.api import Appended, Exists, Fenced, Quota, Store
+from dragoman.store.open import open_store
+from dragoman.testing.store_cases.bench import by_run, chunk, ending, new_task
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[Store]:
+    """A store in which the owner of the tasks is known."""
+    store = open_store(postgres_url, SystemClock())
+    await store.open("h1")
+    await store.create(new_task("known"))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def commits(url: str) -> dict[str, str]:
+    """The transaction that last changed each task."""
+    connection = await asyncpg.connect(url)
+    try:
+        return dict(await connection.fetch("SELECT id, xmin::text FROM dragoman.tasks"))
+    finally:
+        await connection.close()
+
+
+async def test_new_tasks_and_appends_of_a_moment_share_a_commit(store: Store, postgres_url: str) -> None:
+    await asyncio.gather(store.create(new_task("t1")), store.create(new_task("t2")))
+    await asyncio.gather(
+        store.append(by_run("t1", chunk("a"))), store.create(new_task("t3")), store.append(ending("t2", 1))
+    )
+    by_task = await commits(postgres_url)
+    assert by_task["t1"] == by_task["t2"] == by_task["t3"] != by_task["known"]
+    listed = {task_id: await store.load(task_id) for task_id in ("t1", "t2", "t3")}
+    assert {task_id: stored and stored.seq for task_id, stored in listed.items()} == {"t1": 2, "t2": 2, "t3": 1}
+
+
+async def test_a_plain_write_does_not_wait_for_those_with_a_quota(store: Store, postgres_url: str) -> None:
+    limited = msgspec.structs.replace(new_task("t1"), quota=Quota(max_open_tasks=10, max_daily_tasks=0, day=1))
+    await asyncio.gather(store.create(limited), store.create(new_task("t2")))
+    by_task = await commits(postgres_url)
+    assert by_task["t1"] != by_task["t2"]
+
+
+async def test_a_refused_write_does_no_harm_to_the_others_of_its_batch(store: Store, postgres_url: str) -> None:
+    await asyncio.gather(store.create(new_task("t1")), store.create(new_task("t2")))
+    outcomes = await asyncio.gather(
+        store.create(new_task("t1")),
+        store.append(by_run("known", chunk("a"), epoch=7)),
+        store.create(new_task("t3")),
+        store.append(by_run("t2", chunk("b"))),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [Exists, Fenced, Appended, Appended]
+    by_task = await commits(postgres_url)
+    assert by_task["t2"] == by_task["t3"]
