@@ -252,7 +252,7 @@ class Dialer:
     async def _dial(self, to: Target, until_s: float) -> HttpConnection:
         try:
             async with asyncio.timeout_at(until_s):
-                addresses = (to.host,) if parse_address(to.host) is not None else await self._addresses(to.host)
+                addresses = await find_addresses(to.host, self._resolver)
                 async with asyncio.timeout(self._connect_timeout_s) as connecting:
                     end_s = connecting.when()
                     assert end_s is not None
@@ -268,16 +268,6 @@ class Dialer:
             raise BadUrl(to.shown, "its host is not a name that can be called") from error
         except OSError as error:
             raise Unreachable(to.shown, "no connection: is it listening there?") from error
-
-    async def _addresses(self, host: str) -> Sequence[str]:
-        if self._resolver is not None:
-            return await self._resolver.addresses(host)
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-        except socket.gaierror as error:
-            raise Unresolved("does not exist, or has no address: check its name") from error
-        return [f"{place[0]}%{place[3]}" if len(place) == 4 and place[3] else str(place[0]) for *_, place in found]
 
     async def _connect(self, to: Target, addresses: Sequence[str], until_s: float) -> socket.socket:
         """Return a socket to the first address that accepts. Raises OSError; AddressRefused if one was refused."""
@@ -295,7 +285,7 @@ class Dialer:
             except OSError as error:  # a timeout is one too
                 failed = error
         if refused is not None:
-            raise AddressRefused(to.shown, f"its host stands for {refused}, which may not be called from here")
+            raise address_refused(to.shown, refused)
         raise failed
 
     async def _open_connection(self, dialled: socket.socket, to: Target) -> HttpConnection:
@@ -325,6 +315,27 @@ class Dialer:
     def _gone(self, connection: HttpConnection) -> None:
         self._idle.drop(connection)
         self._open.discard(connection)
+
+
+async def find_addresses(host: str, resolver: Resolves | None) -> Sequence[str]:
+    """Return the addresses of a host, or the address that it is. Without a resolver the C library is asked, on a
+    thread. Raises Unresolved.
+    """
+    if parse_address(host) is not None:
+        return (host,)
+    if resolver is not None:
+        return await resolver.addresses(host)
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    except socket.gaierror as error:
+        raise Unresolved("does not exist, or has no address: check its name") from error
+    return [f"{place[0]}%{place[3]}" if len(place) == 4 and place[3] else str(place[0]) for *_, place in found]
+
+
+def address_refused(shown: str, reason: str) -> EgressError:
+    """Return the error for a host all of whose other addresses failed, and one of which the policy refused."""
+    return AddressRefused(shown, f"its host stands for {reason}, which may not be called from here")
 
 
 def connect_timeout(shown: str) -> EgressError:

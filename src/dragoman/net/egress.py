@@ -29,6 +29,7 @@ from dragoman.net.dialer import (
 )
 from dragoman.net.errors import BadUrl, Broken, TooLarge
 from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
+from dragoman.net.grpc import GrpcEgress
 from dragoman.net.target import Target, parse_operator_url
 from dragoman.net.tls import MACHINE_TLS, ClientTls
 
@@ -225,6 +226,10 @@ class Egress:
         idle = Pool(per_destination_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
         self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle, tls=tls)
         self._read: dict[str, _Call] = {}
+        self.grpc = GrpcEgress(
+            policy, resolver, connect_timeout_s=connect_timeout_s, max_answer_bytes=max_answer_bytes, tls=tls
+        )
+        """The door for gRPC, under the same policy. It is closed with this one."""
 
     async def request(
         self,
@@ -294,6 +299,7 @@ class Egress:
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
         await self._dialer.close()
+        await self.grpc.close()
 
     async def _send(
         self,

@@ -20,6 +20,9 @@ KNOWN_MAX = 4096
 
 _SHOWN_MAX = 200
 _PORTS = {"http": 80, "https": 443}
+_GRPC = {"grpc": "http", "grpcs": "https"}
+"""The schemes of gRPC endpoints, without and with TLS, and the schemes of HTTP that have the same default ports."""
+
 _SPLIT = re.compile(r"(https?)://([^/?]*)(.*)", re.IGNORECASE | re.ASCII)
 _PLACE = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([^:]*))?", re.ASCII)
 _PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
@@ -74,6 +77,29 @@ def target(url: str, longest: int = MAX_URL) -> Target:
         port=port,
         origin=f"{scheme}://{host.removesuffix('.')}:{port}",
     )
+
+
+def is_grpc(url: str) -> bool:
+    """Whether a URL has the scheme of a gRPC endpoint."""
+    return url.partition("://")[0].lower() in _GRPC
+
+
+@lru_cache(KNOWN_MAX)
+def grpc_target(url: str) -> Target:
+    """Parse `grpc://host:port`, or `grpcs://host:port` for TLS. Raises BadUrl as `target` does, and for a path."""
+    scheme, _, place = url.partition("://")
+    if (over := _GRPC.get(scheme.lower())) is None:
+        raise BadUrl(_shown(url), "use grpc://host:port or grpcs://…")
+    to = target(f"{over}://{place}")
+    if not to.url.endswith("/") or to.url.count("/") != 3:
+        raise BadUrl(_shown(url), "has a path, which a gRPC endpoint does not have: use grpc://host:port")
+    origin = f"{scheme.lower()}{to.origin.removeprefix(over)}"
+    return Target(url=origin, scheme=scheme.lower(), host=to.host, port=to.port, origin=origin)
+
+
+def endpoint_target(url: str) -> Target:
+    """Parse the URL of an agent's endpoint, over HTTP or over gRPC. Raises BadUrl."""
+    return grpc_target(url) if is_grpc(url) else target(url)
 
 
 def parse_operator_url(url: str, shown: str) -> tuple[Target, str]:
