@@ -35,6 +35,7 @@ def test_version_1_is_preferred_and_else_the_order_of_the_card_counts() -> None:
         (AT + "/odd", "JSONRPC", "one"),
     )
     assert chosen(card) == [
+        ("grpcs://host.example:443", "GRPC", "1.0"),
         ("/rest", "HTTP+JSON", "1.0"),
         ("/rpc", "JSONRPC", "1.0"),
         ("/old", "JSONRPC", "0.3"),
@@ -70,7 +71,7 @@ def test_a_tenant_is_kept() -> None:
                     {"url": AT + "/3", "transport": "GRPC"},
                 ],
             },
-            [("/rpc", "HTTP+JSON", "0.3"), ("/2", "JSONRPC", "0.3")],
+            [("/rpc", "HTTP+JSON", "0.3"), ("/2", "JSONRPC", "0.3"), ("grpcs://host.example:443", "GRPC", "0.3")],
         ),
         ({"url": AT + "/rpc"}, [("/rpc", "JSONRPC", "0.3")]),
         ({"url": "/rpc", "protocolVersion": "0.2.5"}, [("https://host.example/rpc", "JSONRPC", "0.3")]),

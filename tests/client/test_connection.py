@@ -172,7 +172,7 @@ async def test_a_card_must_be_signed_by_a_key_that_is_given(url: str) -> None:
             pass
 
 
-@pytest.mark.parametrize("wrong", [{"dialect": "2.0"}, {"binding": "GRPC"}])
+@pytest.mark.parametrize("wrong", [{"dialect": "2.0"}, {"binding": "SMTP"}])
 async def test_names_that_are_not_known_are_refused_with_those_that_are(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="is not known: use"):
         async with connect("http://127.0.0.1:9", **wrong):  # type: ignore[arg-type]

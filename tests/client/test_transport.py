@@ -474,7 +474,7 @@ async def test_a_card_cannot_send_the_callers_key_elsewhere(peer: Peer) -> None:
 
 
 async def test_a_card_without_an_endpoint_that_is_spoken_is_refused(peer: Peer) -> None:
-    peer.scripts[CARD_PATH] = card_of(peer.url, ("/", "GRPC", "1.0"))
+    peer.scripts[CARD_PATH] = card_of(peer.url, ("/", "SMTP", "1.0"))
     with pytest.raises(NoInterface, match="names no endpoint"):
         async with connect(peer.url):
             pass

@@ -1,9 +1,10 @@
 """The client: it sends values of the model to another agent and returns its answers as values, whatever the dialect.
 
 `connection` has `connect` and the calls, `sync` the same calls without `async`, `conversation` whole turns. On the way
-out a call passes `endpoint` (which of the agent's endpoints, by its `card`, which `discovery` finds), `transport` (one
-request or stream) and `decode`. `stream` keeps a stream alive: `recovery` decides how, and `task_fold` builds the task.
-`retries` says how long to wait and what to repeat, `credentials` who is calling, `errors` what can go wrong.
+out a call passes `endpoint` (which of the agent's endpoints, by its `card`, which `discovery` finds) and a `transport`
+(one request or stream): `http_transport`, which decodes with `decode`, or `grpc_transport`. `stream` keeps a stream
+alive: `recovery` decides how, and `task_fold` builds the task. `retries` says how long to wait and what to repeat,
+`credentials` who is calling, `errors` what can go wrong.
 """
 
 from dragoman.auth.signatures import CardNotVerified
@@ -19,6 +20,7 @@ from dragoman.client.errors import (
     NoAnswer,
     NoCard,
     NoInterface,
+    NotInstalled,
     NoToken,
     NotReached,
     PeerError,
@@ -52,6 +54,7 @@ __all__ = [
     "NoCard",
     "NoInterface",
     "NoToken",
+    "NotInstalled",
     "NotReached",
     "PeerError",
     "PushConfig",

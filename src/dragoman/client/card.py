@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.auth.signatures import VERIFIABLE, verify_card
-from dragoman.dialects.cards import HTTP_JSON, JSONRPC
+from dragoman.client.grpc_address import grpc_url
+from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
 from dragoman.dialects.client.card import CardView, absolute_url, decode_card, objects_in
 from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.extensions import dedupes_s
@@ -22,12 +23,12 @@ from dragoman.dialects.system import CardSign, System
 from dragoman.dialects.systems import load_systems
 from dragoman.model.card import AgentCard
 from dragoman.net.errors import BadUrl
-from dragoman.net.target import Target, target
+from dragoman.net.target import Target, endpoint_target, target
 
 Json = dict[str, Any]
 
-BINDINGS = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTP_JSON, "HTTPJSON": HTTP_JSON, "REST": HTTP_JSON}
-"""Spellings of the supported bindings, in upper case without `-` and `_`; gRPC is not supported."""
+BINDINGS = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTP_JSON, "HTTPJSON": HTTP_JSON, "REST": HTTP_JSON, "GRPC": GRPC}
+"""Spellings of the supported bindings, in upper case without `-` and `_`."""
 
 INTERFACES_MAX = 32
 """Most endpoints of one card that are considered."""
@@ -98,8 +99,8 @@ def read_card(whole: dict[str, Any]) -> RemoteCard:
 class Interface(Struct, frozen=True, kw_only=True):
     """An endpoint and its protocol. `dialect` is a name of `dialects.systems.DIALECTS`.
 
-    `tenant` goes with every operation. `dedupes_s` is how long the agent recognises a repeated message, in seconds, as
-    its card says.
+    Over gRPC the URL is `grpc://host:port`, or `grpcs://…` with TLS. `tenant` goes with every operation. `dedupes_s` is
+    how long the agent recognises a repeated message, in seconds, as its card says.
     """
 
     url: str
@@ -111,7 +112,7 @@ class Interface(Struct, frozen=True, kw_only=True):
     @property
     def to(self) -> Target:
         """The parsed URL. Raises BadUrl."""
-        return target(self.url)
+        return endpoint_target(self.url)
 
 
 class CardKind(Struct, frozen=True):
@@ -130,24 +131,38 @@ def interfaces(
     binding: str | None = None,
     version: str | None = None,
     as_listed: bool = False,
+    grpc_tls: bool | None = None,
 ) -> tuple[Interface, ...]:
     """Return the endpoints of a card in the order to try them; only those of a `binding` or a `version` if given.
 
-    The order: version 1.0 first, then the origin of the card, then the card's own order. With `as_listed` it is the
-    card's own order.
+    The order: version 1.0 first, then those at the origin of the card, then the card's own order. A gRPC endpoint is on
+    another port than the card, so the same host counts. With `as_listed` it is the card's own order. `grpc_tls` is that
+    of `grpc_url`.
     """
     seen = CardView(card, card_url, base)
     found = next((row.then(seen) for row in card_kinds() if row.when(seen)), ())
     knows_s = dedupes_s(seen.extensions)
-    valid = [replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in found if _valid(each.url)]
+    named = [
+        replace(each, url=grpc_url(each.url, card_url, grpc_tls)) if each.binding == GRPC else each for each in found
+    ]
+    valid = [replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in named if _valid(each.url)]
     if not as_listed:
-        origin = target(card_url).origin
-        valid.sort(key=lambda each: (each.dialect != "1.0", each.to.origin != origin))
+        at = target(card_url)
+        valid.sort(key=lambda each: (each.dialect != "1.0", not (each.to.origin == at.origin or beside(each.to, at))))
     if binding is not None:
         valid = [each for each in valid if each.binding == binding]
     if version is not None:
         valid = [each for each in valid if each.dialect == version]
     return tuple(dict.fromkeys(valid))
+
+
+def beside(endpoint: Target, known: Target) -> bool:
+    """Whether a gRPC endpoint is on the host of a known URL, and called no less safely than that."""
+    return (
+        endpoint.scheme in ("grpc", "grpcs")
+        and endpoint.host == known.host
+        and (endpoint.scheme == "grpcs" or known.scheme in ("grpc", "http"))
+    )
 
 
 def binding_of(name: str) -> str | None:
@@ -172,7 +187,7 @@ def _of_list(seen: CardView) -> list[Interface]:
     for each in seen.listed[:INTERFACES_MAX]:
         binding = binding_of(_text(each, "protocolBinding") or _text(each, "transport") or JSONRPC)
         dialect = dialect_of(_text(each, "protocolVersion") or (said if isinstance(said, str) else "") or "1.0")
-        url = absolute_url(each.get("url"), seen.card_url)
+        url = _url(each, binding, seen)
         if binding and dialect and url:
             found.append(Interface(url=url, binding=binding, dialect=dialect, tenant=_text(each, "tenant")))
     return found
@@ -184,10 +199,16 @@ def _of_url(seen: CardView) -> list[Interface]:
     first = {"url": seen.card.get("url"), "transport": _text(seen.card, "preferredTransport") or JSONRPC}
     found = []
     for each in (first, *objects_in(seen.card.get("additionalInterfaces"))[:INTERFACES_MAX]):
-        binding, url = binding_of(_text(each, "transport") or JSONRPC), absolute_url(each.get("url"), seen.card_url)
+        binding = binding_of(_text(each, "transport") or JSONRPC)
+        url = _url(each, binding, seen)
         if binding and url:
             found.append(Interface(url=url, binding=binding, dialect=dialect))
     return found
+
+
+def _url(listed: Json, binding: str | None, seen: CardView) -> str:
+    """Return the URL of a listed endpoint; an address over gRPC is no URL yet."""
+    return _text(listed, "url") if binding == GRPC else absolute_url(listed.get("url"), seen.card_url)
 
 
 def _kind(system: System, sign: CardSign) -> CardKind:
@@ -214,11 +235,18 @@ def card_kinds() -> tuple[CardKind, ...]:
 
 
 def _at_home(url: str, card_url: str) -> str:
-    """Replace the host of a URL by the host that the card was fetched from, if both are the same port of this machine.
+    """Replace the host of a URL by the host that the card was fetched from, if both are the same port of this machine,
+    or any port for gRPC.
+
     A server that listens on every address often names one that nobody asked for, or `0.0.0.0`.
     """
-    named, reached = target(url), target(card_url)
-    if {named.host, reached.host} <= LOCAL and (named.scheme, named.port) == (reached.scheme, reached.port):
+    named, reached = endpoint_target(url), target(card_url)
+    if not {named.host, reached.host} <= LOCAL:
+        return url
+    if named.scheme in ("grpc", "grpcs"):  # on another port, for it is another server
+        place = f"[{reached.host}]" if ":" in reached.host else reached.host
+        return f"{named.scheme}://{place}:{named.port}"
+    if (named.scheme, named.port) == (reached.scheme, reached.port):
         place = "/".join(reached.url.split("/", 3)[:3])
         return f"{place}/{named.url.split('/', 3)[3]}"
     return url
@@ -226,7 +254,7 @@ def _at_home(url: str, card_url: str) -> str:
 
 def _valid(url: str) -> bool:
     try:
-        target(url)
+        endpoint_target(url)
     except BadUrl:
         return False
     return True

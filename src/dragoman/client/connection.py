@@ -15,14 +15,17 @@ from dragoman.client.credentials import Credentials, check_credentials
 from dragoman.client.decode import double_base64 as in_double_base64
 from dragoman.client.decode import tongue
 from dragoman.client.discovery import CardCache, Discovery, FoundCard, Places, places
-from dragoman.client.endpoint import Choice, HttpClients
+from dragoman.client.endpoint import Choice, Doors
 from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
+from dragoman.client.grpc_address import grpc_url
+from dragoman.client.grpc_transport import GrpcTransport, grpc_tongue
+from dragoman.client.http_transport import HttpTransport
 from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, Timeouts
 from dragoman.client.stream import TaskStream, check_task
 from dragoman.client.transport import Batch, StreamPosition, Transport, WireLog
 from dragoman.client.webhooks import TaskWebhooks
 from dragoman.dialects.api import Answer, Tongue
-from dragoman.dialects.cards import HTTP_JSON, JSONRPC
+from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
 from dragoman.model.card import VERSIONS, AgentCard
 from dragoman.model.errors import (
     A2AError,
@@ -48,6 +51,7 @@ from dragoman.model.operations import (
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import TaskList, Update
 from dragoman.net.egress import Egress
+from dragoman.net.target import is_grpc
 from dragoman.net.tls import MACHINE_TLS, ClientTls, make_tls_context
 
 _GONE = (AgentNotFound, NotFound, MethodNotAllowed)
@@ -349,18 +353,22 @@ async def connect(
     interface: Interface | None = None,
     tls: ClientTls = MACHINE_TLS,
     wire: WireLog | None = None,
+    grpc_tls: bool | None = None,
 ) -> AsyncGenerator[Connection, None]:
     """Connect to the agent at `url` until the block ends.
 
     The card is looked for at `path`, or at the usual places, and says which dialect to use. `version` (`1.0`, `0.3`)
-    and `binding` (`JSONRPC`, `HTTP+JSON`) choose among the endpoints that it offers. With a `dialect` (a name of
-    `dialects.systems.DIALECTS`) that dialect is used at the URL, and no card is fetched. `keys` is a JWK Set; one of
-    its keys must have signed the card. `double_base64` says that the agent encodes the bytes of files in base64 twice,
-    as servers of the official Python SDK do in 0.3 over HTTP+JSON; it changes nothing elsewhere.
+    and `binding` (`JSONRPC`, `HTTP+JSON`, `GRPC`) choose among the endpoints that it offers. With a `dialect` (a name
+    of `dialects.systems.DIALECTS`) that dialect is used at the URL, and no card is fetched. A gRPC endpoint without a
+    card is `grpc://host:port`, or `grpcs://…` with TLS. `grpc_tls` says whether a card's address that has no scheme is
+    called over TLS; None: if its port is 443, or the card came over https. `keys` is a JWK Set; one of its keys must
+    have signed the card. `double_base64` says that the agent encodes the bytes of files in base64 once more, as servers
+    of the official Python SDK do in 0.3 over HTTP+JSON and gRPC; it changes nothing elsewhere.
 
-    `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address.
-    With a `card` none is fetched until its endpoint is gone, or `refresh` asks for it anew; see `find_card`. With an
-    `interface` of `interfaces` that endpoint is used, whatever happens. `tls` says
+    `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address. So
+    may gRPC endpoints on the same hosts, unless that gives up TLS. With a `card` none is fetched until its endpoint is
+    gone, or `refresh` asks for it anew; see `find_card`. With an `interface` of `interfaces` that endpoint is used,
+    whatever happens. `tls` says
     which certificates are trusted and shown, unless the caller passes an `egress`. `wire` is told what is sent and
     received, without credentials.
 
@@ -373,7 +381,7 @@ async def connect(
     check_credentials(credentials)
     over = None if binding is None else binding_of(binding)
     if binding is not None and over is None:
-        raise ValueError(f"binding {binding!r} is not known: use {JSONRPC} or {HTTP_JSON}")
+        raise ValueError(f"binding {binding!r} is not known: use {JSONRPC}, {HTTP_JSON} or {GRPC}")
     if version is not None and version not in VERSIONS:
         raise ValueError(f"version {version!r} is not known: use {' or '.join(VERSIONS)}")
     if version is not None and dialect is not None:
@@ -383,27 +391,40 @@ async def connect(
     if egress is None and tls != MACHINE_TLS:
         await asyncio.to_thread(make_tls_context, tls)  # so that a bad file is an error here, not at every call
     own = Egress(connect_timeout_s=timeouts.connect_s, tls=tls) if egress is None else egress
-    clients = HttpClients(own, (url, *where.cards, *origins), credentials, timeouts, tls)
+    doors = Doors(own, (url, *where.cards, *origins), credentials, timeouts, tls)
     retrier = retries if isinstance(retries, Retrier) else Retrier(retries)
     given = dict(headers or {})
 
     def transport(interface: Interface) -> Transport:
+        known = doors.knows(interface.url)
+        if interface.binding == GRPC:
+            return GrpcTransport(
+                doors.grpc(interface.url),
+                interface,
+                grpc_tongue(interface.dialect, double_base64=double_base64),
+                timeouts=timeouts,
+                retrier=retrier,
+                headers=given if known else {},
+                credentials=credentials if known else None,
+                extensions=extensions,
+                wire=wire,
+            )
         told = tongue(interface.dialect) if spoken is None else spoken
         if double_base64 and interface.binding == HTTP_JSON:
             told = in_double_base64(told)
-        return Transport(
-            clients.way(interface.url),
+        return HttpTransport(
+            doors.way(interface.url),
             interface,
             timeouts=timeouts,
             retrier=retrier,
-            headers=given if clients.knows(interface.url) else {},
+            headers=given if known else {},
             extensions=extensions,
             spoken=told,
             wire=wire,
         )
 
     discovery = Discovery(
-        clients.known,
+        doors.known,
         where,
         CardCache() if cache is None else cache,
         timeout_s=timeouts.card_s,
@@ -415,19 +436,29 @@ async def connect(
     if fixed is None and spoken is not None:
         fixed = _make_interface(where, over, spoken)
     choice = Choice(
-        discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys, given=card
+        discovery,
+        where.base,
+        made=transport,
+        fixed=fixed,
+        binding=over,
+        version=version,
+        keys=keys,
+        given=card,
+        grpc_tls=grpc_tls,
     )
     try:
         await choice.begin()
-        yield Connection(choice, retrier, timeouts, clients.reach)
+        yield Connection(choice, retrier, timeouts, doors.reach)
     finally:
-        await clients.close()
+        await doors.close()
         if egress is None:
             await own.close()
 
 
 def _make_interface(where: Places, binding: str | None, spoken: Tongue) -> Interface:
     """Return the endpoint for a dialect that the caller named: the agent's URL as the caller wrote it."""
-    over = binding or (HTTP_JSON if spoken.rpc is None else JSONRPC)
+    over = binding or (GRPC if is_grpc(where.given) else HTTP_JSON if spoken.rpc is None else JSONRPC)
+    if over == GRPC:
+        return Interface(url=grpc_url(where.given, where.given), binding=over, dialect=spoken.name)
     url = where.base + "/" if spoken.slash and over == JSONRPC else where.given
     return Interface(url=url, binding=over, dialect=spoken.name)

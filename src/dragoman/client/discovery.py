@@ -27,7 +27,7 @@ from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.systems import load_systems
 from dragoman.net.egress import HttpReply
 from dragoman.net.errors import EgressError
-from dragoman.net.target import target
+from dragoman.net.target import grpc_target, is_grpc, target
 
 CARDS_MAX = 256
 FRESH_S_MAX = 24 * 3600.0
@@ -162,8 +162,11 @@ def places(url: str, path: str | None = None) -> Places:
     """List the URLs to try for the card of the agent at `url`. Raises BadUrl.
 
     A `path` is tried below the URL and then below its origin, or is a URL itself. If `url` is already the URL of a
-    card, only that one is tried.
+    card, only that one is tried. There is no card at the address of a gRPC endpoint.
     """
+    if is_grpc(url):
+        there = grpc_target(url).url
+        return Places(there, (target(path).url,) if path is not None and "://" in path else (), there)
     place = target(url)
     above, _, query = place.url.partition("?")
     origin = place.url[: place.url.index("/", len(place.scheme) + 3)]
@@ -230,7 +233,7 @@ class Discovery:
             if isinstance(came, CachedCard):
                 return FoundCard(came.card, url)
             tried.append(Tried(url, came))
-        raise NoCard(target(self._where.cards[0]).shown, tried)
+        raise NoCard(target(self._where.cards[0]).shown if self._where.cards else self._where.base, tried)
 
     async def _ask(self, url: str, kept: CachedCard | None) -> CachedCard | str:
         try:

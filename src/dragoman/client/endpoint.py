@@ -1,8 +1,8 @@
-"""Chooses an agent's endpoint from its card, and the HTTP client that may reach it.
+"""Chooses an agent's endpoint from its card, and the client that may reach it.
 
 Invariant: a card is untrusted text. The caller's credentials and headers go only to the origin of the URL that the
-caller gave and to the origins the caller names in addition. Any other origin in a card is dialled only at public
-internet addresses.
+caller gave, to the origins the caller names in addition, and to gRPC endpoints on the same hosts, without TLS only if
+the caller's URL is without. Any other origin in a card is dialled only at public internet addresses.
 """
 
 import asyncio
@@ -11,26 +11,29 @@ from contextvars import copy_context
 from typing import Any
 
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client.card import Interface, RemoteCard, interfaces, read_card, verify
+from dragoman.client.card import Interface, RemoteCard, beside, interfaces, read_card, verify
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import Discovery, FoundCard
-from dragoman.client.errors import NoAnswer, NoInterface, PeerError, no_answer
+from dragoman.client.errors import NoAnswer, NoInterface, NotInstalled, PeerError, no_answer
+from dragoman.client.grpc_transport import grpc_tongue
 from dragoman.client.http import HttpClient
 from dragoman.client.retries import Timeouts
 from dragoman.client.transport import Transport
+from dragoman.dialects.cards import GRPC
 from dragoman.model.card import VERSIONS
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
-from dragoman.net.target import target
+from dragoman.net.grpc import GrpcEgress, installed
+from dragoman.net.target import endpoint_target, is_grpc, target
 from dragoman.net.tls import MACHINE_TLS, ClientTls
 
 CHOOSE_AGAIN_S = 30.0
 """Shortest time between two fetches of a card that were triggered by a missing endpoint."""
 
 
-class HttpClients:
-    """The HTTP clients of one connection: the caller's own, and a guarded one for hosts that only a card names."""
+class Doors:
+    """The doors of one connection: the caller's own, and a guarded one for hosts that only a card names."""
 
     def __init__(
         self,
@@ -42,7 +45,8 @@ class HttpClients:
     ) -> None:
         self.known: HttpClient = own if credentials is None else Authorized(own, credentials)
         self._own = own
-        self._origins = frozenset(target(origin).origin for origin in origins)
+        named = [endpoint_target(origin) for origin in origins]
+        self._named = {each.origin: each for each in named}
         self._timeouts = timeouts
         # A stranger is shown no certificate, which would say who is calling.
         self._tls = ClientTls(ca_file=tls.ca_file, verify=tls.verify)
@@ -50,28 +54,39 @@ class HttpClients:
         self._resolver: Resolver | None = None
 
     def knows(self, url: str) -> bool:
-        """Whether the caller named the origin of this URL."""
-        return target(url).origin in self._origins
+        """Whether the caller named the origin of this URL, or the host of a gRPC endpoint."""
+        to = endpoint_target(url)
+        return to.origin in self._named or any(beside(to, each) for each in self._named.values())
 
     def way(self, url: str) -> HttpClient:
         """Return the client that may call this URL."""
-        if self.knows(url):
-            return self.known
+        return self.known if self.knows(url) else self._guarded()
+
+    def grpc(self, url: str) -> GrpcEgress:
+        """Return the door that may call this URL over gRPC; it adds no credentials."""
+        return self._egress(url).grpc
+
+    async def reach(self, url: str) -> None:
+        """Open a connection to a URL without sending a request. Raises NoAnswer."""
+        egress, timeout_s = self._egress(url), self._timeouts.connect_s
+        try:
+            if is_grpc(url):
+                await egress.grpc.reach(endpoint_target(url), timeout_s=timeout_s)
+            else:
+                await egress.reach(url, timeout_s=timeout_s)
+        except EgressError as error:
+            raise no_answer(error, "connect_s") from error
+
+    def _egress(self, url: str) -> Egress:
+        return self._own if self.knows(url) else self._guarded()
+
+    def _guarded(self) -> Egress:
         if self._strange is None:
             self._resolver = Resolver()
             self._strange = Egress(
                 Guard(), connect_timeout_s=self._timeouts.connect_s, resolver=self._resolver, tls=self._tls
             )
         return self._strange
-
-    async def reach(self, url: str) -> None:
-        """Open a connection to a URL without sending a request. Raises NoAnswer."""
-        self.way(url)
-        egress = self._own if self.knows(url) or self._strange is None else self._strange
-        try:
-            await egress.reach(url, timeout_s=self._timeouts.connect_s)
-        except EgressError as error:
-            raise no_answer(error, "connect_s") from error
 
     async def close(self) -> None:
         """Close the guarded client; the other one belongs to the caller."""
@@ -94,9 +109,10 @@ class Choice:
         version: str | None,
         keys: Mapping[str, Any] | None,
         given: FoundCard | None = None,
+        grpc_tls: bool | None = None,
     ) -> None:
         self.card: RemoteCard | None = None if given is None or keys is not None else read_card(given.card)
-        self.transport: Transport | None = None if fixed is None else made(fixed)
+        self.transport: Transport | None = None
         self._discovery = discovery
         self._base = base
         self._made = made
@@ -105,16 +121,19 @@ class Choice:
         self._version = version
         self._keys = keys
         self._given = given
+        self._grpc_tls = grpc_tls
         self._turn = asyncio.Lock()
         self._again_at = float("-inf")
         self._context = copy_context()
 
     async def begin(self) -> None:
         """Fetch the card, unless a fixed endpoint makes it unnecessary."""
+        if self._fixed is not None:
+            self.transport = await self._make(self._fixed)
         if self._fixed is None or self._keys is not None:
             found = await self.read()
             if self._fixed is None:
-                self.transport = self._made(self._candidates(found)[0])
+                self.transport = await self._make(self._candidates(found)[0])
 
     async def read(self, *, anew: bool = False) -> FoundCard:
         """Fetch the card and verify it.
@@ -141,7 +160,7 @@ class Choice:
             spoken = None if self.transport is None else self.transport.interface
             same = before is not None and self.card is not None and before.whole == self.card.whole
             if spoken != candidates[0] and not (same and spoken in candidates):
-                self.transport = self._made(candidates[0])
+                self.transport = await self._make(candidates[0])
 
     async def after(self, gone: Transport) -> Transport | None:
         """Fetch the card again and return an endpoint other than the one that is gone; None if there is none."""
@@ -159,13 +178,30 @@ class Choice:
                 return None  # the caller then gets the endpoint's own error, which answers the call
             if not others:
                 return None
-            self.transport = self._made(others[0])
+            self.transport = await self._make(others[0])
             return self.transport
 
+    async def _make(self, interface: Interface) -> Transport:
+        """Make the transport for an endpoint; loading gRPC takes a while. Raises NotInstalled."""
+        if interface.binding == GRPC:
+            if not installed():
+                raise NotInstalled(interface.to.shown)
+            await asyncio.to_thread(grpc_tongue, interface.dialect)
+        return self._made(interface)
+
     def _candidates(self, found: FoundCard) -> Sequence[Interface]:
-        candidates = interfaces(found.card, found.url, self._base, binding=self._binding, version=self._version)
+        candidates: Sequence[Interface] = interfaces(
+            found.card,
+            found.url,
+            self._base,
+            binding=self._binding,
+            version=self._version,
+            grpc_tls=self._grpc_tls,
+        )
+        if not installed() and (others := [each for each in candidates if each.binding != GRPC]):
+            candidates = others
         if not candidates:
-            wanted = f"{self._binding or 'JSONRPC or HTTP+JSON'} in {_describe_version(self._version)}"
+            wanted = f"{self._binding or 'JSONRPC, HTTP+JSON or GRPC'} in {_describe_version(self._version)}"
             offered = ", ".join(
                 dict.fromkeys(
                     f"{each.binding} in {_describe_version(each.dialect)}"

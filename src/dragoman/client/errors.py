@@ -6,6 +6,7 @@
     NoAnswer                 no answer came; `sent` False: the peer did not see the request either
     ├── NoCard               no card at any of the usual places; `tried` lists them and what each answered
     ├── NoInterface          the card names no endpoint that this client supports
+    │   └── NotInstalled     it names one over gRPC, and the package for that is missing
     ├── NotReached           no connection, or an address that may not be dialled
     ├── CallTimedOut         took too long; `timeout` is the field of Timeouts that ran out
     │   └── StreamLost       a stream broke and could not be resumed; says how far it got
@@ -94,6 +95,13 @@ class NoCard(NoAnswer):
 
 class NoInterface(NoAnswer):
     """The card names no endpoint that this client supports."""
+
+
+class NotInstalled(NoInterface):
+    """The endpoint is called over gRPC, and the package for that is missing."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, "it is called over gRPC, which is not installed here: pip install 'dragoman[grpc]'")
 
 
 class NotReached(NoAnswer):

@@ -1,41 +1,23 @@
-"""Calls and streams to one agent, over JSON-RPC or HTTP+JSON, in one dialect.
+"""The shape of a transport: one endpoint of an agent, over one binding, in one dialect; and what all of them share.
 
-Invariant: errors are an A2AError (the agent's own, or InvalidAgentResponse), a PeerError or a NoAnswer. A call that may
-have been carried out is not repeated unless a repeat does no harm. No event of a stream is reported twice: an event
-counts as a repeat only if both its id and its data came before, because some servers give all events one id, and some
-number each stream from 1.
+`http_transport` has JSON-RPC and HTTP+JSON, `grpc_transport` has gRPC.
+
+Invariant of every transport: errors are an A2AError (the agent's own, or InvalidAgentResponse), a PeerError or a
+NoAnswer. A call that may have been carried out is not repeated unless a repeat does no harm. No event of a stream is
+reported twice: an event counts as a repeat only if both its id and its data came before, because some servers give all
+events one id, and some number each stream from 1.
 """
 
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from functools import partial
-from itertools import count
-from typing import Protocol, TypeVar
-
-from msgspec import Struct
-from msgspec.structs import replace
+from collections.abc import AsyncGenerator, Mapping
+from typing import Protocol
 
 from dragoman.client.card import Interface
-from dragoman.client.decode import AnswerDecoder, tongue
-from dragoman.client.errors import HttpRefusal, no_answer
-from dragoman.client.http import HttpClient
-from dragoman.client.retries import Retrier, RetryLater, Timeouts
-from dragoman.dialects import sse
+from dragoman.client.errors import HttpRefusal
+from dragoman.client.retries import RetryLater
 from dragoman.dialects.api import Answer, Tongue
-from dragoman.dialects.cards import JSONRPC
-from dragoman.dialects.sse import ServerSentEvent
-from dragoman.model.errors import (
-    A2AError,
-    AgentFailed,
-    InvalidAgentResponse,
-    MethodNotAllowed,
-    MethodNotFound,
-    NotFound,
-    TaskNotFound,
-    UnsupportedOperation,
-)
+from dragoman.model.errors import A2AError, AgentFailed, InvalidAgentResponse
 from dragoman.model.operations import (
     DeletePushConfig,
     GetExtendedCard,
@@ -49,9 +31,6 @@ from dragoman.model.operations import (
     Subscribe,
 )
 from dragoman.model.updates import Update
-from dragoman.net.egress import Flow, HttpReply
-from dragoman.net.errors import EgressError
-from dragoman.net.target import Target
 
 Batch = list[tuple[str, Update]]
 """Updates, each with an event id: the id of the newest event that is complete with this update, empty if it has none.
@@ -67,15 +46,11 @@ _NUMBER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
 JavaScript SDK numbers its frames by the millisecond, so that two in a row can look like direct successors.
 """
 
-T = TypeVar("T")
-
 _READS = (GetTask, ListTasks, Subscribe, GetPushConfig, ListPushConfigs, DeletePushConfig, GetExtendedCard)
 """Operations that do no harm when they are carried out twice."""
 
 _DONE = (InvalidAgentResponse, AgentFailed)
 """Errors of a call that may have been carried out, however long the agent asks to wait."""
-
-_TRY_AGAIN = frozenset({429, 502, 503, 504})
 
 
 def succeeds(event_id: str, before: str) -> bool:
@@ -105,34 +80,17 @@ class StreamPosition:
         self.retry_ms: int | None = None
         self._known: dict[str, int] = {}
 
-    def repeats(self, event: ServerSentEvent) -> bool:
+    def repeats(self, event_id: str, data: str | bytes) -> bool:
         """Record an event, and return whether it came before."""
-        event_id = event.id
         if not event_id:
             return False
-        known, said = self._known, hash(event.data)
+        known, said = self._known, hash(data)
         if event_id in known:
             return len(known) > 1 and known[event_id] == said
         known[event_id] = said
         if len(known) >= 2 * KNOWN_MAX:
             self._known = dict(list(known.items())[KNOWN_MAX:])
         return False
-
-
-class _Call(Struct, frozen=True):
-    """A request that is about to be sent, and the reader of its answer."""
-
-    verb: str
-    to: Target
-    headers: Mapping[str, str]
-    body: bytes | None
-    decoder: AnswerDecoder
-    repeats_s: float
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether it may be repeated, for `repeats_s`, even if it may have been carried out."""
-        return self.repeats_s > 0
 
 
 class WireLog(Protocol):
@@ -151,56 +109,31 @@ class WireLog(Protocol):
         ...
 
 
-class Transport:
-    """One endpoint of an agent. `headers` go with every request; `spoken` is a dialect that is not Dragoman's."""
+class Transport(Protocol):
+    """One endpoint of an agent."""
 
-    def __init__(
-        self,
-        way: HttpClient,
-        interface: Interface,
-        *,
-        timeouts: Timeouts,
-        retrier: Retrier,
-        headers: Mapping[str, str],
-        extensions: Sequence[str] = (),
-        spoken: Tongue | None = None,
-        wire: WireLog | None = None,
-    ) -> None:
-        self.interface = interface
-        self.tongue = tongue(interface.dialect) if spoken is None else spoken
-        self._to = interface.to
-        self._way = way
-        self._timeouts = timeouts
-        self._retrier = retrier
-        self._ids = count(1)
-        self._rpc = interface.binding == JSONRPC
-        self._subscribes_by = ""
-        self._wire = wire
-        if (self.tongue.rpc if self._rpc else self.tongue.rest) is None:
-            raise ValueError(f"the dialect {self.tongue.name} is not supported over {interface.binding}")
-        declared = "X-A2A-Extensions" if self.tongue.name == "0.3" else "A2A-Extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
-        self._headers = {
-            "Accept": "application/json" if self._rpc else "application/a2a+json, application/json",
-            **self.tongue.headers,
-            **({declared: ", ".join(extensions)} if extensions else {}),
-            **headers,
-        }
+    @property
+    def interface(self) -> Interface:
+        """The endpoint."""
+        ...
+
+    @property
+    def tongue(self) -> Tongue:
+        """The dialect that is spoken there."""
+        ...
 
     @property
     def repeats_s(self) -> float:
         """For how long a send that may have arrived is repeated, in seconds."""
-        return self._retrier.retries.repeats_s(self.interface.dedupes_s)
+        ...
 
     async def call(
         self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
     ) -> Answer:
         """Return the answer to an operation that is not a stream."""
-        call = self._encode(operation, idempotency_key, traceparent)
-        return await self._retrier.call(
-            partial(self._send, call), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
-        )
+        ...
 
-    async def stream(
+    def stream(
         self,
         operation: StreamMessage | Subscribe,
         *,
@@ -213,186 +146,31 @@ class Transport:
 
         `after` is sent as `Last-Event-ID`. Events that `position` already knows are left out, and it records the new
         ones. An agent that answers with a result instead of a stream yields only that result. The iterator ends when
-        the agent ends the stream; to stop earlier, close it.
+        the agent ends the stream; to stop earlier, close it. Raises UnsupportedOperation if the dialect has no such
+        stream.
         """
-        supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
-        if not supported:
-            raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: use send, then get")
-        call = self._encode(operation, idempotency_key, traceparent, after)
-        async with AsyncExitStack() as open_:
-            opened = await (self._open if self._rpc or call.body else self._open_either)(call, open_)
-            if isinstance(opened, tuple):
-                if opened:
-                    yield [("", update) for update in opened]
-                return
-            parser, decoder, told = sse.Parser(), call.decoder, ""
-            read_event, call_id = decoder.tongue.read_event, decoder.call_id
-            try:
-                async for piece in opened.pieces:
-                    if self._wire is not None:
-                        self._wire.piece(piece)
-                    batch: Batch = []
-                    try:
-                        for event in parser.feed(piece):
-                            if position is not None and position.repeats(event):
-                                continue
-                            plain = read_event(event.data, call_id) if call_id and event.event == "message" else None
-                            if plain is not None:  # most events are decoded in this one pass
-                                told = event.id
-                                batch.append((told, plain))
-                                continue
-                            updates = decoder.decode_event(event)
-                            if len(updates) > 1:
-                                batch += [(told, update) for update in updates[:-1]]
-                            told = event.id
-                            if updates:
-                                batch.append((told, updates[-1]))
-                    except A2AError as error:
-                        if batch:  # yield what came before the error first
-                            yield batch
-                        raise error
-                    if batch:
-                        yield batch
-            except EgressError as error:
-                raise no_answer(error, "idle_s") from error
-            finally:
-                if position is not None:
-                    position.retry_ms = parser.retry_ms
-
-    async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        return await self._retrier.call(
-            partial(self._begin, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
-        )
-
-    async def _open_either(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        """Subscribe over HTTP+JSON by GET or by POST, whichever the server accepts, and remember that.
-
-        The proto file of A2A 1.0 says GET. The official SDKs' clients use POST, and some servers accept nothing else.
-        Such a server may take the GET for a read of a task whose id ends in `:subscribe`, and not find it.
-        """
-        known = self._subscribes_by
-        first = replace(call, verb=known or call.verb)
-        try:
-            opened = await self._open(first, open_)
-        except (A2AError, HttpRefusal) as error:
-            if not _unrouted(error) or (known and isinstance(error, TaskNotFound)):
-                raise
-            second = replace(call, verb="POST" if first.verb == "GET" else "GET")
-            try:
-                opened = await self._open(second, open_)
-            except (A2AError, HttpRefusal) as other:
-                if not _unrouted(other):
-                    self._subscribes_by = second.verb
-                elif not isinstance(other, TaskNotFound):
-                    raise error from None
-                raise
-            self._subscribes_by = second.verb
-            return opened
-        self._subscribes_by = first.verb
-        return opened
-
-    async def _send(self, call: _Call) -> Answer:
-        self._log_request(call)
-        try:
-            reply = await self._way.request(
-                call.verb, call.to, timeout_s=self._timeouts.answer_s, headers=call.headers, body=call.body
-            )
-        except EgressError as error:
-            raise no_answer(error, "answer_s") from error
-        return self._read(call, reply, call.decoder.decode_answer)
-
-    async def _begin(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        self._log_request(call)
-        try:
-            flow = await open_.enter_async_context(
-                self._way.stream(
-                    call.verb,
-                    call.to,
-                    head_timeout_s=self._timeouts.answer_s,
-                    idle_timeout_s=self._timeouts.idle_s,
-                    headers=call.headers,
-                    body=call.body,
-                )
-            )
-        except EgressError as error:
-            raise no_answer(error, "answer_s") from error
-        if flow.ok and flow.headers.get("content-type", "").lower().startswith(sse.CONTENT_TYPE):
-            if self._wire is not None:
-                self._wire.answer(flow.status, flow.headers, b"")
-            return flow
-        try:
-            reply = HttpReply(flow.status, flow.headers, await flow.body())
-        except EgressError as error:
-            raise no_answer(error, "idle_s") from error
-        finally:
-            await open_.aclose()
-        return self._read(call, reply, call.decoder.decode_instead)
-
-    def _read(self, call: _Call, reply: HttpReply, read: Callable[[bytes], T]) -> T:
-        """Decode an answer. Raises RetryLater for a refusal after which the call may be repeated."""
-        if self._wire is not None:
-            self._wire.answer(reply.status, reply.headers, reply.body)
-        try:
-            if not reply.ok:
-                raise call.decoder.decode_refusal(reply.body, reply.status)
-            return read(reply.body)
-        except (A2AError, HttpRefusal) as error:
-            after_s = self._retrier.after_s(reply.headers)
-            if after_s is not None:
-                error.retry_after_s = math.ceil(after_s)
-            if isinstance(error, _DONE) or (after_s is None and reply.status not in _TRY_AGAIN):
-                raise
-            if after_s is None and not call.repeatable:
-                raise
-            raise RetryLater(error, after_s) from error
-
-    def _log_request(self, call: _Call) -> None:
-        if self._wire is not None:
-            self._wire.request(call.verb, call.to.shown, call.headers, call.body or b"")
-
-    def _encode(
-        self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None
-    ) -> _Call:
-        """Encode an operation as a request. Raises UnsupportedOperation or InvalidParams."""
-        if self.interface.tenant and not operation.tenant:
-            operation = replace(operation, tenant=self.interface.tenant)
-        headers = dict(self._headers)
-        if isinstance(operation, StreamMessage | Subscribe):
-            headers["Accept"] = sse.CONTENT_TYPE
-            if after:
-                headers["Last-Event-ID"] = after
-        if isinstance(operation, SendMessage):
-            headers["Idempotency-Key"] = idempotency_key or operation.message.message_id
-        if traceparent:
-            headers["traceparent"] = traceparent
-        verb, to, body, call_id = "POST", self._to, b"", 0
-        if self._rpc:
-            assert self.tongue.rpc is not None
-            call, call_id = self.tongue.rpc(operation), next(self._ids)
-            body = b'{"jsonrpc":"2.0","method":"%b","id":%d,"params":%b}' % (call.method.encode(), call_id, call.params)
-        else:
-            assert self.tongue.rest is not None
-            asked = self.tongue.rest(operation)
-            verb, to, body = asked.verb, _below(self._to, asked.path), asked.body
-        if body:
-            headers.setdefault("Content-Type", "application/json")
-        repeats_s = math.inf if isinstance(operation, _READS) else 0.0
-        if isinstance(operation, SendMessage):
-            repeats_s = self.repeats_s
-        decoder = AnswerDecoder(self.tongue, operation, to.shown, call_id)
-        return _Call(verb, to, headers, body or None, decoder, repeats_s)
+        ...
 
 
-def _unrouted(error: A2AError | HttpRefusal) -> bool:
-    """Whether an error may mean that the server has no such route for this HTTP method."""
-    if isinstance(error, HttpRefusal):
-        return error.status in (404, 405)
-    return isinstance(error, NotFound | MethodNotAllowed | MethodNotFound | TaskNotFound)
+def repeatable_s(operation: Operation, sends_s: float) -> float:
+    """Return for how long an operation that may have been carried out may be repeated, in seconds; 0 if never.
+
+    `sends_s` is that time for a message.
+    """
+    if isinstance(operation, _READS):
+        return math.inf
+    return sends_s if isinstance(operation, SendMessage) else 0.0
 
 
-def _below(base: Target, path: str) -> Target:
-    """Return the URL of a route: the interface's path, then the route's, with the queries of both."""
-    above, _, query = base.url.partition("?")
-    route, _, more = path.partition("?")
-    queries = "&".join(filter(None, (query, more)))
-    return replace(base, url=f"{above.rstrip('/')}{route}" + (f"?{queries}" if queries else ""))
+def refusal(
+    error: A2AError | HttpRefusal, after_s: float | None, *, for_now: bool, repeatable: bool
+) -> A2AError | HttpRefusal | RetryLater:
+    """Return what to raise for a call that was refused with `error`: RetryLater if it may be made again.
+
+    `after_s` is how long the agent asks to wait. `for_now`: the status says that a later call may succeed.
+    """
+    if after_s is not None:
+        error.retry_after_s = math.ceil(after_s)
+    if isinstance(error, _DONE) or (after_s is None and not (for_now and repeatable)):
+        return error
+    return RetryLater(error, after_s)

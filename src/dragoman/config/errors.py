@@ -6,7 +6,7 @@ wrong place is not shown.
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -42,11 +42,16 @@ def check_keys(
             raise ConfigError(source, path + key, table[key], f"no such setting; {hint}", shows_value=shown)
 
 
-def check_url(source: str, key: str, url: str, allowed: str, *, prefix: str = "") -> None:
+HTTP = ("http", "https")
+
+
+def check_url(
+    source: str, key: str, url: str, allowed: str, *, prefix: str = "", schemes: Sequence[str] = HTTP
+) -> None:
     """Raises ConfigError for a URL that cannot be called, or holds a password. The file has `prefix` before it."""
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        sound = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         sound = False
         parts = urlsplit("")

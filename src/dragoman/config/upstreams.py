@@ -6,6 +6,7 @@ Invariant: the file holds no secret: a table names the environment variable that
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,7 +16,10 @@ from dragoman.dialects.systems import DIALECTS
 A2A = "a2a:"
 """The prefix of `run` for an agent of another server; its URL follows."""
 
-BINDINGS = ("JSONRPC", "HTTP+JSON")
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+
+SCHEMES = ("http", "https", "grpc", "grpcs")
+"""The schemes of an agent's URL."""
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 """The name of a header (RFC 9110 §5.1)."""
@@ -52,13 +56,14 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of an agent of another server. `url` is the URL in `run`.
 
     `card` is the URL of its card, if that is at none of the usual places. `card_keys` are files or URLs of JWK Sets,
-    one of whose keys must have signed the card. A `dialect` is spoken whatever the card says. `origins` are other
-    origins that its card may name, and that get the credentials, too. `dedupes` says that it recognises a repeated
-    message by its id; None leaves that to its card. `double_base64`: over 0.3's HTTP+JSON it encodes the bytes of files
-    in base64 twice. After `failures` calls in a row that did not get through, none is made for `pause_s`. Its card is
-    read again every `card_s`. `answer_s` is the timeout for the beginning of an answer, `idle_s` for each next item. A
-    task whose upstream is gone waits `wait_s` for it. A call that is refused for now is repeated as long as the
-    upstream asks for at most `retry_wait_s` in total.
+    one of whose keys must have signed the card. A `dialect` is spoken whatever the card says. `grpc_tls` says whether
+    an address over gRPC that has no scheme is called over TLS; None leaves that to its port and its card. `origins` are
+    other origins that its card may name, and that get the credentials, too. `dedupes` says that it recognises a
+    repeated message by its id; None leaves that to its card. `double_base64`: over 0.3's HTTP+JSON and gRPC it encodes
+    the bytes of files in base64 once more. After `failures` calls in a row that did not get through, none is made for
+    `pause_s`. Its card is read again every `card_s`. `answer_s` is the timeout for the beginning of an answer, `idle_s`
+    for each next item. A task whose upstream is gone waits `wait_s` for it. A call that is refused for now is repeated
+    as long as the upstream asks for at most `retry_wait_s` in total.
     """
 
     url: str = ""
@@ -66,7 +71,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     card: str | None = None
     card_keys: str | tuple[str, ...] = ()
     dialect: str | None = None
-    binding: Literal["JSONRPC", "HTTP+JSON"] | None = None
+    binding: Literal["JSONRPC", "HTTP+JSON", "GRPC"] | None = None
+    grpc_tls: bool | None = None
     origins: tuple[str, ...] = ()
     dedupes: bool | None = None
     double_base64: bool = False
@@ -92,6 +98,7 @@ _ALLOWED = {
     "dialect": f"must be one of {', '.join(DIALECTS)}",
     "binding": f"must be one of {', '.join(BINDINGS)}",
     "origins": "must be a list of URLs",
+    "grpc_tls": "must be true or false",
     "dedupes": "must be true or false",
     "double_base64": "must be true or false",
     "failures": "must be a whole number from 1 to 1000",
@@ -105,7 +112,8 @@ _ALLOWED = {
 def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream:
     """Read the keys of an agent's table about the other server. Raises ConfigError."""
     url = str(table["run"]).removeprefix(A2A).strip()
-    check_url(source, f"{path}.run", url, f"must be {A2A} and the http:// or https:// URL of an agent", prefix=A2A)
+    allowed = f"must be {A2A} and the http:// or https:// URL of an agent, or grpc://host:port, or grpcs://…"
+    check_url(source, f"{path}.run", url, allowed, prefix=A2A, schemes=SCHEMES)
     given = {name: table[name] for name in KEYS if name in table}
     credentials = given.get("credentials")
     if isinstance(credentials, dict):
@@ -113,8 +121,12 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
     entry = convert_table(source, path, {**given, "url": url}, Upstream, _ALLOWED)
     if entry.dialect is not None and entry.dialect not in DIALECTS:
         raise ConfigError(source, f"{path}.dialect", None, _ALLOWED["dialect"], shows_value=False)
+    if urlsplit(url).scheme.startswith("grpc") and entry.dialect is None and entry.card is None:
+        allowed = 'must say which version is spoken there ("1.0" or "0.3"): a gRPC address has no card'
+        raise ConfigError(source, f"{path}.dialect", None, allowed, shows_value=False)
     for origin in entry.origins:
-        check_url(source, f"{path}.origins", origin, "must be http:// or https:// URLs")
+        allowed = "must be http://, https://, grpc:// or grpcs:// URLs"
+        check_url(source, f"{path}.origins", origin, allowed, schemes=SCHEMES)
     for place in entry.key_places:
         if not place.strip():
             raise ConfigError(source, f"{path}.card_keys", place, CARD_KEYS)

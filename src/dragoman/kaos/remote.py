@@ -24,8 +24,8 @@ from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import CardCache, Discovery, Places
 from dragoman.client.errors import CallTimedOut, NoAnswer, PeerError
 from dragoman.client.http import HttpClient, complete
+from dragoman.client.http_transport import HttpTransport
 from dragoman.client.retries import Retrier, Retries, Timeouts
-from dragoman.client.transport import Transport
 from dragoman.dialects.cards import JSONRPC
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.ids import new_id
@@ -191,7 +191,7 @@ class RemoteAgent:
         """Send SendMessage, in KAOS's spelling, to the agent's own URL."""
         said = make_message(text, context_id=context_id, metadata=metadata)
         send = SendMessage(message=replace(said, message_id=""))  # KAOS's messages have no id
-        transport = Transport(
+        transport = HttpTransport(
             self._http,
             Interface(url=self.base_url + "/", binding=JSONRPC, dialect="kaos"),
             timeouts=Timeouts(answer_s=self._request_timeout_s),

@@ -1,15 +1,23 @@
-"""Server of the official Python SDK 0.3.26: `python sdk03.py` prints its URL. Its agent does what sdk1.py's does."""
+"""Server of the official Python SDK 0.3.26: `python sdk03.py` prints its URL. Its agent does what sdk1.py's does.
+
+At `/grpc` is a card with its gRPC endpoint alone.
+"""
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import httpx
+from a2a.grpc.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.apps import A2AStarletteApplication
 from a2a.server.apps.rest.rest_adapter import RESTAdapter
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.server.tasks import (
     BasePushNotificationSender,
     InMemoryPushNotificationConfigStore,
@@ -31,6 +39,8 @@ from a2a.types import (
 )
 from listening import serve
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 
@@ -89,7 +99,7 @@ class Agent(AgentExecutor):
 
 
 def application(url: str) -> Any:
-    """The agent at `url`, over both bindings."""
+    """The agent at `url`, over all bindings."""
     card = AgentCard(
         name="Official 0.3",
         description="An agent of the official Python SDK",
@@ -117,7 +127,23 @@ def application(url: str) -> Any:
     )
     rest = RESTAdapter(agent_card=card, http_handler=handler, extended_agent_card=extended)
     routes = [Route(f"/rest{path}", served, methods=[verb]) for (path, verb), served in rest.routes().items()]
-    app = Starlette(routes=routes)
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    over_grpc = card.model_copy(
+        update={"url": f"127.0.0.1:{port}", "preferred_transport": "GRPC", "additional_interfaces": None}
+    )
+    add_A2AServiceServicer_to_server(GrpcHandler(over_grpc, handler), server)
+
+    async def show_card(request: Request) -> JSONResponse:
+        return JSONResponse(over_grpc.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await server.start()
+        yield
+        await server.stop(None)
+
+    app = Starlette(routes=[*routes, Route("/grpc/.well-known/agent-card.json", show_card)], lifespan=lifespan)
     A2AStarletteApplication(agent_card=card, http_handler=handler, extended_agent_card=extended).add_routes_to_app(
         app, rpc_url="/rpc"
     )

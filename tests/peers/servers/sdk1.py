@@ -1,18 +1,24 @@
 """Server of the official Python SDK 1.3.0: `python sdk1.py` prints its URL.
 
-At `/` a card with everything, at `/old` one with the endpoints of its compatibility mode alone. What the agent does is
-what all the servers here do: the first word of the text says it.
+At `/` a card with everything over HTTP, at `/old` one with the endpoints of its compatibility mode alone. At `/grpc`
+and `/grpc-old` are the same for gRPC, which has a port of its own. What the agent does is what all the servers here do:
+the first word of the text says it.
 """
 
 import asyncio
 import copy
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import httpx
+from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import add_A2AServiceServicer_to_server as add_old_service
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import (
     BasePushNotificationSender,
@@ -32,6 +38,7 @@ from a2a.types import (
     TaskState,
     TaskStatus,
 )
+from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server as add_service
 from google.protobuf import struct_pb2
 from listening import serve
 from starlette.applications import Starlette
@@ -101,7 +108,7 @@ def _data(number: int) -> Part:
 
 
 def application(url: str) -> Any:
-    """The agent at `url`, in both versions over both bindings."""
+    """The agent at `url`, in both versions over all bindings."""
     bindings = {"JSONRPC": f"{url}/rpc", "HTTP+JSON": f"{url}/rest"}
     card = AgentCard(
         name="Official 1.x",
@@ -129,13 +136,34 @@ def application(url: str) -> Any:
         push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
         extended_agent_card=extended,
     )
+    server = grpc.aio.server()
+    add_service(GrpcHandler(handler), server)
+    add_old_service(CompatGrpcHandler(handler), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    cards = {"/grpc": copy.deepcopy(card), "/grpc-old": copy.deepcopy(card)}
+    for version, each in zip(("1.0", "0.3"), cards.values(), strict=True):
+        del each.supported_interfaces[:]
+        each.supported_interfaces.add(protocol_binding="GRPC", url=f"127.0.0.1:{port}", protocol_version=version)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await server.start()
+        yield
+        await server.stop(None)
+
     return Starlette(
+        lifespan=lifespan,
         routes=[
+            *(
+                route
+                for path, each in cards.items()
+                for route in create_agent_card_routes(each, card_url=f"{path}/.well-known/agent-card.json")
+            ),
             *create_agent_card_routes(card),
             *create_agent_card_routes(old, card_url="/old/.well-known/agent-card.json"),
             *create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=True),
             *create_rest_routes(handler, path_prefix="/rest", enable_v0_3_compat=True),
-        ]
+        ],
     )
 
 

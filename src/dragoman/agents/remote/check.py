@@ -19,13 +19,14 @@ from dragoman.agents.remote.failures import (
 from dragoman.client import Connection
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, NotReached, PeerError, no_answer
 from dragoman.client.http import COMPLETIONS_PATH, Requester
-from dragoman.dialects.cards import JSONRPC
+from dragoman.dialects.cards import GRPC, JSONRPC
 from dragoman.model.errors import (
     A2AError,
     AgentNotFound,
     AgentOffline,
     Forbidden,
     InvalidAgentResponse,
+    MethodNotFound,
     NotFound,
     TooManyRequests,
     Unauthorized,
@@ -51,7 +52,10 @@ async def ask(connection: Connection) -> EndpointFault | None:
     try:
         await connection.get(new_id())
     except (NoAnswer, PeerError, A2AError) as error:
-        return _fault(error, rpc=connection.interface.binding == JSONRPC)
+        binding = connection.interface.binding
+        if binding == GRPC and isinstance(error, MethodNotFound):
+            return EndpointFault(NO_AGENT_THERE, in_words(error))
+        return _fault(error, rpc=binding == JSONRPC)
     return None
 
 

@@ -8,7 +8,16 @@ from math import ceil
 
 from dragoman.agents.remote.card import NoKeys
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client.errors import CallTimedOut, HttpRefusal, NoAnswer, NoCard, NoToken, NotReached, PeerError
+from dragoman.client.errors import (
+    CallTimedOut,
+    HttpRefusal,
+    NoAnswer,
+    NoCard,
+    NotInstalled,
+    NoToken,
+    NotReached,
+    PeerError,
+)
 from dragoman.engine.api import Ended
 from dragoman.model.errors import (
     A2AError,
@@ -44,6 +53,7 @@ NO_CARD = "it has no card where one is expected"
 NO_TOKEN = "there is no token for it"
 NO_KEYS = "the keys that must have signed its card cannot be read"
 NOT_SIGNED = "its card is not signed by a key of `card_keys`"
+NOT_INSTALLED = "it is called over gRPC, which is not installed here"
 NOT_HAD = "its card cannot be read"
 NOT_CALLED = "its card names an address that is not called from here"
 NOT_REACHED = "its endpoint does not answer"
@@ -60,6 +70,7 @@ FIXES = {
     NOT_SIGNED: "see who signed it, and which keys its server publishes",
     NOT_CALLED: "add that server to `origins` if it may be called, or have its operator correct the card",
     NOT_REACHED: "see whether it runs where its card says, and whether a firewall is in between",
+    NOT_INSTALLED: "install it: pip install 'dragoman[grpc]'",
     NOT_LET_IN: "see whether `credentials` are right: the variable of the environment, and the `header`",
     NO_AGENT_THERE: "see whether the URL in `run` is right, and the one that its card names",
     BUSY: "try again later; if it stays so, ask its operator",
@@ -182,6 +193,8 @@ def fault_of(error: Unfound) -> str:
             return NO_TOKEN
         case NoKeys():
             return NO_KEYS
+        case NotInstalled():
+            return NOT_INSTALLED
         case CardNotVerified():
             return NOT_SIGNED
         case _:

@@ -28,7 +28,7 @@ from dragoman.agents.remote.failures import (
     in_words,
 )
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client import CardCache, Connection, NoInterface, Retries, Timeouts, connect
+from dragoman.client import CardCache, Connection, NoInterface, NotInstalled, Retries, Timeouts, connect
 from dragoman.client.card import verify
 from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.discovery import Discovery, places
@@ -38,7 +38,7 @@ from dragoman.client.retries import Retrier
 from dragoman.model.errors import A2AError
 from dragoman.model.task import TaskHead
 from dragoman.net.egress import Egress
-from dragoman.net.target import target
+from dragoman.net.target import is_grpc, target
 from dragoman.telemetry.counts import UpstreamCalls
 
 log = logging.getLogger("dragoman.upstreams")
@@ -67,6 +67,7 @@ class UpstreamAddress(Struct, frozen=True, kw_only=True):
     card_keys: tuple[str, ...] = ()
     dialect: str | None = None
     binding: str | None = None
+    grpc_tls: bool | None = None
     origins: tuple[str, ...] = ()
     dedupes: bool | None = None
     double_base64: bool = False
@@ -165,6 +166,11 @@ class UpstreamRoute:
     def place(self) -> str:
         """The base URL, for the operator."""
         return places(self._address.url).base
+
+    @property
+    def over_http(self) -> bool:
+        """Whether its URL is one over HTTP, where chat completions may be."""
+        return not is_grpc(self._address.url)
 
     @property
     def verifies(self) -> bool:
@@ -335,7 +341,7 @@ class UpstreamRoute:
         connection = self._connection
         if connection is None:
             return await self._ask_for_chat()
-        if target(connection.interface.url).origin == target(self._address.url).origin:
+        if self.over_http and connection.interface.to.origin == target(self._address.url).origin:
             return None  # the card came from there
         return await upstream_check.reach(connection)
 
@@ -366,6 +372,7 @@ class UpstreamRoute:
                 keys=None if self._keys is None else await self._keys.read(self._egress),
                 path=address.card,
                 binding=address.binding,
+                grpc_tls=address.grpc_tls,
                 dialect=address.dialect,
                 timeouts=address.timeouts,
                 retries=self.retrier,
@@ -376,6 +383,8 @@ class UpstreamRoute:
             )
             try:
                 connection = await self._opened.enter_async_context(opening)
+            except NotInstalled:
+                raise
             except NoInterface:
                 self._speaks_no_a2a = True
                 await self._read_profile()

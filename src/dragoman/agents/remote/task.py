@@ -156,6 +156,7 @@ class UpstreamTask:
                 self._moves += 1
                 return None
         chats = gone or (spoken.tongue.chats and isinstance(error, A2AError) and not isinstance(error, _NOT_INSTEAD))
+        chats = chats and route.over_http
         if chats and ids.number == 1 and not ids.task_id and (said := await self._chat_instead()) is not None:
             return said
         untouched = self._run.epoch == 1 and ids.number == 1 and not ids.task_id

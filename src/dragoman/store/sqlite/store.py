@@ -274,8 +274,7 @@ class SqliteStore:
             return self._failed(translated(error, self._location))
         future = writer.submit(write)
         if terminal:
-            if task_id in self._files.tasks:
-                self._files.forget(task_id)
+            self._files.forget(task_id)
         elif files:
             future.add_done_callback(lambda done: self._files.written(task_id, files, done))
         return future

@@ -1,0 +1,301 @@
+"""Calls and streams to one agent over gRPC, in one dialect. `transport` has the invariant.
+
+A message or a status is decoded by the dialect, a failure of the connection by `net.grpc`.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import import_module
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.client.card import Interface
+from dragoman.client.credentials import Credentials
+from dragoman.client.errors import CallBroken, HttpRefusal, no_answer
+from dragoman.client.retries import Retrier, Timeouts
+from dragoman.client.transport import Batch, StreamPosition, WireLog, refusal, repeatable_s
+from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
+from dragoman.dialects.cards import GRPC
+from dragoman.dialects.systems import SYSTEMS
+from dragoman.model.errors import A2AError, InvalidAgentResponse, MethodNotFound, UnsupportedOperation
+from dragoman.model.operations import Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.updates import Update
+from dragoman.net.errors import EgressError
+from dragoman.net.grpc import GrpcEgress, GrpcFlow, GrpcReply
+
+_CANCELLED, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED, _UNIMPLEMENTED, _UNAVAILABLE, _UNAUTHENTICATED = (
+    1,
+    4,
+    8,
+    12,
+    14,
+    16,
+)
+
+_TRY_AGAIN = frozenset({_DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED, _UNAVAILABLE})
+_TRY_AGAIN_HTTP = frozenset({429, 502, 503, 504})
+
+_CUT = frozenset({_CANCELLED, _DEADLINE_EXCEEDED, _UNAVAILABLE})
+"""Statuses that end a stream whose task may go on: a server that stops, or a proxy's limit."""
+
+_UNROUTED = re.compile(r"(?i)method not found|unknown (service|method)|method not implemented")
+"""What the servers of Python, Java and Go say of a service or a method that they do not have."""
+
+_RETRY_INFO = b"google.rpc.RetryInfo"
+"""The type of a detail that says when to come again."""
+
+SPOKEN = ("1.0", "0.3")
+"""The dialects that are spoken over gRPC."""
+
+
+def grpc_tongue(dialect: str, *, double_base64: bool = False) -> Tongue:
+    """Load the dialect of that name over gRPC, which imports protobuf. Raises ValueError if there is none.
+
+    With `double_base64` the bytes of files are in base64, as official Python servers have them in 0.3.
+    """
+    if dialect not in SPOKEN:
+        raise ValueError(f"the dialect {dialect} is not spoken over {GRPC}: use {' or '.join(SPOKEN)}")
+    module = import_module(f"dragoman.dialects.{SYSTEMS[dialect].package}.protobuf")
+    found = getattr(module, "TONGUE_BASE64", module.TONGUE) if double_base64 else module.TONGUE
+    assert isinstance(found, Tongue)
+    return found
+
+
+class GrpcRequest(Struct, frozen=True):
+    """A call that is about to be made. It may be repeated for `repeats_s`, even if it may have been carried out."""
+
+    operation: Operation
+    call: GrpcCall
+    metadata: Mapping[str, str]
+    repeats_s: float
+
+
+class GrpcTransport:
+    """One endpoint of an agent, over gRPC. Satisfies `Transport`.
+
+    `headers` go with every call as metadata, and so do those of `credentials`.
+    """
+
+    def __init__(
+        self,
+        way: GrpcEgress,
+        interface: Interface,
+        spoken: Tongue,
+        *,
+        timeouts: Timeouts,
+        retrier: Retrier,
+        headers: Mapping[str, str],
+        credentials: Credentials | None,
+        extensions: Sequence[str] = (),
+        wire: WireLog | None = None,
+    ) -> None:
+        self.interface = interface
+        self.tongue = spoken
+        self._to = interface.to
+        self._way = way
+        self._timeouts = timeouts
+        self._retrier = retrier
+        self._credentials = credentials
+        self._wire = wire
+        declared = "x-a2a-extensions" if spoken.name == "0.3" else "a2a-extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
+        self._metadata = {
+            **{name.lower(): value for name, value in spoken.headers.items()},
+            **({declared: ", ".join(extensions)} if extensions else {}),
+            **{name.lower(): value for name, value in headers.items()},
+        }
+
+    @property
+    def repeats_s(self) -> float:
+        """For how long a send that may have arrived is repeated, in seconds."""
+        return self._retrier.retries.repeats_s(self.interface.dedupes_s)
+
+    async def call(
+        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
+    ) -> Answer:
+        """Return the answer to an operation that is not a stream."""
+        request = self._encode(operation, idempotency_key, traceparent)
+        return await self._retrier.call(
+            partial(self._send, request), repeatable=request.repeats_s > 0, within_s=request.repeats_s or inf
+        )
+
+    async def stream(
+        self,
+        operation: StreamMessage | Subscribe,
+        *,
+        after: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        position: StreamPosition | None = None,
+    ) -> AsyncGenerator[Batch, None]:
+        """Yield the updates of a stream, as `Transport.stream` does."""
+        supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
+        if not supported:
+            raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: use send, then get")
+        request = self._encode(operation, idempotency_key, traceparent, after)
+        async with AsyncExitStack() as open_:
+            flow, came = await self._retrier.call(
+                partial(self._begin, request, open_),
+                repeatable=request.repeats_s > 0,
+                within_s=request.repeats_s or inf,
+            )
+            while not isinstance(came, GrpcReply):
+                if batch := self._read_batch(came):
+                    yield batch
+                came = await self._next(flow)
+            if not came.ok:
+                raise self._end(request, came, position)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    async def _send(self, request: GrpcRequest) -> Answer:
+        shown = await self._credential_metadata()
+        reply = await self._ask(request, shown)
+        if _refuses_caller(reply) and (others := await self._renewed(shown)) is not None:
+            reply = await self._ask(request, others)
+        if self._wire is not None:
+            self._wire.answer(reply.code, reply.metadata, reply.body or b"")
+        if not reply.ok:
+            raise self._refused(request, reply)
+        try:
+            if reply.body is None:
+                raise InvalidAgentResponse("expected a message, got none")
+            return self.tongue.read_answer(request.operation, reply.body)
+        except InvalidAgentResponse as error:
+            raise self._add_url(error) from None
+
+    async def _ask(self, request: GrpcRequest, shown: Mapping[str, str]) -> GrpcReply:
+        self._log_request(request)
+        try:
+            return await self._way.call(
+                self._to,
+                request.call.method,
+                request.call.message,
+                timeout_s=self._timeouts.answer_s,
+                metadata={**request.metadata, **shown},
+            )
+        except EgressError as error:
+            raise no_answer(error, "answer_s") from error
+
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    async def _begin(self, request: GrpcRequest, open_: AsyncExitStack) -> tuple[GrpcFlow, bytes | GrpcReply]:
+        """Open a stream, and wait for its first message, or its end if it has none. Raises as `_send` does."""
+        shown = await self._credential_metadata()
+        flow, came = await self._open(request, shown, open_)
+        if isinstance(came, GrpcReply) and _refuses_caller(came):
+            others = await self._renewed(shown)
+            if others is not None:
+                await open_.aclose()
+                flow, came = await self._open(request, others, open_)
+        if self._wire is not None:
+            self._wire.answer(came.code if isinstance(came, GrpcReply) else 0, flow.metadata, b"")
+        if isinstance(came, GrpcReply) and not came.ok:
+            await open_.aclose()
+            raise self._refused(request, came)
+        return flow, came
+
+    async def _open(
+        self, request: GrpcRequest, shown: Mapping[str, str], open_: AsyncExitStack
+    ) -> tuple[GrpcFlow, bytes | GrpcReply]:
+        self._log_request(request)
+        try:
+            flow = await open_.enter_async_context(
+                self._way.stream(
+                    self._to,
+                    request.call.method,
+                    request.call.message,
+                    head_timeout_s=self._timeouts.answer_s,
+                    idle_timeout_s=self._timeouts.idle_s,
+                    metadata={**request.metadata, **shown},
+                )
+            )
+        except EgressError as error:
+            raise no_answer(error, "answer_s") from error
+        try:
+            return flow, await self._next(flow)
+        except BaseException:
+            await open_.aclose()
+            raise
+
+    async def _next(self, flow: GrpcFlow) -> bytes | GrpcReply:
+        try:
+            return await flow.read()
+        except EgressError as error:
+            raise no_answer(error, "idle_s") from error
+
+    def _read_batch(self, data: bytes) -> Batch:
+        if self._wire is not None:
+            self._wire.piece(data)
+        try:
+            updates: tuple[Update, ...] = self.tongue.read_update(data)
+        except InvalidAgentResponse as error:
+            raise self._add_url(error) from None
+        return [("", update) for update in updates]
+
+    def _end(self, request: GrpcRequest, reply: GrpcReply, position: StreamPosition | None) -> Exception:
+        """Return the error for a status that ended a stream which had begun."""
+        error = self._error(request, reply)
+        if position is not None and isinstance(error, A2AError) and error.retry_after_s is not None:
+            position.retry_ms = error.retry_after_s * 1000
+        if reply.code in _CUT or isinstance(error, HttpRefusal):
+            return CallBroken(self._to.shown, f"the stream ended with the gRPC status {reply.code}", sent=True)
+        return error
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    def _encode(
+        self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None
+    ) -> GrpcRequest:
+        """Encode an operation as a call. Raises UnsupportedOperation or InvalidParams."""
+        if self.interface.tenant and not operation.tenant:
+            operation = replace(operation, tenant=self.interface.tenant)
+        metadata = dict(self._metadata)
+        if isinstance(operation, StreamMessage | Subscribe) and after:
+            metadata["last-event-id"] = after
+        if isinstance(operation, SendMessage):
+            metadata["idempotency-key"] = idempotency_key or operation.message.message_id
+        if traceparent:
+            metadata["traceparent"] = traceparent
+        assert self.tongue.grpc is not None
+        return GrpcRequest(operation, self.tongue.grpc(operation), metadata, repeatable_s(operation, self.repeats_s))
+
+    def _refused(self, request: GrpcRequest, reply: GrpcReply) -> Exception:
+        """Return the error for a call that was refused: RetryLater if it may be made again."""
+        error = self._error(request, reply)
+        after_s: float | None = None
+        if isinstance(error, A2AError) and _RETRY_INFO in reply.details:  # some errors have a time of their own
+            after_s = error.retry_after_s
+        for_now = reply.code in _TRY_AGAIN or reply.http_status in _TRY_AGAIN_HTTP
+        return refusal(error, after_s, for_now=for_now, repeatable=request.repeats_s > 0)
+
+    def _error(self, request: GrpcRequest, reply: GrpcReply) -> A2AError | HttpRefusal:
+        if reply.http_status:
+            return HttpRefusal(self._to.shown, reply.http_status)
+        if reply.code == _UNIMPLEMENTED and not reply.details and _UNROUTED.search(reply.message):
+            return MethodNotFound(request.call.method)
+        try:
+            return self.tongue.read_status(GrpcStatus(reply.code, reply.message, reply.details))
+        except InvalidAgentResponse as error:
+            return self._add_url(error)
+
+    async def _credential_metadata(self) -> Mapping[str, str]:
+        return {} if self._credentials is None else await self._credentials.headers()
+
+    async def _renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
+        return None if self._credentials is None else await self._credentials.renewed(refused)
+
+    def _add_url(self, error: InvalidAgentResponse) -> InvalidAgentResponse:
+        return InvalidAgentResponse(f"{self._to.shown}: {error.message}")
+
+    def _log_request(self, request: GrpcRequest) -> None:
+        if self._wire is not None:
+            self._wire.request("POST", self._to.shown + request.call.method, request.metadata, request.call.message)
+
+
+def _refuses_caller(reply: GrpcReply) -> bool:
+    """Whether the call was not carried out because of its credentials."""
+    return reply.code == _UNAUTHENTICATED or reply.http_status == 401
