@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from dragoman.engine.api import Run
+from dragoman.engine.engine import Engine
+from dragoman.engine.policy import EngineSettings
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import StoreFull
-from tests.engine.house import House, Scripted, echo, house
+from dragoman.store.open import open_store
+from tests.engine.house import House, Scripted, StandingClock, echo, house
 
 S = TaskState
 
@@ -94,3 +97,26 @@ async def test_a_store_that_cannot_be_read_is_waited_for() -> None:
         task_id = await suspended(h)
         h.store.read = failing(3, StoreFull("no space"), h.store.read)  # type: ignore[attr-defined]
         assert (await h.send("answer", task_id=task_id)).state is S.COMPLETED
+
+
+async def test_a_server_that_goes_down_begins_nothing_that_its_store_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store("memory:", StandingClock())
+    await store.open("here")
+    rewound: list[Callable[[], None]] = []
+    monkeypatch.setattr(store.replicas, "on_rewound", rewound.append)
+    engine = Engine(store, {}, clock=store.clock, settings=EngineSettings(), holder="here")
+
+    async def fail() -> None:
+        raise ValueError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with asyncio.TaskGroup() as group:
+            await engine.start(group)
+            group.create_task(fail())
+            try:
+                await asyncio.Event().wait()
+            finally:
+                (call,) = rewound
+                call()
+    assert [type(error) for error in caught.value.exceptions] == [ValueError]
+    await store.close()

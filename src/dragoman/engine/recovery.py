@@ -180,6 +180,8 @@ class Recovery:
             await self._go_on(task, stored)
         except StoreError:
             raise
+        except Refused:
+            pass  # somebody else has claimed it since, or it is gone
         except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
             self._supervisor.give_up_on(task, error)
         finally:

@@ -677,7 +677,13 @@ class Supervisor:
         if self._group is None or self._over:
             work.close()
             return
-        asyncio_task = self._group.create_task(_survive(work))
+        surviving = _survive(work)
+        try:
+            asyncio_task = self._group.create_task(surviving)
+        except RuntimeError:  # the group ends, and the server with it
+            surviving.close()
+            work.close()
+            return
         self._active.add(asyncio_task)
         asyncio_task.add_done_callback(self._active.discard)
 
@@ -715,12 +721,15 @@ class Supervisor:
 
     async def _fail(self, task: TaskLog, error: BaseException) -> None:
         text = f"The server failed (reference {failed(task.head, 'met an error of the server', error)})."
+        epoch = task.epoch if task.holder == self.holder else None  # others may lease it at any moment
         try:
             while not task.terminal:
                 try:
-                    await self.end(task, TaskState.FAILED, text, "internal_error")
+                    await self.end(task, TaskState.FAILED, text, "internal_error", epoch=epoch)
                 except StoreError:
                     await asyncio.sleep(self._settings.retry_s)
+                else:
+                    return
         except Refused:
             return
         except Exception:

@@ -34,7 +34,7 @@ from dragoman.model.operations import (
 )
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Repeat, Store
+from dragoman.store.api import Append, Appended, Repeat, Store, Stored
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.store.replicas import Replicas
 from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, ending, loaded, new_task
@@ -633,6 +633,37 @@ async def an_engine_claims_only_tasks_of_its_agents(bench: Bench) -> None:
         assert (await loaded(engines.store, "stage")).epoch == 1, "it was claimed once"
 
 
+class LateClaims:
+    """A store whose first claim is answered after its claimant was declared dead, and `h2` has claimed the same."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._late = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
+        """As `Store.claim`."""
+        claimed = await self._store.claim(holder, limit, agents)
+        if claimed and not self._late:
+            self._late = True
+            await self._store.replicas.leave(holder)
+            await self._store.claim("h2", limit, agents)
+        return claimed
+
+
+async def an_engine_that_loses_what_it_claims_while_it_starts_leaves_it_alone(bench: Bench) -> None:
+    """Whoever has claimed it since goes on with it."""
+    async with _stage(bench) as engines:
+        await engines.store.create(new_task("t1", agent="stage", holder="dead"))
+        await engines.store.replicas.join("h2", address="", agents=("stage",))
+        one = await engines.start("h1", store=LateClaims(engines.store))
+        await one.engine.drain(1)
+        found = await loaded(engines.store, "t1")
+        assert (found.state, found.holder, found.epoch) == (TaskState.WORKING, "h2", 3)
+
+
 class WorkerAgent(Agent):
     """An agent that takes queued tasks when it wants some, and wants none."""
 
@@ -782,6 +813,7 @@ ENGINES: tuple[Case, ...] = (
     a_delegation_whose_parent_has_ended_is_canceled_by_any_engine,
     a_delegation_past_its_deadline_is_ended_by_any_engine,
     an_engine_claims_only_tasks_of_its_agents,
+    an_engine_that_loses_what_it_claims_while_it_starts_leaves_it_alone,
     tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start,
     an_engine_that_has_lost_a_task_does_not_end_it,
     a_webhook_registered_at_the_other_engine_misses_no_event,
