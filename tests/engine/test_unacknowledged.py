@@ -9,7 +9,7 @@ from dragoman.engine import task_log
 from dragoman.engine.api import Run
 from dragoman.engine.lineage import child_of
 from dragoman.model.errors import Unavailable
-from dragoman.model.events import ArtifactChunk, MessageReceived, StatusChanged
+from dragoman.model.events import ArtifactChunk, Logged, MessageReceived, StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Repeat
@@ -105,6 +105,35 @@ async def test_callers_do_not_wait_behind_a_write_whose_outcome_stays_unknown(mo
         await h.reach(task_id, S.CANCELED)
         events = [logged.event for logged in await h.log(task_id)]
         assert [each.message.text for each in events if isinstance(each, MessageReceived)] == ["more"]
+
+
+async def test_a_replay_waits_for_a_write_whose_outcome_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
+    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    reads = 0
+
+    async def script(run: Run) -> None:
+        answer = await run.ask((Part(text="which?"),))
+        await say(run, answer.text, last=True)
+
+    async with house(Scripted(script), suspend_max_s=0.01, retry_s=0.01) as h:
+        read = h.store.read
+
+        async def read_late(task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+            nonlocal reads
+            reads += 1
+            h.store.lost = 0 if reads > 1 else 1 << 30
+            if reads == 1:
+                with pytest.raises(Unavailable, match="try again"):
+                    await h.send("more", task_id=task_id)
+            return await read(task_id, after, limit_bytes)
+
+        asked = await h.send("go")
+        while h.in_memory:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(h.store, "read", read_late)
+        await h.send("red", task_id=asked.head.id)
+        assert text_of(await h.reach(asked.head.id, S.COMPLETED)) == "red"
 
 
 async def test_an_answer_that_is_passed_on_and_sent_again_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -497,18 +497,23 @@ class Supervisor:
     async def _replay(self, task: TaskLog, *, crashed: bool) -> None:
         while True:
             whole = await self._read_log(task)
-            async with task.turn():  # an end that is being written comes first, and so does a message
-                if self.run_of(task) is not None or task.holder != self.holder or self._over:
-                    return  # it has a run here, or has ended, or another engine has leased it
-                if whole[-1].seq < task.seq:
-                    continue
-                if (runner := self.runners.get(task.head.agent)) is not None:
-                    prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
-                    message, replay = replay_of(task.head, prefix, crashed=crashed)
-                    self.start(runner, task, message, replay)
-                    return
-            await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted", epoch=task.epoch)
-            return
+            try:
+                async with task.turn():  # an end that is being written comes first, and so does a message
+                    if self.run_of(task) is not None or task.holder != self.holder or self._over:
+                        return  # it has a run here, or has ended, or another engine has leased it
+                    if whole[-1].seq < task.seq:
+                        continue
+                    if (runner := self.runners.get(task.head.agent)) is not None:
+                        prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
+                        message, replay = replay_of(task.head, prefix, crashed=crashed)
+                        self.start(runner, task, message, replay)
+                        return
+                await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted", epoch=task.epoch)
+            except StoreError as error:
+                log.warning("task %s waits: %s", task.head.id, error)
+                await asyncio.sleep(self._settings.retry_s)
+            else:
+                return
 
     async def _read_log(self, task: TaskLog) -> tuple[Logged, ...]:
         """The whole log as an agent sees it, with the bytes of its files."""
