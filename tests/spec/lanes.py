@@ -27,13 +27,17 @@ class Asked(Struct, frozen=True):
 
 
 class Lane(Struct, frozen=True):
-    """A version over a binding below a mount. `mount` has the agent's id for `{id}`; `tenant` sends it as a param."""
+    """A version over a binding below a mount. `mount` has the agent's id for `{id}`; `tenant` sends it as a param.
+
+    Over gRPC the mount is not a path: see `grpc_lane`.
+    """
 
     name: str
     version: str
     rpc: bool
     mount: str
     tenant: bool = False
+    grpc: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -56,6 +60,9 @@ RPC_1 = Lane("1.0 rpc", "1.0", True, "/agents/{id}")
 REST_1 = Lane("1.0 rest", "1.0", False, "/agents/{id}")
 RPC_03 = Lane("0.3 rpc", "0.3", True, "/agents/{id}")
 REST_03 = Lane("0.3 rest", "0.3", False, "/agents/{id}/v1")
+
+GRPC_1 = Lane("1.0 grpc", "1.0", False, "/agents/{id}", grpc=True)
+GRPC_03 = Lane("0.3 grpc", "0.3", False, "/agents/{id}", grpc=True)
 
 LANES = (RPC_1, REST_1, RPC_03, REST_03)
 """Both versions over both bindings, where every agent is reached."""
@@ -117,7 +124,7 @@ ANSWERS = {
 def asked(lane: Lane, op: str, params: Json, agent: str) -> Asked:
     """The request of an operation in a lane. The JSON-RPC id is 7."""
     headers = {"A2A-Version": "1.0"} if lane.version == "1.0" else {}
-    given = params if lane.version == "1.0" else _spelled_03(lane, op, params)
+    given = params if lane.version == "1.0" else spelled_03(lane, op, params)
     if lane.rpc:
         if lane.tenant:
             given = {"tenant": agent, **given}
@@ -135,7 +142,7 @@ def asked(lane: Lane, op: str, params: Json, agent: str) -> Asked:
     return Asked(verb, f"{path}?{query}" if query else path, headers, None)
 
 
-def _spelled_03(lane: Lane, op: str, params: Json) -> Json:
+def spelled_03(lane: Lane, op: str, params: Json) -> Json:
     given = dict(params)
     match op:
         case "send" | "stream":

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from dragoman.config import Config
 from dragoman.dialects.sse import Parser
 from dragoman.server import serving
+from tests.ports import kept_port
 from tests.spec.agents import Gates
 from tests.systems.agents import house
 
@@ -98,11 +99,12 @@ class Flow(Struct):
 
 
 class Site(Struct, frozen=True):
-    """The server of a module. `always` are headers of every request."""
+    """The server of a module. `always` are headers of every request, `grpc` is where it speaks gRPC."""
 
     url: str
     http: aiohttp.ClientSession
     gates: Gates
+    grpc: str = ""
     always: Mapping[str, str] = MappingProxyType({})
 
     def by(self, key: str) -> "Site":
@@ -155,11 +157,11 @@ class Site(Struct, frozen=True):
 @asynccontextmanager
 async def site(**changes: Any) -> AsyncIterator[Site]:
     """A server with these settings."""
-    gates = Gates()
-    async with serving(replace(CONFIG, **changes), house(gates)) as url:
+    gates, grpc_port = Gates(), kept_port()
+    async with serving(replace(CONFIG, grpc_port=grpc_port, **changes), house(gates)) as url:
         timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
         async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as http:
-            yield Site(url, http, gates)
+            yield Site(url, http, gates, f"127.0.0.1:{grpc_port}")
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,10 @@ class Speaker(Struct, frozen=True, eq=False):
         async with served.flow(self.at(agent), body, **self.headers) as flow:
             yield flow
 
+    def spelled(self, state: str) -> str:
+        """A state as this client reads it."""
+        return f"TASK_STATE_{state.upper()}" if self.name == "1.0" else state
+
     def shows(self, task: Json) -> bool:
         """Whether a task is in these words."""
         return SHAPES[self.name.removesuffix(" at the tenant")](task)

@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from tests.systems.conftest import Site
+from tests.systems.grpc_speakers import OVER_GRPC, GrpcSpeaker
 from tests.systems.speakers import ALL, BEEOS, EVOAI, KAOS, NEW, OLD, PASCAL, SLASH, Speaker, V
 
-PAIRS = list(itertools.product(ALL, ALL))
+Client = Speaker | GrpcSpeaker
+
+CLIENTS: tuple[Client, ...] = (*ALL, *OVER_GRPC)
+PAIRS = list(itertools.product(CLIENTS, CLIENTS))
 NAMES = [f"{writer.name}-{reader.name}" for writer, reader in PAIRS]
-
-
-def spelled(reader: Speaker, state: str) -> str:
-    return f"TASK_STATE_{state.upper()}" if reader.name == "1.0" else state
 
 
 def texts(holder: Any) -> set[str]:
@@ -26,21 +26,21 @@ def texts(holder: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("writer", "reader"), PAIRS, ids=NAMES)
-async def test_a_task_that_has_ended_is_read(served: Site, writer: Speaker, reader: Speaker) -> None:
+async def test_a_task_that_has_ended_is_read(served: Site, writer: Client, reader: Client) -> None:
     text = f"hello from {writer.name}"
     task_id = await writer.send(served, text)
     task = (await reader.get(served, task_id)).result
-    assert (task["id"], task["status"]["state"]) == (task_id, spelled(reader, "completed"))
+    assert (task["id"], task["status"]["state"]) == (task_id, reader.spelled("completed"))
     assert reader.shows(task), task
     assert text in texts(task)
 
 
 @pytest.mark.parametrize(("writer", "reader"), PAIRS, ids=NAMES)
-async def test_a_task_that_runs_is_read_followed_and_canceled(served: Site, writer: Speaker, reader: Speaker) -> None:
+async def test_a_task_that_runs_is_read_followed_and_canceled(served: Site, writer: Client, reader: Client) -> None:
     gate = f"{writer.name}-{reader.name}"
     task_id = await writer.start(served, gate)
     task = (await reader.get(served, task_id)).result
-    assert (task["id"], task["status"]["state"]) == (task_id, spelled(reader, "working"))
+    assert (task["id"], task["status"]["state"]) == (task_id, reader.spelled("working"))
     assert reader.shows(task), task
     if reader.methods[3] is None:
         canceled = (await reader.cancel(served, task_id)).result
@@ -48,18 +48,20 @@ async def test_a_task_that_runs_is_read_followed_and_canceled(served: Site, writ
         async with reader.followed(served, task_id) as flow:
             first = await flow.next()
             assert first is not None
-            assert reader.state(first) == spelled(reader, "working")
+            assert reader.state(first) == reader.spelled("working")
             canceled = (await reader.cancel(served, task_id)).result
             states = [reader.state(frame) for frame in await flow.rest()]
-            assert states[-1] == spelled(reader, "canceled")
-    assert (canceled["id"], canceled["status"]["state"]) == (task_id, spelled(reader, "canceled"))
+            assert states[-1] == reader.spelled("canceled")
+    assert (canceled["id"], canceled["status"]["state"]) == (task_id, reader.spelled("canceled"))
     assert reader.shows(canceled), canceled
-    assert (await writer.get(served, task_id)).result["status"]["state"] == spelled(writer, "canceled")
+    assert (await writer.get(served, task_id)).result["status"]["state"] == writer.spelled("canceled")
 
 
-@pytest.mark.parametrize("reader", [each for each in ALL if each is not KAOS], ids=lambda reader: f"to-{reader.name}")
-@pytest.mark.parametrize("writer", ALL, ids=lambda writer: writer.name)
-async def test_a_task_that_runs_is_followed_to_its_end(served: Site, writer: Speaker, reader: Speaker) -> None:
+@pytest.mark.parametrize(
+    "reader", [each for each in CLIENTS if each is not KAOS], ids=lambda reader: f"to-{reader.name}"
+)
+@pytest.mark.parametrize("writer", CLIENTS, ids=lambda writer: writer.name)
+async def test_a_task_that_runs_is_followed_to_its_end(served: Site, writer: Client, reader: Client) -> None:
     """KAOS has no streams."""
     gate = f"end-{writer.name}-{reader.name}"
     task_id = await writer.start(served, gate)
@@ -67,7 +69,7 @@ async def test_a_task_that_runs_is_followed_to_its_end(served: Site, writer: Spe
         assert await flow.next() is not None
         served.open(gate)
         frames = await flow.rest()
-    assert reader.state(frames[-1]) == spelled(reader, "completed")
+    assert reader.state(frames[-1]) == reader.spelled("completed")
     assert "done" in texts([frame.body for frame in frames])
 
 
