@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+from grpc import aio
 from msgspec import Struct
 from yarl import URL
 
 from dragoman.dialects.sse import Parser
-from tests.spec import failures, lanes
+from tests.spec import failures, grpc_lane, lanes
 from tests.spec.failures import Failure
+from tests.spec.grpc_lane import Reading
 from tests.spec.lanes import Json, Lane, TaskView
 from tests.spec.schema import decoded
 
@@ -116,20 +118,65 @@ class Stream(Struct):
         raise AssertionError(f"the stream ended without {text!r}: {frames}")
 
 
+class GrpcStream(Struct):
+    """An open stream over gRPC, or the refusal that came instead."""
+
+    lane: Lane
+    told: Told
+    reading: Reading
+
+    async def next(self) -> Frame | None:
+        """The next event; None at the end."""
+        assert self.told.failed is None, self.told.failed
+        async with asyncio.timeout(DEADLINE_S):
+            message = await self.reading.next()
+        if message is None:
+            return None
+        message = grpc_lane.whole(self.lane, "StreamResponse", message)
+        self.lane.schema.check("StreamResponse", message)
+        ((name, content),) = message.items()
+        return Frame("", _FRAMES[name], content)
+
+    async def rest(self) -> list[Frame]:
+        """All that comes until the end."""
+        frames = []
+        while (frame := await self.next()) is not None:
+            frames.append(frame)
+        return frames
+
+    async def until(self, text: str) -> list[Frame]:
+        """What comes up to the event with that text."""
+        frames = []
+        while (frame := await self.next()) is not None:
+            frames.append(frame)
+            if frame.text == text:
+                return frames
+        raise AssertionError(f"the stream ended without {text!r}: {frames}")
+
+
 class Caller(Struct, frozen=True):
-    """Calls one agent in one lane."""
+    """Calls one agent in one lane; `channel` is for the lanes over gRPC."""
 
     http: aiohttp.ClientSession
     base: str
     lane: Lane
     agent: str = "script"
+    channel: aio.Channel | None = None
 
     def at(self, agent: str) -> "Caller":
         """The same lane, another agent."""
-        return Caller(self.http, self.base, self.lane, agent)
+        return Caller(self.http, self.base, self.lane, agent, self.channel)
 
     async def call(self, op: str, params: Json, headers: Mapping[str, str] | None = None) -> Told:
         """Ask for an operation that is answered at once."""
+        if self.lane.grpc:
+            assert self.channel is not None
+            made = grpc_lane.called(self.lane, op, params, self.agent, headers)
+            result, metadata, failed = await grpc_lane.answered(self.channel, self.lane, made)
+            if result is not None:
+                result = grpc_lane.whole(self.lane, lanes.ANSWERS[op], result)
+                self.lane.schema.check(lanes.ANSWERS[op], result)
+            return Told(self.lane, 0 if failed is None else failed.status, metadata, result, failed)
         async with self._answered(op, params, headers) as answer:
             return await self._told(op, answer)
 
@@ -151,7 +198,7 @@ class Caller(Struct, frozen=True):
         return await self.call("cancel", {"id": task_id})
 
     @asynccontextmanager
-    async def stream(self, text: str = "say hi", **said: Any) -> AsyncIterator[Stream]:
+    async def stream(self, text: str = "say hi", **said: Any) -> AsyncIterator[Stream | GrpcStream]:
         """Send a message and read what follows."""
         headers = said.pop("headers", None)
         async with self.streamed("stream", params(text, **said), headers) as stream:
@@ -165,7 +212,7 @@ class Caller(Struct, frozen=True):
         since: str | None = None,
         verb: str | None = None,
         **params: Any,
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[Stream | GrpcStream]:
         """Follow a task."""
         async with self.streamed("subscribe", {"id": task_id, **params}, headers, since, verb) as stream:
             yield stream
@@ -198,8 +245,16 @@ class Caller(Struct, frozen=True):
         headers: Mapping[str, str] | None = None,
         since: str | None = None,
         verb: str | None = None,
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[Stream | GrpcStream]:
         """Ask for an operation that is answered with a stream."""
+        if self.lane.grpc:
+            assert self.channel is not None
+            made = grpc_lane.called(self.lane, op, given, self.agent, headers)
+            async with grpc_lane.reading(self.channel, self.lane, made) as reading:
+                status = 0 if reading.failed is None else reading.failed.status
+                told = Told(self.lane, status, reading.headers, None, reading.failed)
+                yield GrpcStream(self.lane, told, reading)
+            return
         async with self._answered(op, given, headers, since, verb) as answer:
             if answer.content_type == "text/event-stream":
                 told = Told(self.lane, answer.status, answer.headers)

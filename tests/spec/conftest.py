@@ -5,13 +5,16 @@ from typing import Any
 
 import aiohttp
 import pytest
+from grpc import aio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.config import Config
 from dragoman.server import serving
+from tests.ports import kept_port
 from tests.spec.agents import Gates, house
 from tests.spec.caller import DEADLINE_S, Caller
-from tests.spec.lanes import LANES, Lane
+from tests.spec.lanes import LANES, Lane, lane_id
 
 CONFIG = Config(
     port=0,
@@ -24,6 +27,9 @@ CONFIG = Config(
     push_allowed_hosts=("127.0.0.1",),
 )
 
+CHANNEL = (("grpc.max_receive_message_length", -1), ("grpc.primary_user_agent", "spec"))
+"""Answers of any size; and no client of 0.3 that puts files into base64."""
+
 
 class House(Struct, frozen=True):
     """The server of a module."""
@@ -31,10 +37,11 @@ class House(Struct, frozen=True):
     url: str
     http: aiohttp.ClientSession
     gates: Gates
+    channel: aio.Channel | None = None
 
     def caller(self, lane: Lane, agent: str = "script") -> Caller:
         """Someone who speaks that lane."""
-        return Caller(self.http, self.url, lane, agent)
+        return Caller(self.http, self.url, lane, agent, self.channel)
 
     async def working(self, caller: Caller, name: str, verb: str = "wait", **said: Any) -> str:
         """A new task whose agent stands at the gate `name`, with all that it said before written."""
@@ -47,16 +54,19 @@ class House(Struct, frozen=True):
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[House]:
     """The default agent is `script`."""
-    gates = Gates()
-    async with serving(CONFIG, house(gates)) as url:
+    gates, grpc_port = Gates(), kept_port()
+    async with serving(replace(CONFIG, grpc_port=grpc_port), house(gates)) as url:
         timeout = aiohttp.ClientTimeout(total=2 * DEADLINE_S)
-        async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as http:
-            yield House(url, http, gates)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as http,
+            aio.insecure_channel(f"127.0.0.1:{grpc_port}", CHANNEL) as channel,
+        ):
+            yield House(url, http, gates, channel)
 
 
-@pytest.fixture(params=LANES, ids=lambda lane: lane.name.replace(" ", "-"))
+@pytest.fixture(params=LANES, ids=lane_id)
 def lane(request: Any) -> Lane:
-    """Both versions over both bindings."""
+    """Both versions over JSON-RPC and HTTP+JSON, unless `over_grpc` or `over_grpc_1` adds gRPC."""
     found: Lane = request.param
     return found
 

@@ -170,7 +170,7 @@ async def answered(
         message = await call
     except aio.AioRpcError as error:
         return None, {}, failure(lane, error)
-    return shown(message), CIMultiDict(await call.initial_metadata() or ()), None
+    return shown(message), CIMultiDict(list(await call.initial_metadata() or ())), None
 
 
 @asynccontextmanager
@@ -182,7 +182,7 @@ async def reading(channel: aio.Channel, lane: Lane, made: Called) -> AsyncIterat
     call = procedure(made.request, metadata=made.metadata)
     first = asyncio.ensure_future(call.read())
     try:
-        headers = CIMultiDict(await call.initial_metadata() or ())
+        headers = CIMultiDict(list(await call.initial_metadata() or ()))
         failed = None
         if call.done():
             try:

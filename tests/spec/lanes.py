@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+import pytest
 from msgspec import Struct
 
 from tests.spec.proto import V03, V03_PROTO, V1
@@ -66,6 +67,18 @@ GRPC_03 = Lane("0.3 grpc", "0.3", False, "/agents/{id}", grpc=True)
 
 LANES = (RPC_1, REST_1, RPC_03, REST_03)
 """Both versions over both bindings, where every agent is reached."""
+
+
+def lane_id(lane: Lane) -> str:
+    """The name of a lane in the name of a test."""
+    return lane.name.replace(" ", "-")
+
+
+over_grpc = pytest.mark.parametrize("lane", [*LANES, GRPC_1, GRPC_03], ids=lane_id)
+"""Runs a test in these lanes and over gRPC in both versions."""
+
+over_grpc_1 = pytest.mark.parametrize("lane", [*LANES, GRPC_1], ids=lane_id)
+"""The same without gRPC in 0.3, whose proto has no such operation or field."""
 
 EVERYWHERE = (
     *LANES,

@@ -6,11 +6,13 @@ import pytest
 
 from tests.spec.caller import Caller
 from tests.spec.conftest import House
+from tests.spec.lanes import over_grpc, over_grpc_1
 
 AT_ONCE = {"returnImmediately": True}
 
 
 @pytest.mark.parametrize(("text", "state"), [("say", "completed"), ("fail", "failed"), ("reject", "rejected")])
+@over_grpc
 async def test_a_task_that_has_ended_otherwise_is_not_cancelable(caller: Caller, text: str, state: str) -> None:
     """§3.1.5: TaskNotCancelableError, and the task stays as it is."""
     task = (await caller.send(text)).task
@@ -19,6 +21,7 @@ async def test_a_task_that_has_ended_otherwise_is_not_cancelable(caller: Caller,
     assert (await caller.get(task.id)).task == task
 
 
+@over_grpc
 async def test_canceling_again_gives_the_task_in_1_0_and_is_refused_in_0_3(caller: Caller, served: House) -> None:
     """§3.3.1: cancel is idempotent; 0.3 §8.2: a canceled task is one that cannot be canceled."""
     task_id = await served.working(caller, f"twice {caller.lane.name}")
@@ -32,6 +35,7 @@ async def test_canceling_again_gives_the_task_in_1_0_and_is_refused_in_0_3(calle
     assert (await caller.get(task_id)).task == first
 
 
+@over_grpc
 async def test_canceling_at_the_same_time_gives_every_caller_the_same_task(caller: Caller, served: House) -> None:
     """§3.3.1: several requests have the effect of one."""
     task_id = await served.working(caller, f"together {caller.lane.name}")
@@ -44,6 +48,7 @@ async def test_canceling_at_the_same_time_gives_every_caller_the_same_task(calle
 
 
 @pytest.mark.parametrize("text", ["ask", "login"])
+@over_grpc
 async def test_a_task_that_waits_for_its_caller_is_canceled(caller: Caller, text: str) -> None:
     """§3.1.5: an interrupted task is not a terminal one."""
     task = (await caller.send(text)).task
@@ -51,11 +56,13 @@ async def test_a_task_that_waits_for_its_caller_is_canceled(caller: Caller, text
     (await caller.send("late", taskId=task.id)).refused("UnsupportedOperation")
 
 
+@over_grpc
 async def test_an_unknown_task_is_not_found(caller: Caller) -> None:
     """§3.1.5: TaskNotFoundError."""
     (await caller.cancel("unknown")).refused("TaskNotFound")
 
 
+@over_grpc
 async def test_a_task_can_be_canceled_from_the_first_moment(caller: Caller) -> None:
     """DESIGN §3: the task row is written before any agent code runs."""
     for _ in range(5):
@@ -63,6 +70,7 @@ async def test_a_task_can_be_canceled_from_the_first_moment(caller: Caller) -> N
         assert (await caller.cancel(task.id)).task.state == "canceled"
 
 
+@over_grpc_1
 async def test_a_blocking_send_and_a_stream_learn_of_the_cancel(caller: Caller, served: House) -> None:
     """§3.1.2: the stream ends with the terminal state, and so does the wait."""
     name = f"learn {caller.lane.name}"
@@ -76,6 +84,7 @@ async def test_a_blocking_send_and_a_stream_learn_of_the_cancel(caller: Caller, 
     assert (await sending).task.state == "canceled"
 
 
+@over_grpc
 async def test_a_cancel_that_races_the_end_has_one_outcome_for_all(caller: Caller, served: House) -> None:
     """§3.1.5: whichever is written first; the loser of a race is told TaskNotCancelableError, nobody both."""
     outcomes = set()

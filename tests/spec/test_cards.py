@@ -8,14 +8,15 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from grpc import aio
 from msgspec.structs import replace
 
 from dragoman.dialects.extensions import DEDUPE, DEDUPES
 from dragoman.server import serving
 from tests.spec.agents import OPTIONAL, OTHER, REQUIRED, Gates, house
 from tests.spec.caller import DEADLINE_S, Caller, params
-from tests.spec.conftest import CONFIG, House
-from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, Lane
+from tests.spec.conftest import CHANNEL, CONFIG, House
+from tests.spec.lanes import GRPC_03, GRPC_1, REST_03, REST_1, RPC_03, RPC_1, Lane
 from tests.spec.proto import V1
 from tests.spec.schema import decoded
 
@@ -144,15 +145,21 @@ async def test_every_interface_of_a_card_answers(served: House, mount: str) -> N
     card = decoded((await fetched(served, mount + WELL_KNOWN[0]))[1])
     spoken = set()
     for interface in card["supportedInterfaces"]:
-        lane = Lane("by card", interface["protocolVersion"], interface["protocolBinding"] == "JSONRPC", "")
-        base = interface["url"]
+        base, version, binding = interface["url"], interface["protocolVersion"], interface["protocolBinding"]
+        spoken.add((version, binding))
+        if binding == "GRPC":
+            lane = GRPC_1 if version == "1.0" else GRPC_03
+            async with aio.insecure_channel(base, CHANNEL) as channel:
+                caller = Caller(served.http, "", lane, interface.get("tenant", ""), channel)
+                assert (await caller.send("say hi")).task.text == "say hi"
+            continue
+        lane = Lane("by card", version, binding == "JSONRPC", "")
         assert base.startswith(served.url + mount)
         if not lane.rpc:
             assert not base.endswith("/")
             base += "/v1" if lane.version == "0.3" else ""
         assert (await Caller(served.http, base, lane).send("say hi")).task.text == "say hi"
-        spoken.add((lane.version, lane.rpc))
-    assert len(spoken) == (2 if mount == "/script" else 4)
+    assert len(spoken) == {"": 6, "/agents/script": 5, "/script": 2}[mount]
 
 
 async def test_an_unknown_agent_has_no_card(served: House) -> None:

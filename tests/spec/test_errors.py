@@ -17,7 +17,7 @@ from tests.bindings.conftest import site
 from tests.spec.caller import DEADLINE_S, Caller, Told, params
 from tests.spec.conftest import CONFIG, House
 from tests.spec.failures import INNARDS, failure
-from tests.spec.lanes import REST_03, RPC_03, RPC_1, Lane, encoded
+from tests.spec.lanes import REST_03, RPC_03, RPC_1, Lane, encoded, over_grpc_1
 from tests.spec.schema import decoded
 
 RAISED: dict[str, Callable[[], A2AError]] = {
@@ -272,6 +272,7 @@ IDS = [
 
 
 @pytest.mark.parametrize("task_id", IDS)
+@over_grpc_1
 async def test_an_id_of_any_characters_is_just_not_found(caller: Caller, task_id: str) -> None:
     """§3.1.3: an id is opaque; slashes, null bytes and percent signs in a path are only characters of it."""
     for told in (await caller.get(task_id), await caller.cancel(task_id), await caller.send(taskId=task_id)):

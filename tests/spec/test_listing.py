@@ -7,7 +7,7 @@ import pytest
 
 from tests.spec.caller import Caller
 from tests.spec.conftest import House
-from tests.spec.lanes import REST_03, REST_1, RPC_1, TaskView
+from tests.spec.lanes import REST_03, REST_1, RPC_1, TaskView, over_grpc_1
 
 AT_ONCE = {"returnImmediately": True}
 
@@ -17,12 +17,14 @@ async def filled(caller: Caller, context: str, count: int) -> list[str]:
     return [(await caller.send(f"say {number}", contextId=context)).task.id for number in range(count)]
 
 
+@over_grpc_1
 async def test_a_page_says_all_that_it_must(caller: Caller) -> None:
     """§3.1.4: `tasks`, `nextPageToken`, `pageSize` and `totalSize` are always there, also when nothing is."""
     page = await caller.list(contextId="of nobody")
     assert page.result == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
 
 
+@over_grpc_1
 async def test_artifacts_are_left_out_unless_asked_for(caller: Caller) -> None:
     """§3.1.4 `includeArtifacts`: the field is absent, not empty; asked for, they are whole."""
     context = f"artifacts {caller.lane.name}"
@@ -45,6 +47,7 @@ async def test_a_flag_in_a_query_may_be_spelled_as_languages_print_it(served: Ho
         (await caller.list(includeArtifacts="perhaps")).refused("InvalidParams")
 
 
+@over_grpc_1
 async def test_pages_follow_one_another_without_gap_or_repeat(caller: Caller) -> None:
     """§3.1.4: cursors; the last page has an empty token; `totalSize` counts all pages."""
     context = f"pages {caller.lane.name}"
@@ -63,6 +66,7 @@ async def test_pages_follow_one_another_without_gap_or_repeat(caller: Caller) ->
     assert seen == made[::-1]
 
 
+@over_grpc_1
 async def test_a_page_that_is_just_full_is_the_last(caller: Caller) -> None:
     """§3.1.4: no token to an empty page."""
     context = f"full {caller.lane.name}"
@@ -71,6 +75,7 @@ async def test_a_page_that_is_just_full_is_the_last(caller: Caller) -> None:
     assert (len(page.tasks), page.result["nextPageToken"]) == (2, "")
 
 
+@over_grpc_1
 async def test_a_cursor_stands_while_new_tasks_come(caller: Caller) -> None:
     """§3.1.4: what is newer than the cursor moves nothing behind it."""
     context = f"moving {caller.lane.name}"
@@ -112,6 +117,7 @@ async def test_several_parameters_that_cannot_be_are_named_together(served: Hous
 STATES = {"say": "completed", "ask": "input-required", "login": "auth-required", "fail": "failed", "reject": "rejected"}
 
 
+@over_grpc_1
 async def test_the_status_filter_gives_tasks_in_that_state(caller: Caller, served: House) -> None:
     """§3.1.4 `status`: each state, with its own total, alone and with a context."""
     context, name = f"states {caller.lane.name}", f"states {caller.lane.name}"
@@ -137,6 +143,7 @@ async def test_an_unspecified_status_filters_nothing(served: House) -> None:
         assert len((await caller.list(contextId=f"zero {lane.name}", status="TASK_STATE_UNSPECIFIED")).tasks) == 1
 
 
+@over_grpc_1
 async def test_a_total_follows_a_task_from_state_to_state(caller: Caller) -> None:
     """§3.1.4 `totalSize`: as the tasks are now."""
     context = f"total {caller.lane.name}"
@@ -154,6 +161,7 @@ async def test_a_total_follows_a_task_from_state_to_state(caller: Caller) -> Non
     assert await totals() == (0, 1)
 
 
+@over_grpc_1
 async def test_the_order_is_by_status_time_and_ties_are_by_id(caller: Caller) -> None:
     """§3.1.4: the one whose status changed last comes first; tasks of the same millisecond have a fixed order too."""
     context = f"order {caller.lane.name}"
@@ -176,6 +184,7 @@ async def test_the_order_is_by_status_time_and_ties_are_by_id(caller: Caller) ->
     assert (await caller.list(contextId=context)).tasks[0].id == waiting.id
 
 
+@over_grpc_1
 async def test_only_tasks_after_a_time_are_given_that_moment_included(caller: Caller) -> None:
     """§3.1.4 `statusTimestampAfter`: on or after; any RFC 3339 spelling; the total counts the same tasks."""
     context = f"after {caller.lane.name}"
@@ -207,6 +216,7 @@ async def test_only_tasks_after_a_time_are_given_that_moment_included(caller: Ca
     assert made[0].id not in everywhere
 
 
+@over_grpc_1
 async def test_the_total_is_right_while_tasks_are_made_at_once(caller: Caller) -> None:
     """§3.1.4: counted, not estimated."""
     context = f"many {caller.lane.name}"

@@ -8,7 +8,7 @@ from dragoman.testing import agents as examples
 from tests.spec.caller import Caller
 from tests.spec.conftest import House
 from tests.spec.failures import BAD_REQUEST
-from tests.spec.lanes import EVERYWHERE, REST_03, REST_1, RPC_1, Lane, task_view
+from tests.spec.lanes import EVERYWHERE, REST_03, REST_1, RPC_1, Lane, over_grpc, over_grpc_1, task_view
 
 HOOK = "https://127.0.0.1:9/hook"
 """A webhook that may be registered, at a port where nobody listens (RFC 863)."""
@@ -151,6 +151,7 @@ async def test_of_a_task_that_is_not_there_there_are_no_webhooks(anywhere: Calle
     (await anywhere.call(op, PUSH[op])).refused("TaskNotFound")
 
 
+@over_grpc
 async def test_a_url_that_may_not_be_called_is_refused_by_its_name(caller: Caller) -> None:
     """§13.2: a webhook is a way into the server's own network."""
     task = (await caller.send("say hi")).task
@@ -159,6 +160,7 @@ async def test_a_url_that_may_not_be_called_is_refused_by_its_name(caller: Calle
     assert "127.0.0.2" in str(refused.violations)
 
 
+@over_grpc_1
 async def test_a_send_with_an_unsafe_webhook_is_refused_and_makes_no_task(caller: Caller) -> None:
     """§13.2: nor is it dropped in silence."""
     wanted = {"taskPushNotificationConfig": {"url": HOSTILE}}
@@ -187,6 +189,7 @@ async def test_a_task_is_reached_on_every_mount_of_its_agent_in_every_version(se
         assert (await served.caller(lane).get(sent.id)).task.text == "say hi", lane.name
 
 
+@over_grpc_1
 async def test_a_task_of_another_agent_is_not_found(caller: Caller) -> None:
     """§3.3.2: through another agent's mount it does not exist, in no operation."""
     sent = (await caller.at("echo").send("hi")).task
@@ -198,6 +201,7 @@ async def test_a_task_of_another_agent_is_not_found(caller: Caller) -> None:
     assert sent.id not in {task.id for task in (await caller.list(contextId=sent.context_id)).tasks}
 
 
+@over_grpc
 async def test_an_unknown_agent_is_not_found(caller: Caller) -> None:
     """DESIGN §4: the agent is a parameter of the path: 404, in the caller's own words."""
     (await caller.at("nobody").send()).refused("AgentNotFound")
@@ -235,6 +239,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("agent", EXAMPLES)
+@over_grpc_1
 async def test_every_example_answers_by_the_letter_of_the_version(caller: Caller, agent: str) -> None:
     """§5.5, §5.7: nothing that is not in the schema; sent, streamed, read and listed with artifacts."""
     assert EXAMPLES.keys() <= vars(examples).keys()
@@ -248,6 +253,7 @@ async def test_every_example_answers_by_the_letter_of_the_version(caller: Caller
     assert (await caller.list(contextId=task.context_id, includeArtifacts=True)).tasks[0].artifacts == task.artifacts
 
 
+@over_grpc
 async def test_status_progress_usage_and_several_artifacts_are_told_by_the_letter(caller: Caller) -> None:
     """§4.2: what 1.0 has no field for travels in `metadata` under the URI of an extension."""
     async with caller.stream("steps") as stream:
@@ -274,6 +280,7 @@ async def test_status_progress_usage_and_several_artifacts_are_told_by_the_lette
         ({"data": {"a": [1, None, 1.5, "x"]}}, ("data", {"a": [1, None, 1.5, "x"]}, None, None)),
     ],
 )
+@over_grpc
 async def test_parts_go_through_unchanged(caller: Caller, part: dict[str, Any], view: tuple[Any, ...]) -> None:
     """§4.1.6: text, bytes, a URL and data, in a message and in an artifact."""
     task = (await caller.send(parts=[part])).task

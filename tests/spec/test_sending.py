@@ -12,12 +12,13 @@ from dragoman.server import serving
 from tests.spec.agents import Gates, house
 from tests.spec.caller import DEADLINE_S, Caller, params
 from tests.spec.conftest import CONFIG, House
-from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, Lane, text_view
+from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, Lane, over_grpc, over_grpc_1, text_view
 from tests.spec.schema import TIMESTAMP
 
 AT_ONCE = {"returnImmediately": True}
 
 
+@over_grpc
 async def test_a_blocking_send_answers_when_the_task_has_ended(caller: Caller, served: House) -> None:
     """§3.2.2: the final state with all artifacts; not before the agent is done."""
     name = f"blocking {caller.lane.name}"
@@ -30,6 +31,7 @@ async def test_a_blocking_send_answers_when_the_task_has_ended(caller: Caller, s
 
 
 @pytest.mark.parametrize(("text", "state"), [("ask", "input-required"), ("login", "auth-required")])
+@over_grpc
 async def test_a_blocking_send_answers_when_the_task_waits_for_its_caller(
     caller: Caller, text: str, state: str
 ) -> None:
@@ -38,6 +40,7 @@ async def test_a_blocking_send_answers_when_the_task_waits_for_its_caller(
     assert (task.state, task.said) == (state, "Which?" if text == "ask" else "Who are you?")
 
 
+@over_grpc
 async def test_return_immediately_answers_while_the_agent_works(caller: Caller, served: House) -> None:
     """§3.2.2 `returnImmediately` (0.3: `blocking: false`): the task is there, not ended, and can be read at once."""
     name = f"at once {caller.lane.name}"
@@ -71,6 +74,7 @@ async def asked_three_times(caller: Caller) -> Any:
     return (await caller.send("yes", taskId=task.id)).task
 
 
+@over_grpc_1
 async def test_history_is_whole_cut_or_left_out(caller: Caller) -> None:
     """§3.2.4: unset sets no limit, 0 leaves the field out, n gives the n most recent."""
     task = await asked_three_times(caller)
@@ -99,6 +103,7 @@ async def test_a_history_length_that_is_none_is_refused(caller: Caller, length: 
     assert "configuration.historyLength" in told.refused("InvalidParams").violations
 
 
+@over_grpc
 async def test_a_context_is_made_when_none_is_named(caller: Caller) -> None:
     """§3.4.1: a new one each time, in the answer."""
     first, second = (await caller.send()).task, (await caller.send()).task
@@ -107,6 +112,7 @@ async def test_a_context_is_made_when_none_is_named(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("context", ["mine", "ünï/кontext?&#%00", "x" * 1024])
+@over_grpc_1
 async def test_a_context_of_the_caller_is_kept(caller: Caller, context: str) -> None:
     """§3.4.1: accepted and preserved, in the task, in its messages and in ListTasks."""
     task = (await caller.send(contextId=context)).task
@@ -115,6 +121,7 @@ async def test_a_context_of_the_caller_is_kept(caller: Caller, context: str) -> 
     assert task.id in {listed.id for listed in (await caller.list(contextId=context)).tasks}
 
 
+@over_grpc
 async def test_a_second_task_may_be_made_in_a_context(caller: Caller) -> None:
     """§3.4.2: `contextId` without `taskId` starts a new task in it."""
     first = (await caller.send()).task
@@ -123,6 +130,7 @@ async def test_a_second_task_may_be_made_in_a_context(caller: Caller) -> None:
     assert second.context_id == first.context_id
 
 
+@over_grpc
 async def test_the_context_is_inferred_from_the_task(caller: Caller) -> None:
     """§3.4.2: `taskId` alone is enough; the message gets the context of the task."""
     task = (await caller.send("ask")).task
@@ -131,6 +139,7 @@ async def test_the_context_is_inferred_from_the_task(caller: Caller) -> None:
     assert {message["contextId"] for message in done.raw["history"]} == {task.context_id}
 
 
+@over_grpc
 async def test_a_context_that_is_not_the_tasks_is_refused(caller: Caller) -> None:
     """§3.4.2: the task and the context must fit; nothing happens to the task."""
     task = (await caller.send("ask")).task
@@ -141,6 +150,7 @@ async def test_a_context_that_is_not_the_tasks_is_refused(caller: Caller) -> Non
     assert done.state == "completed"
 
 
+@over_grpc
 async def test_a_task_that_is_unknown_is_not_found(caller: Caller) -> None:
     """§3.1.1: tasks are made by the server; an id that it did not give is TaskNotFoundError."""
     for task_id in ("unknown", str(uuid.uuid4())):
@@ -151,6 +161,7 @@ async def test_a_task_that_is_unknown_is_not_found(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize(("text", "state"), [("say", "completed"), ("fail", "failed"), ("reject", "rejected")])
+@over_grpc
 async def test_a_task_that_has_ended_takes_no_message(caller: Caller, text: str, state: str) -> None:
     """§3.1.1: UnsupportedOperationError, by SendMessage and as a stream; terminal is absorbing (§4.1.3)."""
     task = (await caller.send(text)).task
@@ -161,6 +172,7 @@ async def test_a_task_that_has_ended_takes_no_message(caller: Caller, text: str,
     assert (await caller.get(task.id)).task == task
 
 
+@over_grpc
 async def test_a_task_that_was_canceled_takes_no_message(caller: Caller, served: House) -> None:
     """§3.1.1: as with every terminal state."""
     task = (await caller.send(f"wait never {caller.lane.name}", configuration=AT_ONCE)).task
@@ -168,6 +180,7 @@ async def test_a_task_that_was_canceled_takes_no_message(caller: Caller, served:
     (await caller.send("more", taskId=task.id)).refused("UnsupportedOperation")
 
 
+@over_grpc_1
 async def test_referenced_tasks_reach_the_agent(caller: Caller) -> None:
     """§3.4.2 `referenceTaskIds`: those that are there. (0.3's proto has no such field for the answer.)"""
     first = (await caller.send()).task
@@ -178,6 +191,7 @@ async def test_referenced_tasks_reach_the_agent(caller: Caller) -> None:
         assert task.raw["history"][0]["referenceTaskIds"] == [first.id, "unknown"]
 
 
+@over_grpc
 async def test_a_failed_task_tells_a_reference_and_nothing_of_the_exception(caller: Caller) -> None:
     """§4.1.3 with DESIGN §6: the text stays in the log of the server."""
     task = (await caller.send("fail")).task
@@ -186,6 +200,7 @@ async def test_a_failed_task_tells_a_reference_and_nothing_of_the_exception(call
     assert task.said
 
 
+@over_grpc
 async def test_a_rejected_task_says_why(caller: Caller) -> None:
     """§4.1.3: rejected, with the agent's words."""
     task = (await caller.send("reject")).task
@@ -193,6 +208,7 @@ async def test_a_rejected_task_says_why(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("modes", [["image/png"], ["application/json", "audio/*"]])
+@over_grpc
 async def test_output_modes_that_the_agent_cannot_give_are_refused(caller: Caller, modes: list[str]) -> None:
     """§3.2.2 `acceptedOutputModes`: ContentTypeNotSupportedError (§3.3.2)."""
     told = await caller.at("plain").send(configuration={"acceptedOutputModes": modes})
@@ -202,6 +218,7 @@ async def test_output_modes_that_the_agent_cannot_give_are_refused(caller: Calle
 @pytest.mark.parametrize(
     "modes", [[], ["text/plain"], ["image/png", "text/plain"], ["text/*"], ["*/*"], ["TEXT/PLAIN"]]
 )
+@over_grpc
 async def test_output_modes_of_which_the_agent_gives_one_are_taken(caller: Caller, modes: list[str]) -> None:
     """§3.2.2: the client takes any of them."""
     assert (await caller.at("plain").send("hi", configuration={"acceptedOutputModes": modes})).task.text == "hi"
@@ -215,6 +232,7 @@ async def test_output_modes_of_which_the_agent_gives_one_are_taken(caller: Calle
         {"url": "https://example.org/x.png", "mediaType": "image/png"},
     ],
 )
+@over_grpc_1
 async def test_a_content_type_that_the_agent_does_not_take_is_refused(caller: Caller, part: dict[str, Any]) -> None:
     """§3.1.1: ContentTypeNotSupportedError, which names the part; no task is made, also not by a stream."""
     context = f"content {caller.lane.name}"
@@ -284,6 +302,7 @@ async def test_a_part_holds_exactly_one_content(served: House, part: dict[str, A
         assert field.startswith(("message.parts[1]", "message.content[1]")), field
 
 
+@over_grpc
 async def test_too_many_parts_are_refused(caller: Caller) -> None:
     """DESIGN §8: a limit on parts."""
     told = await caller.send(parts=[{"text": "say"}] * 21)
@@ -291,11 +310,13 @@ async def test_too_many_parts_are_refused(caller: Caller) -> None:
     assert (await caller.send(parts=[{"text": "say"}] * 20)).task.state == "completed"
 
 
+@over_grpc
 async def test_timestamps_are_utc_with_milliseconds(caller: Caller) -> None:
     """§5.6.1: in tasks and in events (the schema checks all others)."""
     assert TIMESTAMP.fullmatch((await caller.send()).task.timestamp)
 
 
+@over_grpc_1
 async def test_a_direct_agent_answers_with_a_message(caller: Caller) -> None:
     """§3.1.1: a Message instead of a task, with a context (§3.4.1); blocking or not makes no difference (§3.2.2)."""
     for configuration in ({}, AT_ONCE):
@@ -306,6 +327,7 @@ async def test_a_direct_agent_answers_with_a_message(caller: Caller) -> None:
     assert (await caller.at("direct").list(contextId="dc")).tasks == []
 
 
+@over_grpc
 async def test_a_direct_agent_streams_exactly_one_message(caller: Caller) -> None:
     """§3.1.2: a message-only stream holds one Message and closes."""
     async with caller.at("direct").stream("hi") as stream:
@@ -313,6 +335,7 @@ async def test_a_direct_agent_streams_exactly_one_message(caller: Caller) -> Non
     assert [(frame.kind, frame.text) for frame in frames] == [("message", "hi")]
 
 
+@over_grpc_1
 async def test_an_agent_answers_with_a_message_or_a_task(caller: Caller) -> None:
     """§3.1.1: message by message; a message that needs no task is none, unless nobody waits for it."""
     auto, message_id = caller.at("auto"), str(uuid.uuid4())
@@ -329,6 +352,7 @@ async def test_an_agent_answers_with_a_message_or_a_task(caller: Caller) -> None
         assert task.text == text
 
 
+@over_grpc
 async def test_an_agent_streams_a_message_or_a_task(caller: Caller) -> None:
     """§3.1.2: exactly one Message, or a Task and its updates."""
     async with caller.at("auto").stream("hi") as stream:
@@ -339,6 +363,7 @@ async def test_an_agent_streams_a_message_or_a_task(caller: Caller) -> None:
     assert frames[-1].state == "completed"
 
 
+@over_grpc
 async def test_the_same_call_again_is_the_same_task(caller: Caller) -> None:
     """§3.3.1: idempotent by a message id that is a UUID, or by an `Idempotency-Key`."""
     message_id = str(uuid.uuid4())
@@ -351,6 +376,7 @@ async def test_the_same_call_again_is_the_same_task(caller: Caller) -> None:
     (await caller.send("say other", messageId="plain", headers=key)).refused("InvalidParams")
 
 
+@over_grpc
 async def test_a_message_to_a_working_task_is_kept(caller: Caller, served: House) -> None:
     """§3.4.2: further messages refine a task; this one goes into its history."""
     name = f"further {caller.lane.name}"

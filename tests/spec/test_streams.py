@@ -13,7 +13,7 @@ from dragoman.server import serving
 from tests.spec.agents import Gates, house
 from tests.spec.caller import DEADLINE_S, Caller, Frame
 from tests.spec.conftest import CONFIG, House
-from tests.spec.lanes import LANES, REST_03, REST_1, RPC_03, RPC_1, Lane, task_view
+from tests.spec.lanes import LANES, REST_03, REST_1, RPC_03, RPC_1, Lane, over_grpc, task_view
 
 
 def key(frame: Frame) -> tuple[str, str, str]:
@@ -57,6 +57,7 @@ async def test_0_3_says_which_update_is_the_last(served: House) -> None:
         assert finals == [False] * (len(finals) - 1) + [True]
 
 
+@over_grpc
 async def test_a_subscription_begins_with_the_task_as_it_stands(caller: Caller, served: House) -> None:
     """§3.1.6: the first event is the task, so that nothing is lost between reading and following."""
     name = f"begins {caller.lane.name}"
@@ -115,6 +116,7 @@ async def test_a_resubscription_of_0_3_ends_when_the_task_waits(served: House) -
 
 
 @pytest.mark.parametrize(("text", "state"), [("say", "completed"), ("fail", "failed"), ("reject", "rejected")])
+@over_grpc
 async def test_a_task_that_has_ended_is_not_followed(caller: Caller, text: str, state: str) -> None:
     """§3.1.6: UnsupportedOperationError, in plain JSON."""
     task = (await caller.send(text)).task
@@ -123,6 +125,7 @@ async def test_a_task_that_has_ended_is_not_followed(caller: Caller, text: str, 
         stream.told.refused("UnsupportedOperation")
 
 
+@over_grpc
 async def test_an_unknown_task_is_not_followed(caller: Caller) -> None:
     """§3.1.6: TaskNotFoundError, in plain JSON."""
     async with caller.subscribe("unknown") as stream:
@@ -143,6 +146,7 @@ async def test_a_subscription_of_1_0_stays_open_while_the_task_waits(served: Hou
         assert [frame.state for frame in frames if frame.kind == "status"][-1] == "completed"
 
 
+@over_grpc
 async def test_an_agent_that_does_not_stream_refuses_streams(caller: Caller) -> None:
     """§3.3.4: the card says `streaming: false`: UnsupportedOperationError for both; everything else works."""
     mute = caller.at("mute")
@@ -307,6 +311,7 @@ async def test_a_server_that_stops_ends_its_streams_with_the_hint_to_come_back(l
     assert not [frame for frame in rest if frame.state == "completed"]
 
 
+@over_grpc
 async def test_what_was_streamed_is_what_the_task_holds(caller: Caller) -> None:
     """§4.2.2: chunks that append make up the artifact; `lastChunk`, or the end of the task, closes it."""
     async with caller.stream("chunks 10") as stream:
