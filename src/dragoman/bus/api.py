@@ -47,8 +47,8 @@ class BusFigures(Struct, frozen=True):
 class Bus(Protocol):
     """Carries hints from each replica of a store to the others. Everything here runs on the loop, and returns at once.
 
-    A replica never hears what it said itself. Whatever arrives comes from a replica of the same store: drivers refuse
-    the messages of other clusters and of strangers. Callbacks must not raise.
+    A replica never hears its own hints. Whatever arrives comes from a replica of the same store: drivers refuse the
+    messages of other clusters and of strangers. Callbacks must not raise.
     """
 
     async def open(self) -> None:
@@ -109,7 +109,7 @@ class Bus(Protocol):
 
     @property
     def healthy(self) -> bool:
-        """Whether this replica's own messages have come back to it of late. Without that it has to poll quickly."""
+        """Whether this replica's own messages have come back to it recently. Without that it has to poll quickly."""
         ...
 
     @property

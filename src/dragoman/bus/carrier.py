@@ -1,6 +1,6 @@
-"""Carrier: the protocol of what brings sealed messages from one replica to the others, by subject.
+"""Carrier: the protocol for sending sealed messages from one replica to the others, by subject.
 
-Invariant: a carrier knows no message. It makes connections; whoever uses one sees to it that there is another.
+Invariant: a carrier does not read messages. It makes connections; its user replaces one that was lost.
 """
 
 from asyncio import Future
@@ -19,7 +19,7 @@ class CarrierDown(Exception):
 
 
 class Connection(Protocol):
-    """A connection to what carries the messages, which is used until it is lost."""
+    """A connection that carries messages until it is lost."""
 
     lost: Future[str]
     """Finishes when the connection is lost, with the reason."""
@@ -33,7 +33,7 @@ class Connection(Protocol):
         ...
 
     async def unsubscribe(self, subjects: Collection[str]) -> None:
-        """Receive them no more. Raises CarrierDown."""
+        """Stop receiving them. Raises CarrierDown."""
         ...
 
     async def close(self) -> None:

@@ -24,11 +24,11 @@ SUBJECTS = 256
 """How many subjects the tasks are spread over. A replica hears all tasks of the subjects in which it follows one."""
 
 CONNECT_S = 3.0
-"""How long a connection may take to come about, and how long `open` waits for the first one."""
+"""How long it may take to connect, and how long `open` waits for the first connection."""
 
 BACK_OFF_S = 0.1
 BACK_OFF_MAX_S = 5.0
-"""The pause before another connection is tried: it doubles from the one to the other until one works."""
+"""The shortest and the longest pause before another attempt to connect. Each failure doubles the pause."""
 
 ECHO_S = 1.0
 """The time between two messages of a replica to itself. The others hear them, too, and know that it is there."""
@@ -37,14 +37,14 @@ HEALTHY_S = 3.0
 """How long a bus counts as healthy after the last of these has come back: one may be late, or two be lost."""
 
 SILENT_S = 10.0
-"""A connection through which none has come back for so long is given up."""
+"""A connection through which none has come back for this long is given up."""
 
 ALONE_S = 10.0
-"""A replica that has heard no other for so long tells nobody anything. One that comes is heard before it looks at the
-tasks that it follows."""
+"""A replica that has heard no other for this long publishes nothing. A new replica is heard before it reads the tasks
+that it follows."""
 
 LINGER_S = 10.0
-"""How long a replica listens on after the last follower in a subject has left. Others tend to come."""
+"""How long a replica still receives a subject after its last follower has left. Others tend to come."""
 
 WAITING_MAX = 10_000
 """How many messages wait to be sent at most, about a second of a busy server. More are dropped."""
@@ -250,7 +250,7 @@ class ClusterBus:
         try:
             self._deliver(envelope)
         except Exception:
-            log.exception("bus %s: a message cannot be taken in", self._carrier.name)
+            log.exception("bus %s: a message cannot be handled", self._carrier.name)
 
     def _deliver(self, envelope: Envelope) -> None:
         match envelope.kind:
@@ -308,7 +308,7 @@ class ClusterBus:
         if self._down_s is None:
             self._down_s = asyncio.get_running_loop().time()
             log.warning(
-                "bus %s is down, so that this replica asks the store every second. See that it runs, and that the "
+                "bus %s is down, so this replica asks the store every second. Check that it runs, and that the "
                 "setting `bus` names it: %s",
                 self._carrier.name,
                 why,
@@ -366,7 +366,7 @@ class ClusterBus:
             self._moved(task_id, None, None)
 
     async def _subscribe(self, connection: Connection) -> None:
-        """Receive the subjects that are needed, and after a while no more those that are not. Raises CarrierDown."""
+        """Receive the needed subjects, and drop those that have not been needed for a while. Raises CarrierDown."""
         wanted = {self._echo, *self._standing, *map(self._of_signal, self._heard), *self._tasks}
         new = wanted - self._active.keys()
         if new:

@@ -1,7 +1,7 @@
 """The carrier NATS: core publish and subscribe, which keeps nothing and promises nothing.
 
-Invariant: a connection of the library is never reconnected by it: a lost one is replaced by its user, who knows which
-subjects are needed by then.
+Invariant: the library never reconnects. The user of a lost connection makes another, and knows which subjects it needs
+by then.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ log = logging.getLogger("dragoman.bus")
 
 PENDING_MESSAGES = 4096
 PENDING_BYTES = 8 << 20
-"""How much of a subject may wait to be taken in by a busy loop. The library drops what exceeds it."""
+"""How many messages and bytes of a subject may wait for a busy loop. The library drops the rest."""
 
 TRY_S = 1.0
-"""How long one server of several may take to be connected to."""
+"""How long it may take to connect to one server of several."""
 
 FLUSH_S = 5.0
 """How long the server may take to read what was sent to it."""

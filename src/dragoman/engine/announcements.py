@@ -20,7 +20,7 @@ from dragoman.store.outbox import Delivery, Registration
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One event of a task for its webhooks: `state` is the state after it, `whole` the artifacts that it completed.
+    """One event of a task for its webhooks. `state` is the state after it, `whole` are the artifacts that it completed.
 
     `event` None means that nothing happened: a webhook was registered and gets the task as it stands. `stands` returns
     the task up to the event; it is folded on the first call, which must come before the task goes on. `changes` says
@@ -38,7 +38,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class PutOff(Struct, frozen=True):
-    """The reports that a task holds back, because each would cost as much as the task is large.
+    """The reports that a task holds back, because the cost of each grows with the size of the task.
 
     `dialects` are those that send the whole task, which is too large to be sent except for a change of its state.
     `artifacts` grew after they were complete, and wait for the task to settle; `doubtful` ones may have grown.
@@ -118,7 +118,7 @@ class Audience:
                 return append
             deliveries, self._put_off_next = self._announcer.deliveries(head, configs, steps, self._put_off)
         except Exception:  # a webhook must not keep its task from going on
-            log.exception("task %s: its webhooks are not told what follows seq %d", head.id, fold.seq)
+            log.exception("task %s: the events after seq %d are not reported to its webhooks", head.id, fold.seq)
             return append
         return replace(append, deliveries=deliveries) if deliveries else append
 
@@ -149,7 +149,7 @@ class Audience:
 
 
 def _standing(record: Record) -> Step:
-    """The step that tells how a task stands."""
+    """The step that reports the current task."""
     return Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
 
 

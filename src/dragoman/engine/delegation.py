@@ -41,13 +41,13 @@ WORKS = Manners(answers_with_message=False)
 LATE = "{} did not finish in time."
 
 SLACK_MS = 2_000
-"""How long after its deadline a task is ended by replicas that do not wait for it. The one that waits comes first."""
+"""How long after a task's deadline other replicas end it. The replica that waits for it comes first."""
 
 ENFORCED_MAX = 100
 """How many tasks one look at the deadlines ends, and how many orphans."""
 
 AGAIN_S = 10.0
-"""When a task that was to be ended is looked at again. An agent may take its time to stop."""
+"""How long after a task was to be ended it is checked again. An agent may take its time to stop."""
 
 QUESTION = (Part(text="More input is needed."),)
 """The question to the caller when the other agent gave none."""
@@ -88,7 +88,7 @@ class Delegations:
         self._retry_s = retry_s
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: dict[str, float] = {}
-        """Until when the ends of tasks are left to the errands that were sent to end them, as times of the loop."""
+        """By task, the loop time until which its end is left to the errand that is ending it."""
 
     # -- for a run -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Delegations:
             return taken.task
 
     async def _send_as_caller(self, run: TaskRun, agent: str, send: SendMessage, origin: Origin | None = None) -> Taken:
-        """Send on behalf of the parent's caller, to the agent as served now. Raises A2AError or StoreError."""
+        """Send to the agent as it is served now, on behalf of the parent's caller. Raises A2AError or StoreError."""
         serving = self.serving
         runner = serving.runners.get(agent)
         if runner is None and (self._neighbours is None or not await self._neighbours.serve(agent)):
@@ -314,7 +314,7 @@ class Delegations:
     # -- when a parent ends --------------------------------------------------------------------------------------------
 
     def parent_ends(self, parent: TaskLog) -> None:
-        """End the tasks that were delegated by a task that has ended or is about to, unless they are detached."""
+        """End the undetached delegations of a task that has ended or is about to."""
         if parent.children != ():
             self._supervisor.errand(parent, lambda: self._let_go(parent))
 
@@ -327,7 +327,7 @@ class Delegations:
         await asyncio.gather(*map(self._end_child, sorted(ids)))
 
     async def _children(self, parent: TaskLog) -> Sequence[TaskHead]:
-        """Read which tasks the task delegated, however long the store cannot be read."""
+        """Read the ids of the task's delegations, trying until the store can be read."""
         while True:
             try:
                 return await self._store.children(parent.head.id)

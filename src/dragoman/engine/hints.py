@@ -1,7 +1,7 @@
 """Hints: tells other replicas of commits made here, and reads what they committed to the tasks in memory here.
 
-Invariant: nothing is told before it is committed (invariant 2). A hint decides only when the store is read: its page is
-taken in if it continues the prefix, and a poll finds what lost hints would have told (invariant 12).
+Invariant: nothing is announced before it is committed (invariant 2). A hint only decides when the store is read: its
+page is applied if it continues the prefix, and a poll finds the commits of lost hints (invariant 12).
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from dragoman.store.api import Append, Appended, Store, StoreError, Unknown
 log = logging.getLogger("dragoman.hints")
 
 READ_BYTES = 1 << 20
-"""About how many bytes of news of other replicas one read brings."""
+"""About how many bytes of other replicas' events one read returns."""
 
 EARLY_S = (0.02, 0.1, 0.5)
-"""When the store is read again for an event that was announced and is not to be seen yet. After that the poll does."""
+"""When the store is read again for an announced event that is not visible yet. After these tries the poll finds it."""
 
 _pages = msgspec.msgpack.Decoder(Page)
 
@@ -58,7 +58,7 @@ class Hints:
         self._bus.listen(self._moved, self._work.set)
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
-        """Have this id, and hear of queued work for these agents, from now on.
+        """Use this id, and hear of queued work for these agents, from now on.
 
         The leases of an earlier id are lost, so that its tasks are others' now.
         """
@@ -81,11 +81,11 @@ class Hints:
         self._bus.tell(replica_id)
 
     def queued(self, agent: str) -> None:
-        """Tell those who serve an agent that a task of it waits."""
+        """Tell the replicas that serve an agent that one of its tasks waits."""
         self._bus.queued(agent)
 
     def _publish(self, task: TaskLog, append: Append, written: Appended) -> None:
-        """Tell of a commit: those who follow the task, and the replica that runs it or keeps its suspended run."""
+        """Announce a commit to those who follow the task, and to the replica that runs it or keeps its run."""
         if not append.events:
             return
         leases = append.holder is not None
@@ -112,12 +112,12 @@ class Hints:
     # -- the tasks in memory -------------------------------------------------------------------------------------------
 
     def add(self, task: TaskLog) -> None:
-        """A task has come into memory."""
+        """Note that a task has come into memory."""
         self._logs[task.head.id] = task
         task.written, task.awaited = self._publish, self._follow
 
     def drop(self, task: TaskLog) -> None:
-        """A task has left memory."""
+        """Note that a task has left memory."""
         task_id = task.head.id
         if self._logs.get(task_id) is task:
             del self._logs[task_id]
@@ -149,7 +149,7 @@ class Hints:
             self._want(task_id, seq or 0)
 
     def _want(self, task_id: str, seq: int) -> None:
-        """Read a task soon. One read at a time, for all that were wanted meanwhile."""
+        """Read a task soon. One read at a time covers all tasks wanted meanwhile."""
         if self._stopped:
             return
         self._wanted[task_id] = max(seq, self._wanted.get(task_id, 0))
@@ -163,7 +163,7 @@ class Hints:
                 try:
                     await self._read(wanted)
                 except StoreError as error:
-                    log.warning("what other replicas wrote cannot be read now: %s", error)
+                    log.warning("events of other replicas cannot be read now: %s", error)
                     return
                 self._await_early(wanted)
         finally:
@@ -216,7 +216,7 @@ class Hints:
         await self._read(dict.fromkeys(self._logs, 0))
 
     async def _read(self, wanted: Mapping[str, int]) -> None:
-        """Read tasks as far as the seq that is wanted, or, if that is 0, what there is. Raises StoreError.
+        """Read each task up to the wanted seq, or as far as it goes if that is 0. Raises StoreError.
 
         All are read at once, in as few reads as their size allows. Events written meanwhile are left to the next time.
         """
@@ -277,7 +277,7 @@ class Hints:
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._underway.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("what other replicas wrote cannot be taken in", exc_info=error)
+            log.error("events of other replicas cannot be applied", exc_info=error)
 
 
 def _page(task: TaskLog, following: Sequence[Logged]) -> Page:

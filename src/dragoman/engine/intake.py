@@ -111,7 +111,7 @@ class Intake:
     async def take(
         self, runner: Runner | None, call: Call, send: SendMessage, origin: Origin | None = None
     ) -> Taken | Message:
-        """Write the message, as a new task or to its task, and start or resume the run.
+        """Write the message to its task, or as a new task, and start or resume the run.
 
         Without a `runner` the agent is served by other replicas only: the task is left to them.
         Returns the task, or the message of an agent that answers directly. `origin` is given when an agent delegates.
@@ -229,7 +229,8 @@ class Intake:
     def _create(
         self, runner: Runner | None, task: TaskLog, new: NewTask, message: Message, auto: AutoRun | None = None
     ) -> "asyncio.Future[Appended | Repeat | None]":
-        """Write the task and start its run, even if the caller leaves meanwhile. With `auto`, that one goes on.
+        """Write the task and start its run, even if the caller leaves meanwhile. With `auto`, that run becomes the
+        task's run.
 
         The future raises StoreError if the outcome stays unknown for long: a caller may repeat the call. An agent that
         delegates waits on.

@@ -1,7 +1,7 @@
-"""Recovery: claims the tasks that nobody alive works on, at the start and as long as the engine runs.
+"""Recovery: claims the tasks on which no living replica works, at the start and while the engine runs.
 
-Invariant: a task is claimed in one write of the store, so that of several replicas one goes on with it. A task whose
-agent may have done things outside runs again only if its agent is declared restartable.
+Invariant: a task is claimed in one write of the store, so that only one of several replicas goes on with it. A task
+whose agent may have done things outside runs again only if its agent is declared restartable.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Recovery:
     # -- at the start --------------------------------------------------------------------------------------------------
 
     async def settle_all(self) -> None:
-        """Settle what dead holders left unfinished, so that none of it is `working` for ever.
+        """Settle the tasks that dead holders left unfinished, so that none stays `working` for ever.
 
         Tasks of a restartable agent run again; others fail with reason `interrupted`, and so do those of agents that
         nobody alive serves. A requested cancel takes precedence. Raises StoreError: a server that cannot write its
@@ -82,13 +82,13 @@ class Recovery:
             self._watching = group.create_task(self._watch(), name="claims")
 
     def wake(self) -> None:
-        """Claim soon, because somebody says that there is work. Does nothing before `watch`."""
+        """Claim soon, because there is said to be work. Does nothing before `watch`."""
         self._wanted = True
         if self._pause is not None and not self._pause.done():
             self._pause.set_result(None)
 
     def stop(self) -> None:
-        """Claim nothing any more."""
+        """Stop claiming."""
         if self._watching is not None:
             self._watching.cancel()
 
@@ -117,7 +117,7 @@ class Recovery:
                 log.exception("tasks of other servers cannot be taken over")
 
     def _wants(self) -> dict[str, int]:
-        """How many queued tasks those agents take at present that do not take any number."""
+        """How many queued tasks each agent with a limit takes at present."""
         numbers = ((agent, getattr(runner, "wants", None)) for agent, runner in self._supervisor.runners.items())
         return {agent: wants for agent, wants in numbers if wants is not None}
 

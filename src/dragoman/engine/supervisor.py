@@ -1,4 +1,4 @@
-"""Supervisor: starts runs, hands them what their callers say, ends tasks in place of their runs, and recovers them.
+"""Supervisor: starts runs, hands them their callers' messages, ends tasks in place of their runs, and recovers them.
 
 Invariant: a task has at most one run in this process. It ends once, by the first end to be committed. After that a run
 that does not stop is left behind, and its later writes are refused (invariant 5).
@@ -294,13 +294,13 @@ class Supervisor:
         return self.holder if task.head.agent in self.runners else None
 
     def queued(self, task: TaskLog) -> None:
-        """A task was made that other replicas run."""
+        """Note that a task was made that other replicas run."""
         if self._observer is not None:
             self._observer.submitted(task.head.agent)
         self.left_to(task, None)
 
     def left_to(self, task: TaskLog, replica_id: str | None) -> None:
-        """Tell another replica that it goes on with the task; those who serve the agent if that is anybody (None)."""
+        """Tell another replica that it goes on with the task; None tells all that serve the agent."""
         if self._hints is None:
             return
         if replica_id is None:
@@ -321,7 +321,7 @@ class Supervisor:
         self._take_up(task, crashed=message is None)
 
     def _leased_anew(self, run: TaskRun, task: TaskLog) -> bool:
-        """Another engine has leased the task of a run. Returns whether the run may go on, since the lease is for it."""
+        """Take note that another engine has leased the task of a run. Returns whether the lease is for that run."""
         if task.holder == self.holder and run.goes_on_under(task.epoch) and self.takes_work:
             self.errand(task, lambda: self._accept(task))
             return True
@@ -472,7 +472,7 @@ class Supervisor:
         return Decision(events=events, now_ms=now_ms, holder=replica_id, offered_ms=offered_ms)
 
     async def go_on(self, task: TaskLog, *, crashed: bool) -> None:
-        """Let a task go on that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
+        """Continue a task that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
         run = self.run_of(task)
         if run is not None and run.goes_on_under(task.epoch):
             await self._accept(task)
@@ -482,7 +482,7 @@ class Supervisor:
             self._take_up(task, crashed=crashed)
 
     def _resume_claimed(self, log: TaskLog) -> Decision | None:
-        """Decide on the status with which a task goes on that this process has claimed, under its lease."""
+        """Decide on the status with which a claimed task continues, under its lease."""
         run = self.run_of(log)
         goes_on = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
         return (
@@ -716,7 +716,9 @@ class Supervisor:
             await errand()
         except Exception as error:
             if self._runs_elsewhere(task):
-                log.error("task %s, which another server works on, met an error here", task.head.id, exc_info=error)
+                log.error(
+                    "task %s: another server works on it, but an error happened here", task.head.id, exc_info=error
+                )
             else:
                 await self._fail(task, error)
 
@@ -755,7 +757,7 @@ class Supervisor:
         self.fenced = False
 
     async def _poll(self, hints: Hints) -> None:
-        """Find, until the drain is over, what other engines did to the tasks in memory and no hint has told."""
+        """Until the drain is over, find changes by other engines to the tasks in memory that no hint announced."""
         failing = False
         while True:
             due = await hints.due()
@@ -771,10 +773,10 @@ class Supervisor:
                     log.warning("the tasks of other servers cannot be read: %s", error)
                 failing = True
             except Exception:  # it would end the group, and the server with it
-                log.exception("what other servers did cannot be taken in")
+                log.exception("the events of other servers cannot be applied")
 
     async def _stop_canceled(self) -> None:
-        """Ask those runs to stop whose cancel another engine has requested."""
+        """Stop the runs for which another engine has requested a cancel."""
         for task_id in await self._store.cancels(self.holder):
             run = self._runs.get(task_id)
             if run is not None and not run.suspended:
@@ -843,4 +845,4 @@ async def _survive(work: Coroutine[None, None, None]) -> None:
     try:
         await work
     except Exception:
-        log.exception("work beside the tasks went wrong")
+        log.exception("work beside the tasks failed")

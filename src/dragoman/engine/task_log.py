@@ -121,7 +121,7 @@ Heard = Callable[["Future[Appended | Repeat]"], None]
 
 
 class Stopping:
-    """How far the server is with stopping: since `begun` it takes no new work, since `done` its runs are over."""
+    """The progress of a stop: after `begun` the server takes no new work, after `done` its runs are over."""
 
     __slots__ = ("begun", "done")
 
@@ -421,11 +421,11 @@ class TaskLog:
         return written
 
     def _land(self, outcome: Outcome, landed: Landed) -> None:
-        """A write is over: tell the one who asked for it. Their reaction does not keep the turn."""
+        """Tell the one who asked for a write that it is over. Their reaction does not keep the turn."""
         try:
             landed(outcome)
         except Exception:
-            logger.exception("task %s: what follows a write went wrong", self.head.id)
+            logger.exception("task %s: the work after a write failed", self.head.id)
         self.busy = False
         self._overtaken = 0
 
@@ -457,7 +457,7 @@ class TaskLog:
                     self.webhooks_version += 1
                 self.publish(append.events, outcome, append.status_ms, ahead)
             except Exception:
-                logger.exception("task %s: what was written cannot be taken in", self.head.id)
+                logger.exception("task %s: a committed write cannot be applied", self.head.id)
                 self.wake()
         elif isinstance(outcome, OutcomeUnknown):
             heard = partial(self._committed, append, ahead, seq, decide, landed)
@@ -501,7 +501,7 @@ class TaskLog:
         write().add_done_callback(repeated)
 
     def _read(self, reading: Coroutine[None, None, None]) -> None:
-        """Read what others wrote, as a step of the write under way, which keeps its turn."""
+        """Read the events of others, as a step of the write under way, which keeps its turn."""
         self._reading = get_running_loop().create_task(reading)
 
     async def _fill_gap(self, append: Append, written: Appended, landed: Landed) -> None:
@@ -509,9 +509,9 @@ class TaskLog:
         try:
             await self.refresh()
         except StoreError as error:
-            logger.warning("task %s: what others wrote cannot be read now: %s", self.head.id, error)
+            logger.warning("task %s: events of other servers cannot be read now: %s", self.head.id, error)
         except Exception:
-            logger.exception("task %s: what was written cannot be taken in", self.head.id)
+            logger.exception("task %s: a committed write cannot be applied", self.head.id)
             self.wake()
         if written.epoch > self.epoch:
             self.epoch, self.holder = written.epoch, append.holder
@@ -519,7 +519,7 @@ class TaskLog:
         self._next()
 
     async def _decide_again(self, refused: Refused, append: Append, seq: int, decide: Decide, landed: Landed) -> None:
-        """Somebody else wrote to the task after `seq`: read that, and let the write be decided again."""
+        """Read what somebody else wrote to the task after `seq`, and let the write be decided again."""
         outcome: BaseException = refused
         self._overtaken += 1
         try:
@@ -541,8 +541,8 @@ class TaskLog:
     async def _decide_alone(self, decide: Decide, landed: Landed) -> None:
         """Let a write be decided, and made, while nobody else writes to the task. Raises StoreError or Unknown.
 
-        Nothing else is read meanwhile: that would take a second connection of the store, for which all those who hold a
-        task could wait in vain. So webhooks that have changed are read before the task is held again.
+        Nothing else is read meanwhile: that would take a second connection of the store, for which all writers that
+        hold a task could wait for ever. So changed webhooks are read before the task is held again.
         """
         while True:
             async with self._store.hold(self.head.id) as held:
@@ -686,7 +686,9 @@ class TaskLog:
             if await self._continues(stored):
                 await self._catch_up_with(stored)
                 return
-            logger.error("task %s: the store has lost what was written; it goes on from %d", self.head.id, stored.seq)
+            logger.error(
+                "task %s: the store has lost committed events; the task goes on from %d", self.head.id, stored.seq
+            )
             if stored.webhooks_version != self.webhooks_version and self.renew_audience is not None:
                 await self.renew_audience(self, stored)
             self.webhooks_version = stored.webhooks_version
@@ -731,7 +733,7 @@ class TaskLog:
         return True
 
     def attach(self, receive: Callable[[Message, bool], None], leased: Callable[[], bool]) -> None:
-        """A run works on the task here from now on.
+        """Note that a run works on the task here from now on.
 
         `receive` takes the messages that arrive through another engine, and whether they answer its question. `leased`
         is called when another engine has leased the task, and returns whether the run goes on nevertheless.
@@ -739,7 +741,7 @@ class TaskLog:
         self._receive, self._leased = receive, leased
 
     def detach(self) -> None:
-        """No run works on the task here any more."""
+        """Note that no run works on the task here any more."""
         self._receive, self._leased = None, _nobody
 
     @property

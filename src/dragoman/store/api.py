@@ -24,7 +24,8 @@ from dragoman.store.replicas import Replicas
 from dragoman.store.shared import Shared
 
 BEGIN_MS = 10_000
-"""How long a replica that claims a task nobody has begun has for its first write. After that, others may claim it."""
+"""How long a replica may take for its first write after it claims a task that nobody has begun. After that, others may
+claim the task."""
 
 
 class StoreError(Exception):
@@ -153,14 +154,14 @@ class Append(Struct, frozen=True, kw_only=True):
     report the events to webhooks; one whose configuration has been deleted is not written. With `webhooks_version` the
     append is refused with Moved if the webhooks have changed since, so that no event misses one.
 
-    With `offered_ms` the new lease is an offer to its holder, which accepts it by the first write under its epoch. An
-    offer that has not been accepted after so many milliseconds may be claimed by anybody. `keeper` goes with `release`:
+    With `offered_ms` the new lease is an offer to its holder, which accepts it by the first write under its epoch.
+    After that many milliseconds anybody may claim an offer that has not been accepted. `keeper` goes with `release`:
     the replica that keeps the suspended run in its memory.
 
     `write` is the id of this write, a positive number below 2^63 that no other write of the task has. It is stored with
     the events. An append that is repeated with its id changes nothing and returns its first result, whatever was
     written in between. `read_seq` is the seq up to which the writer had read the log: the id is looked for behind it.
-    Of the appends without events only a task's last one is recognised; its guard refuses an earlier one.
+    Among a task's appends without events, only the last one is recognised; the guard refuses an earlier one.
 
     `content_bytes` bounds the size of the parts in `events` and `snapshot`, so that no large files are looked for in a
     small append; None says that nobody has measured them.
@@ -232,7 +233,7 @@ class Held(Protocol):
 
 
 class Owners(Enum):
-    """Stands for the owners of tasks in a query. It must be named, so that nobody gets it by leaving something out."""
+    """Selects tasks of any owner in a query. It has to be named, so that leaving out an owner never selects all."""
 
     ALL = "all"
 
@@ -302,9 +303,9 @@ class Store(Protocol):
     async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
         """Lease tasks that nobody alive works on to `holder`, at most `limit`: oldest first, under epoch + 1.
 
-        These are the queued tasks, those of dead holders, and those that were offered to somebody who did not accept
-        in time. So the old holder's writes are refused from now on. Two who claim at once get different tasks. A task
-        without `offered_until_ms` may have been worked on; the others are offered to `holder` for `BEGIN_MS`.
+        These are the queued tasks, those of dead holders, and those that were offered to somebody who did not accept in
+        time. So the old holder's writes are refused from now on. Concurrent claims get different tasks. A task without
+        `offered_until_ms` may have been worked on; the others are offered to `holder` for `BEGIN_MS`.
 
         Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`.
         Raises StoreError if `holder` is dead itself.
@@ -359,8 +360,8 @@ class Store(Protocol):
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """The task as `load` gives it, or None if it is not a task of `owner` with `agent`.
 
-        No more is read of another's task than of none, so that the time taken does not reveal its size. A task of
-        `bytes_max` bytes or more (None: no limit) is not read: the result is its size.
+        It reads no more of somebody else's task than of a missing one, so that the time it takes reveals nothing. A
+        task of `bytes_max` bytes or more (None: no limit) is not read: the result is its size.
         """
         ...
 

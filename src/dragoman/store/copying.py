@@ -1,7 +1,7 @@
-"""Copying: moves everything that is in one store to another one, in steps that can be taken up again.
+"""Copying: copies all rows of one store to another one, in steps that can be resumed.
 
 Invariant: the target takes its place only when every row of it has been compared with the source by digests. A step is
-one transaction, so that a copy that was killed goes on behind the last one.
+one transaction, so that a copy that was killed resumes after its last step.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +19,7 @@ STEP_ROWS = 2000
 
 
 class Progress(Struct, frozen=True):
-    """How far a copy is. `stage` is "copied" or "compared", `done` of `tasks` tasks are."""
+    """The progress of a copy: `stage` is "copied" or "compared", and `done` of `tasks` tasks have reached it."""
 
     stage: str
     done: int
@@ -27,7 +27,7 @@ class Progress(Struct, frozen=True):
 
 
 class Copied(Struct, frozen=True):
-    """The result of a copy: how many tasks, and how many rows of each table. `again`: it had to begin anew."""
+    """The result of a copy: how many tasks, and how many rows of each table. `again`: it had to start over."""
 
     tasks: int
     rows: dict[str, int]
@@ -35,10 +35,10 @@ class Copied(Struct, frozen=True):
 
 
 async def copy(source: Source, target: Target, show: Callable[[Progress], None]) -> Copied:
-    """Copy what is missing in `target`, compare all, and let it take its place.
+    """Copy the missing rows to `target`, compare all rows, and put the target in its place.
 
-    If the rows that are there already are not the source's any more, since it was written to after a copy was killed,
-    all is copied anew. Raises StoreError if the stores differ even so.
+    If the rows of an earlier copy differ from the source, which was written to after that copy was killed, it starts
+    over. Raises StoreError if the stores differ even so.
     """
     tasks = await source.count()
     await _copy(source, target, tasks, show)

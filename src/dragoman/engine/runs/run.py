@@ -45,11 +45,11 @@ MISMATCH: Ending = (
     "The agent asked a different question than before the restart, so its recorded answers do not fit.",
     "replay_mismatch",
 )
-"""The end of a run that cannot be replayed."""
+"""The ending of a run that cannot be replayed."""
 
 
 def refusal_of(record: Record) -> Unavailable | None:
-    """The error for the call that made a task, if the task failed because nobody took it on; else None."""
+    """The error for the call that made a task that failed because nobody took it on; else None."""
     message = record.status.message
     if record.state is not TaskState.FAILED or message is None or message.metadata is None:
         return None
@@ -117,7 +117,7 @@ def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
 
 
 class RunServices(Struct, frozen=True, kw_only=True):
-    """Everything that the runs of a process share. `server` is the name of this server in lineages.
+    """The values that all runs of a process share. `server` is the name of this server in lineages.
 
     `delegate` makes the task of a delegation with the given number, unless it exists, and waits for its outcome.
     """
@@ -578,7 +578,7 @@ class TaskRun:
             ending, self._retry_after_s = self._failure, None  # this end could not be written
 
     def _ending_of(self, error: BaseException) -> Ending | None:
-        """Return how a run ends whose agent raised `error`; None if the process is going down."""
+        """Return the ending of a run whose agent raised `error`; None if the process is going down."""
         match error:
             case asyncio.CancelledError():
                 if self._failure is not None or self.cancel_requested or self.abandoned or self.log.terminal:

@@ -54,7 +54,7 @@ class AuditTable:
         return _entries(reversed(await self._door().read(self._sql[name], who, since_ms, limit)))
 
     async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
-        """As the protocol says. An end is the number of a transaction, so that no entry is missed that comes late."""
+        """As the protocol says. An end is the number of a transaction, so no entry that commits late is missed."""
         if after is None:
             ((end,),) = await self._door().read(self._sql["acts_end"])
             return end, ()

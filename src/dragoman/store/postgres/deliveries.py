@@ -1,4 +1,4 @@
-"""Deliveries: what the transactions of others write to webhooks and to what is owed to them.
+"""Deliveries: the rows of webhooks and of pending deliveries that the transactions of other modules write.
 
 Invariant: `due_ms` of a webhook is null exactly when it has no pending delivery, and `large` gives the size class of
 its oldest one. A writer that changes the deliveries of a webhook has locked its row in an earlier statement of the
@@ -87,7 +87,7 @@ async def _owe(connection: Connection, sql: Sql, owing: Sequence[tuple[int, Deli
 
 
 async def remove_webhook(connection: Connection, sql: Sql, task_id: str, config_id: str) -> bool:
-    """Delete a webhook and what is owed to it. Returns whether there was one."""
+    """Delete a webhook and its pending deliveries. Returns whether there was one."""
     task = await connection.fetchval(sql["lock_task"], to_text(task_id))
     row = None if task is None else await connection.fetchrow(sql["lock_webhook"], task, to_text(config_id))
     if row is None:
@@ -100,7 +100,7 @@ async def remove_webhook(connection: Connection, sql: Sql, task_id: str, config_
 
 
 async def remove_webhooks(connection: Connection, sql: Sql, tasks: Sequence[int]) -> None:
-    """Delete the webhooks of tasks that the transaction has deleted, and what is owed to them."""
+    """Delete the webhooks of tasks that the transaction has deleted, and their pending deliveries."""
     found = await connection.fetch(sql["lock_webhooks_of"], list(tasks))
     if found:
         await connection.execute(sql["delete_webhooks"], [config for config, _ in found])
@@ -168,7 +168,7 @@ async def _write_settled(
     arrived: Sequence[int],
     failed: Sequence[Settled],
 ) -> None:
-    """Write what became of deliveries and of their webhooks, which `settled` has by number."""
+    """Write the outcomes of deliveries, which `settled` has by number, and the state of their webhooks."""
 
     async def run(name: str, configs: Sequence[int]) -> None:
         if configs:

@@ -130,7 +130,7 @@ class Encoder:
             future.add_done_callback(lambda done: self._files.written(write.id, write.files, done))
 
     def forget(self) -> None:
-        """Drop what was remembered, because another history of the database goes on."""
+        """Empty the cache, because the database continues another history."""
         self._files.forget_all()
 
 

@@ -37,14 +37,14 @@ SCOPES_REMEMBERED = 10_000
 """How many numbers of scopes (an owner with an agent) are cached."""
 
 TRIES = 10
-"""How often a write is tried alone that others get in the way of. The next try sees who came first."""
+"""How often a write is tried alone while others get in its way. Each try sees who came first."""
 
 RACES = (DivisionByZeroError, UniqueViolationError, DeadlockDetectedError, SerializationError)
-"""Another transaction came first: it remembered the same call, made the same task, or had the same rows the other way
-round. The statement of a batch divides by zero to undo itself."""
+"""Another transaction came first: it remembered the same call, made the same task, or locked the same rows in the
+opposite order. The statement of a batch divides by zero to undo itself."""
 
 FAULTS = ("21", "22", "23", "40", "54")
-"""The classes of errors that one write may cause, to the harm of others in its batch. Others concern the server."""
+"""The classes of errors by which one write may spoil its batch. All others concern the server."""
 
 
 class Again:
@@ -82,7 +82,7 @@ class Ledger:
         return self._own_id()
 
     def forget(self) -> None:
-        """Drop what was cached, because another history of the database goes on."""
+        """Empty the caches, because the database continues another history."""
         self._scopes.clear()
 
     # -- batches -------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Ledger:
             return _all_again(writes, error)
 
     async def alone(self, lane: int, write: Creation | Addition) -> Outcome:
-        """Make one write for good. Raises StoreError or OutcomeUnknown."""
+        """Make one write, until its outcome is final. Raises StoreError or OutcomeUnknown."""
         tries = 0
         while True:
             tries += 1
@@ -153,7 +153,7 @@ class Ledger:
     async def _tell_of(
         self, connection: Connection, writes: Sequence[Creation | Addition], rows: Sequence[Any]
     ) -> None:
-        """Write what is owed to webhooks because of the writes that were made."""
+        """Write the webhook deliveries of the writes that were made."""
         told = [
             Told(row[1], write.push, write.deliveries)
             for row in rows
@@ -298,7 +298,7 @@ def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
 
 
 def _needs_more(write: Creation | Addition) -> bool:
-    """Whether a write takes more than the statement of its batch."""
+    """Whether a write needs more than the statement of its batch."""
     quota = write.quota if isinstance(write, Creation) else None
     return bool(write.push is not None or write.deliveries or quota is not None)
 

@@ -19,7 +19,7 @@ from dragoman.store.postgres.reads import Reads
 VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 TYPES = {"limit": "int", "offset": "int", "max_bytes": "bigint", "files": "boolean", "owner": "text", "agent": "text"}
-"""The types that PostgreSQL cannot tell from the place of a value."""
+"""The types that PostgreSQL cannot infer from the position of a value."""
 
 
 async def list_tasks(reads: Reads, sql: Mapping[str, str], query: ListQuery) -> Listed:

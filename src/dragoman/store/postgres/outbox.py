@@ -54,7 +54,7 @@ class OutboxTables:
         self._claimant = claimant
         self._sql = read_statements("outbox.sql", schema)
         self._settled: list[tuple[Settled, asyncio.Future[None]]] = []
-        """Outcomes to write, and who waits for that."""
+        """Outcomes to write, each with the future that waits for it."""
         self._settling = False
 
     # -- in the transactions of others ---------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class OutboxTables:
     # -- claims and outcomes -------------------------------------------------------------------------------------------
 
     async def reclaim(self, now_ms: int) -> None:
-        """As the protocol says: of the processes that are dead. The deliveries that others have in flight stay so."""
+        """As the protocol says, for dead processes only. Deliveries that live ones have in flight stay in flight."""
         await self._twice(lambda: self._door().write(self._sql["void_claims"], now_ms))
 
     async def claim(
@@ -129,7 +129,7 @@ class OutboxTables:
         alone: bool = False,
         with_behind: bool = False,
     ) -> tuple[Due, ...]:
-        """As the protocol says. Looks once at each host to which something is owed, whatever its lane."""
+        """As the protocol says. Looks once at each host with pending deliveries, in any lane."""
         if not (claimant := self._claimant()):  # others would take what it claims for that of a dead replica
             raise StoreError("this replica counts as dead, and sends no webhooks until it begins anew")
         ask = DeliveryClaim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind)
@@ -181,7 +181,7 @@ class OutboxTables:
             self._settling = False
 
     def _settled_all(self, done: "asyncio.Future[None]") -> None:
-        """Nobody writes these outcomes any more, or has begun to, if the store is closed."""
+        """Pass on the error of a write that never began, because the store is closed."""
         if (error := done.exception()) is not None and self._settling:
             self._settling = False
             self._fail_settled(error)
@@ -253,7 +253,7 @@ class OutboxTables:
             after = rows[-1][0]
 
     async def _twice(self, run: Callable[[], Awaitable[T]]) -> T:
-        """Run a write that may be repeated without harm, again if its outcome is not known. Raises StoreError."""
+        """Run a write that may safely be repeated, and repeat it while its outcome is unknown. Raises StoreError."""
         try:
             return await run()
         except OutcomeUnknown:

@@ -107,7 +107,7 @@ class Reads:
         return await self._whole(row)
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the reads under way."""
         await self._finder.close()
 
     async def load_in(self, connection: Connection, task_id: str) -> Stored | None:

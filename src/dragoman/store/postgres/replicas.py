@@ -1,8 +1,8 @@
-"""SharedReplicas: the replicas that share a database, and the beats by which those of this process stay alive.
+"""SharedReplicas: the replicas that share a database, and the heartbeats that keep those of this process alive.
 
 Invariant: the database's clock decides who is alive. A row that has expired is never renewed, and only one that has
 expired, or whose replica has left, is marked dead. This process gives its own replicas up before others can, because it
-counts the lease from the moment in which it asked for it.
+counts the lease from the moment at which it asked for it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MARGIN = 0.1
 agents need a moment to stop."""
 
 AGAIN_S = 0.5
-"""Time between two beats as long as they fail, or the beat itself if that is shorter."""
+"""The time between two beats while they fail, or the usual time if that is shorter."""
 
 
 class BeatAnswer(Struct, frozen=True):
@@ -136,11 +136,11 @@ class SharedReplicas:
             call()
 
     async def bury(self) -> None:
-        """Declare those dead who have not beaten in time. Only the tasks of the dead may be claimed."""
+        """Declare replicas dead that have not beaten in time. Only the tasks of the dead may be claimed."""
         await self._write("bury")
 
     async def close(self) -> None:
-        """Everybody who joined here is dead then. Raises nothing: without an answer, their leases run out."""
+        """Every replica that joined here is dead then. Raises nothing: without an answer, their leases run out."""
         mine = [*self._proven, *self._lost]
         for replica_id in mine:
             self._give_up(replica_id)
@@ -156,7 +156,7 @@ class SharedReplicas:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _prove(self, renewed: Collection[str], asked_s: float) -> None:
-        """These were alive when the database answered, so that they are for the lease since it was asked."""
+        """Note that these were alive when the database answered, so they are for one lease after it was asked."""
         until_s = asked_s + self._heartbeat.lease_s * (1 - MARGIN)
         for replica_id in renewed:
             self._proven[replica_id] = max(until_s, self._proven.get(replica_id, 0.0))
@@ -172,7 +172,7 @@ class SharedReplicas:
             self._timer = loop.call_later(max(0.0, left_s), self._expire)
 
     def _expire(self) -> None:
-        """Give up those who cannot prove any more that they are alive."""
+        """Give up the replicas that can no longer prove that they are alive."""
         self._hear()  # a loop that was busy may come here first
         now_s = time.monotonic()
         silent = [replica_id for replica_id, until_s in self._proven.items() if until_s <= now_s]
@@ -204,7 +204,9 @@ class SharedReplicas:
 
     def _lose(self, lost: Collection[str], why: str) -> None:
         for replica_id in lost:
-            log.error("this replica (%s) counts as dead: %s. It stops its agents and begins anew", replica_id, why)
+            log.error(
+                "this replica (%s) counts as dead: %s. It stops its agents and joins under another id", replica_id, why
+            )
             self._give_up(replica_id)
             self._lost.append(replica_id)
             for call in self._on_lost:
@@ -213,13 +215,13 @@ class SharedReplicas:
             self._tell(at_once=True)
 
     def _give_up(self, replica_id: str) -> None:
-        """Beat for this one no more."""
+        """Stop beating for this replica."""
         self._proven.pop(replica_id, None)
         self._set_timer()
         self._tell()
 
     def _tell(self, *, at_once: bool = False) -> None:
-        """Tell the heart for whom it beats."""
+        """Tell the heart which replicas it beats for."""
         if self._heart is not None:
             self._heart.keep(tuple(self._proven), tuple(self._lost), at_once=at_once)
 
@@ -236,7 +238,7 @@ class SharedReplicas:
 
 
 class Heart:
-    """The thread that beats. Its loop and its connection are its own, so that nothing busy delays it.
+    """The heartbeat thread. It has a loop and a connection of its own, so that nothing busy delays it.
 
     Answers are put in `answers`, oldest first, and `hear` is called on the loop of the heart's maker for each.
     """
@@ -256,7 +258,7 @@ class Heart:
         self._thread.start()
 
     def keep(self, mine: tuple[str, ...], lost: tuple[str, ...], *, at_once: bool) -> None:
-        """Beat for `mine`, and bury `lost`: from the next beat on, which comes at once or in its time."""
+        """Beat for `mine`, and declare `lost` dead, from the next beat on, which comes at once or on schedule."""
         self._kept = mine, lost
         if at_once:
             self._loop.call_soon_threadsafe(self._now.set)

@@ -23,9 +23,9 @@ class Address(Struct, frozen=True):
     """The location of a database, and how to use it.
 
     `dsn` is for the driver, without the settings below. `schema` has all tables. `pool_size` is the largest number of
-    connections of the pool; a few more serve heartbeats and hints. A statement may take `timeout_s`, a connection may
-    take `connect_s` to come about. One that was idle for `idle_s` is not used again, because firewalls forget idle
-    connections without a word. `statement_cache_size` None: as many as useful, or none behind a pooling proxy.
+    connections of the pool; a few more serve heartbeats and hints. A statement may take `timeout_s`, and a new
+    connection `connect_s`. One that was idle for `idle_s` is not used again, because firewalls drop idle connections
+    silently. `statement_cache_size` None: as many as useful, or none behind a pooling proxy.
     """
 
     dsn: str
@@ -44,7 +44,7 @@ class Address(Struct, frozen=True):
 
     @property
     def user(self) -> str:
-        """The user whom the URL names, or else whom libpq would take."""
+        """The user in the URL, or else the one that libpq would use."""
         return unquote(urlsplit(self.dsn).username or os.environ.get("PGUSER") or getpass.getuser())
 
     @property

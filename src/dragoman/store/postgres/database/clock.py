@@ -1,6 +1,6 @@
-"""DatabaseClock: the time of the database, told by this machine's monotonic clock.
+"""DatabaseClock: the time of the database, extrapolated by this machine's monotonic clock.
 
-Invariant: it agrees with every measurement of the last minutes to within that measurement's own doubt.
+Invariant: it agrees with every measurement of the last minutes to within that measurement's uncertainty.
 """
 
 import time
@@ -17,9 +17,7 @@ class DatabaseClock:
         return int(time.monotonic() * 1000 + self._offset_ms)
 
     def measured(self, database_ms: float, before_s: float, after_s: float) -> None:
-        """The database's time was `database_ms` at some moment between two of the monotonic clock.
-
-        The offset moves no further than it has to, so that the time does not jitter.
-        """
+        """Take in a measurement: the database's time was `database_ms` at some moment between two of the monotonic
+        clock. The offset moves only as far as it must, so that the time does not jitter."""
         least, most = database_ms - after_s * 1000, database_ms - before_s * 1000
         self._offset_ms = min(max(self._offset_ms, least), most)

@@ -30,14 +30,14 @@ SELECT pg_backend_pid(),
 """For users and services that may not ask for the system's id."""
 
 CLOSE_S = 1.0
-"""How long a server may take to answer a goodbye."""
+"""How long a server may take to answer the end of a connection."""
 
 
 class Connection(Protocol):
     """The part of asyncpg's connection that is used here. asyncpg has no types."""
 
     async def execute(self, sql: str, *values: object, timeout: float | None = None) -> str:
-        """Run statements, and return what the last one has done."""
+        """Run statements, and return the status of the last one."""
         ...
 
     async def fetch(self, sql: str, *values: object, timeout: float | None = None) -> list[Any]:
@@ -65,7 +65,7 @@ class Connection(Protocol):
         ...
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Say goodbye to the server."""
+        """Close the connection in good order."""
         ...
 
     def terminate(self) -> None:
@@ -81,13 +81,12 @@ class Connection(Protocol):
         ...
 
     def get_server_pid(self) -> int:
-        """The process that the server, or a proxy, said at the beginning."""
+        """The process id that the server, or a proxy, announced at the beginning."""
         ...
 
 
 class Identity(Struct, frozen=True):
-    """Which history of which database a server continues: both change when a standby takes over, and the log may be
-    shorter then."""
+    """The identity of a database and of its history. It changes when a standby takes over, whose log may be shorter."""
 
     timeline: str
     system: int | None
@@ -121,7 +120,7 @@ async def identify(connection: Connection) -> tuple[bool, Identity | None]:
 
 
 async def close(connection: Connection) -> None:
-    """Say goodbye to the server; without an answer within a second, leave without."""
+    """Close the connection in good order; after a second without an answer, close it anyway."""
     try:
         await connection.close(timeout=CLOSE_S)
     except FAILURES:

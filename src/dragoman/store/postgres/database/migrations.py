@@ -1,7 +1,8 @@
 """Migrations: brings the tables of a database to the version of this program.
 
-Invariant: steps go forward only and only add. All that are missing are one transaction with the version row, under an
-advisory lock of that transaction. So any number of replicas may start at once, and those of the release before go on.
+Invariant: steps only go forward, and only add. All missing steps are one transaction with the version row, under an
+advisory lock of that transaction. So any number of replicas may start at once, and those of the previous release keep
+running.
 """
 
 import re
@@ -18,7 +19,7 @@ from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import FOLDER, in_schema
 
 LOCKS = 0x64726167
-"""The first half of the numbers of our advisory locks, which a database may use for other things as well."""
+"""The first half of the numbers of our advisory locks. It tells them from the locks of other programs."""
 
 MIGRATION_S = 3600.0
 """How long a step may take, and how long other replicas wait for it: an index of a large table takes minutes."""
@@ -48,7 +49,7 @@ class Migration(Struct, frozen=True):
 def migrations() -> tuple[Migration, ...]:
     """All steps in order. They ship beside this module as `0001_what.sql`.
 
-    A step that programs of an earlier version can live with says so in a line `-- serves: <version>`.
+    A step that earlier programs can work with says so in a line `-- serves: <version>`.
     """
     found = (entry for entry in (files(FOLDER) / "migrations").iterdir() if entry.name.endswith(".sql"))
     return tuple(
@@ -57,7 +58,7 @@ def migrations() -> tuple[Migration, ...]:
 
 
 async def migrated(pool: Pool) -> bool:
-    """Whether the schema has tables of any version. Raises StoreError if the database does not say."""
+    """Whether the schema has tables of any version. Raises StoreError if the database cannot be asked."""
     (row,) = await pool.read("SELECT to_regclass($1) IS NOT NULL", f'"{pool.address.schema}".schema_version')
     return bool(row[0])
 
@@ -119,7 +120,7 @@ def _step(name: str, sql: str) -> Migration:
 
 
 def _may_not(address: Address, owner: str | None, error: StoreError) -> StoreError:
-    """The error for a user who may not make tables. `owner` is whose the schema is, None if it is not there."""
+    """The error for a user who may not make tables. `owner` owns the schema; None if there is no schema."""
     user, database = address.user, address.database
     if owner not in (None, user):
         return StoreError(

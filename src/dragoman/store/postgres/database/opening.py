@@ -1,7 +1,7 @@
 """Opens a database: checks it, brings its tables up to date, and returns the pool of its connections.
 
-Invariant: what cannot work is refused before anything is written, in one line that names the fix. Nothing stays
-connected if it cannot be opened.
+Invariant: a database that cannot work is refused before anything is written, in one line that names the fix. After a
+refusal no connection stays open.
 """
 
 import logging
@@ -68,7 +68,7 @@ async def open_pool(address: Address, *, make: bool = True) -> Pool:
 
 
 class ServerFacts(Struct, frozen=True):
-    """A server's own account of itself. `apart_ms` is how far this machine's clock is ahead, at least."""
+    """A server's description of itself. This machine's clock is at least `apart_ms` ahead of it."""
 
     major: int
     synchronous_commit: str
@@ -119,7 +119,7 @@ async def check_server(pool: Pool) -> None:
     if fault is not None:
         raise StoreError(fault)
     if row["fsync"] == "off":
-        log.warning("%s has fsync off: what is stored may not survive a crash of its machine", pool.address.shown)
+        log.warning("%s has fsync off: stored data may not survive a crash of its machine", pool.address.shown)
 
 
 def _apart(database_ms: float, before_ms: float, after_ms: float) -> float:

@@ -1,8 +1,8 @@
-"""Pool: at most so many connections to one database, and the ways to use one.
+"""Pool: a limited number of connections to one database, and the ways to use one.
 
 Invariant: a connection is used by one job at a time, and carries nothing from one job to the next: no session state, so
-that a proxy which pools transactions may stand in front. Every wait has an end. One that failed in an unclear way is
-thrown away.
+that a proxy which pools transactions may stand in front. Every wait has a limit. A connection that failed in an unclear
+way is discarded.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Pool:
     def on_changed(self, call: Callable[[], None]) -> None:
         """Call `call` on the loop whenever another server, or another history of it, is behind the address.
 
-        What was read before may not be there any more.
+        Rows that were read before may be gone.
         """
         self._on_changed.append(call)
 
@@ -226,7 +226,7 @@ class Pool:
             raise
 
     def _discard_idle(self) -> None:
-        """Throw away the idle connections: one was lost, so that they are likely to be."""
+        """Discard the idle connections: one was lost, so the others probably are."""
         while self._idle:
             self.discard(self._idle.pop()[0])
 
@@ -235,7 +235,7 @@ class Pool:
         self._wake()
 
     def _wake(self) -> None:
-        """Let the first who waits look again."""
+        """Wake the first waiter."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
