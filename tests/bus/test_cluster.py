@@ -10,6 +10,7 @@ import pytest
 from dragoman.bus import cluster
 from dragoman.bus.carrier import CarrierDown, Dropped, Received
 from dragoman.bus.cluster import ClusterBus
+from dragoman.bus.interest import SUBJECTS
 from tests.virtual_time import in_virtual_time
 
 Hint = tuple[str, int | None, bytes | None]
@@ -160,7 +161,7 @@ async def test_only_subjects_with_followers_are_received_and_a_while_longer() ->
         for number in range(5000):
             bus.follow(f"t{number}")
         await asyncio.sleep(0.1)
-        assert len(wind.subjects) == 3 + cluster.SUBJECTS
+        assert len(wind.subjects) == 3 + SUBJECTS
         assert len(hints) == 5001
 
 

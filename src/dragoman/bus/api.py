@@ -77,6 +77,12 @@ class Bus(Protocol):
         """
         ...
 
+    def wants(self, task_id: str) -> bool:
+        """Whether another replica may follow a task. If not, a hint for all needs no page: it is kept back for a while,
+        in case somebody begins to.
+        """
+        ...
+
     def follow(self, task_id: str) -> None:
         """Hear of this task from now on. `moved` is called without a seq once that is certain, unless it was so before.
 
@@ -148,6 +154,10 @@ class NoBus:
 
     def publish(self, task_id: str, seq: int, page: bytes | None = None, *, to: str | None = None) -> None:
         """Do nothing."""
+
+    def wants(self, task_id: str) -> bool:
+        """Nobody hears anything."""
+        return False
 
     def follow(self, task_id: str) -> None:
         """Do nothing."""

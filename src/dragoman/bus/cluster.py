@@ -16,12 +16,10 @@ from typing import assert_never
 from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Heard, Moved, Work
 from dragoman.bus.carrier import Carrier, CarrierDown, Connection
 from dragoman.bus.envelope import Envelope, Kind, Seal
+from dragoman.bus.interest import SUBJECTS, Interest
 from dragoman.model.ids import new_id
 
 log = logging.getLogger("dragoman.bus")
-
-SUBJECTS = 256
-"""How many subjects the tasks are spread over. A replica hears all tasks of the subjects in which it follows one."""
 
 CONNECT_S = 3.0
 """How long it may take to connect, and how long `open` waits for the first connection."""
@@ -32,6 +30,9 @@ BACK_OFF_MAX_S = 5.0
 
 ECHO_S = 1.0
 """The time between two messages of a replica to itself. The others hear them, too, and know that it is there."""
+
+UNASKED = 0
+"""The number of a message that only says what a replica receives: its return is not waited for."""
 
 HEALTHY_S = 3.0
 """How long a bus counts as healthy after the last of these has come back: one may be late, or two be lost."""
@@ -62,6 +63,9 @@ class ClusterBus:
         self._prefix = f"dragoman.{self._seal.cluster}"
         self._me = new_id()
         self._echo = f"{self._prefix}.e"
+        self._of_tasks = tuple(f"{self._prefix}.t.{number}" for number in range(SUBJECTS))
+        """The subjects of tasks. A replica hears all tasks of those in which it follows one."""
+        self._interest = Interest()
         self._moved: Moved = lambda task_id, seq, page: None
         self._work: Work = lambda: None
         self._heard: dict[str, Heard] = {}
@@ -125,10 +129,20 @@ class ClusterBus:
         """As the protocol says."""
         if page is not None and len(page) > PAGE_BYTES_MAX:
             page = None
-        subjects = [self._of_task(task_id)]
+        number = _number(task_id)
+        if self._is_wanted(number):
+            subjects = [self._of_tasks[number]]
+        else:
+            self._interest.withhold(number, task_id, seq)
+            subjects = []
         if to is not None:
             subjects.append(self._of_replica(to))
-        self._send(subjects, Envelope(self._me, Kind.MOVED, task_id, seq, page))
+        if subjects:
+            self._send(subjects, Envelope(self._me, Kind.MOVED, task_id, seq, page))
+
+    def wants(self, task_id: str) -> bool:
+        """As the protocol says."""
+        return self._connection is not None and self._is_wanted(_number(task_id))
 
     def follow(self, task_id: str) -> None:
         """As the protocol says."""
@@ -190,7 +204,7 @@ class ClusterBus:
     # -- subjects ------------------------------------------------------------------------------------------------------
 
     def _of_task(self, task_id: str) -> str:
-        return f"{self._prefix}.t.{zlib.crc32(task_id.encode()) % SUBJECTS}"
+        return self._of_tasks[_number(task_id)]
 
     def _of_replica(self, replica_id: str) -> str:
         return f"{self._prefix}.r.{_digest(replica_id)}"
@@ -202,6 +216,15 @@ class ClusterBus:
         return f"{self._prefix}.s.{_digest(name)}"
 
     # -- sending -------------------------------------------------------------------------------------------------------
+
+    def _is_wanted(self, number: int) -> bool:
+        """Whether others may follow a task of a subject. A replica that does not even hear itself cannot know."""
+        return self._interest.is_wanted(number) or not self.healthy
+
+    def _say_here(self, number: int) -> None:
+        """Tell everybody that this replica is there, and which subjects it receives."""
+        received = bytes(place for place, subject in enumerate(self._of_tasks) if subject in self._active)
+        self._send((self._echo,), Envelope(self._me, Kind.ECHO, number=number, payload=received))
 
     def _send(self, subjects: Iterable[str], envelope: Envelope) -> None:
         if self._connection is None:
@@ -266,6 +289,8 @@ class ClusterBus:
                 now_s = asyncio.get_running_loop().time()
                 self._seen[envelope.sender] = now_s
                 self._others_s = now_s + ALONE_S
+                for task_id, seq in self._interest.hear(envelope.sender, envelope.payload, now_s):
+                    self._send((self._of_task(task_id),), Envelope(self._me, Kind.MOVED, task_id, seq))
             case _:
                 assert_never(envelope.kind)
 
@@ -322,7 +347,9 @@ class ClusterBus:
         except TimeoutError as error:
             raise CarrierDown(f"no connection within {CONNECT_S:g} s") from error
         self._connection = connection
-        self._others_s = asyncio.get_running_loop().time() + ALONE_S
+        now_s = asyncio.get_running_loop().time()
+        self._others_s = now_s + ALONE_S
+        self._interest.begin(now_s)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send_waiting(connection))
@@ -346,7 +373,7 @@ class ClusterBus:
         echo_s = connected_s
         while True:
             self._changed.clear()
-            await self._subscribe(connection)
+            more = await self._subscribe(connection)
             now_s = loop.time()
             if now_s - (self._echoed_s or connected_s) > SILENT_S:
                 raise CarrierDown(f"nothing comes back through it: {self._carrier.advice}")
@@ -354,8 +381,11 @@ class ClusterBus:
                 echo_s = now_s + ECHO_S
                 self._echoes += 1
                 self._echo_sent_s = now_s
-                self._send((self._echo,), Envelope(self._me, Kind.ECHO, number=self._echoes))
+                self._interest.age(now_s)
+                self._say_here(self._echoes)
                 self._tried.set()
+            elif more:
+                self._say_here(UNASKED)
             with suppress(TimeoutError):
                 async with asyncio.timeout(echo_s - now_s):
                     await self._changed.wait()
@@ -365,8 +395,11 @@ class ClusterBus:
         for task_id in tuple(task_ids):
             self._moved(task_id, None, None)
 
-    async def _subscribe(self, connection: Connection) -> None:
-        """Receive the needed subjects, and drop those that have not been needed for a while. Raises CarrierDown."""
+    async def _subscribe(self, connection: Connection) -> bool:
+        """Receive the needed subjects, and drop those that have not been needed for a while.
+
+        Returns whether there are subjects of tasks that were not received before. Raises CarrierDown.
+        """
         wanted = {self._echo, *self._standing, *map(self._of_signal, self._heard), *self._tasks}
         new = wanted - self._active.keys()
         if new:
@@ -388,6 +421,12 @@ class ClusterBus:
             for subject in old:
                 del self._active[subject]
             await connection.unsubscribe(old)
+        return not new.isdisjoint(self._of_tasks)
+
+
+def _number(task_id: str) -> int:
+    """The subject of a task."""
+    return zlib.crc32(task_id.encode()) % SUBJECTS
 
 
 def _digest(name: str) -> str:

@@ -91,8 +91,12 @@ class Hints:
         leases = append.holder is not None
         released = append.release or append.state in TERMINAL
         holder = append.holder if leases else None if released else task.holder
+        offered = leases and append.holder != self._replica_id
+        concerned = append.holder if offered else task.holder or task.keeper
+        to = concerned if concerned != self._replica_id else None
         page: bytes | None = None
-        if written.log_bytes <= PAGE_BYTES_MAX and written.epoch == task.epoch + leases:
+        wanted = to is not None or self._bus.wants(task.head.id)
+        if wanted and written.log_bytes <= PAGE_BYTES_MAX and written.epoch == task.epoch + leases:
             page = _encode(
                 Page(
                     written.last_seq - len(append.events) + 1,
@@ -104,9 +108,6 @@ class Hints:
                     append.snapshot is not None,
                 )
             )
-        offered = leases and append.holder != self._replica_id
-        concerned = append.holder if offered else task.holder or task.keeper
-        to = concerned if concerned != self._replica_id else None
         self._bus.publish(task.head.id, written.last_seq, page, to=to)
 
     # -- the tasks in memory -------------------------------------------------------------------------------------------

@@ -88,6 +88,10 @@ class HubBus:
 
         self._send(deliver)
 
+    def wants(self, task_id: str) -> bool:
+        """Whoever may follow the task, its page is carried."""
+        return True
+
     def follow(self, task_id: str) -> None:
         """As the protocol says. It is certain in the next turn of the loop."""
         self.followed[task_id] += 1
