@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +32,9 @@ from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Call, Result
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from dragoman.server.tls import Identity, TlsFiles, read_identity, utc_now
 from dragoman.store.outage import Outage
+from tests.certificates import Authority, Issued
 
 DEADLINE_S = 60.0
 NOW = "2026-11-20T07:00:00.000Z"
@@ -126,6 +129,12 @@ class ScriptedStore:
             raise self.fault
 
 
+def identity(issued: Issued, client_ca: Authority | None = None) -> Identity:
+    """What a server shows that has this certificate."""
+    asks = None if client_ca is None else str(client_ca.path)
+    return read_identity(TlsFiles(str(issued.cert), str(issued.key), asks), utc_now())
+
+
 class Site(Struct):
     """The bindings, listening."""
 
@@ -136,11 +145,17 @@ class Site(Struct):
     http: aiohttp.ClientSession
     unready: list[str]
     connections: Collection[object]
+    listener: Listener
+    context: ssl.SSLContext | None = None
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A new connection, with TLS if the site has it."""
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context)
 
     async def raw(self, request: bytes, *, until_closed: bool = True) -> bytes:
         """Send bytes as they are; all that comes back until the server closes, or the first answer's head."""
         async with asyncio.timeout(DEADLINE_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            reader, writer = await self.connect()
             try:
                 writer.write(request)
                 return await reader.read() if until_closed else await reader.readuntil(b"\r\n\r\n")
@@ -202,22 +217,29 @@ async def site(
     reader_pause_s: float = 60,
     send_buffer_bytes: int | None = None,
     elsewhere: Collection[str] = (),
+    authority: Authority | None = None,
 ) -> AsyncIterator[Site]:
-    """`send_buffer_bytes` is as much of an answer as the system takes for a reader that takes nothing."""
+    """`send_buffer_bytes` is as much of an answer as the system takes for a reader that takes nothing.
+
+    With an `authority` it has TLS, with a certificate of that.
+    """
     handler, store, unready = ScriptedHandler(), ScriptedStore(), list[str]()
     bounds = make_limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s)
     app = make_app(handler, store, origins, bounds, public_url, unready, elsewhere)
-    listener = Listener(app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s)
+    tls = None if authority is None else identity(authority.issue())
+    listener = Listener(app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s, tls=tls and tls.context)
     bound = bound_socket("127.0.0.1", 0)
     if send_buffer_bytes is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     port = bound.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
+    client = None if authority is None else authority.client_context()
+    url = f"{'http' if client is None else 'https'}://127.0.0.1:{port}"
     await listener.open(bound)
     try:
         timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-        async with aiohttp.ClientSession(url, timeout=timeout, auto_decompress=False) as http:
-            yield Site(url, port, handler, store, http, unready, listener.connections)
+        connector = aiohttp.TCPConnector(ssl=True if client is None else client)
+        async with aiohttp.ClientSession(url, timeout=timeout, auto_decompress=False, connector=connector) as http:
+            yield Site(url, port, handler, store, http, unready, listener.connections, listener, client)
     finally:
         await listener.close(within_s=1)
 

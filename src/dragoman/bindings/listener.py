@@ -1,5 +1,7 @@
 """The listener: accepts connections and speaks HTTP/1.1 on them with uvicorn's protocol on httptools, hardened.
 
+`tls` puts TLS between the socket and that protocol.
+
 Invariant: the bytes of an answer are sent in the order in which they were written, and all of them are sent. Requests
 of one connection are answered one after the other, in the order in which they arrived.
 """
@@ -8,6 +10,7 @@ import asyncio
 import logging
 import re
 import socket
+import ssl
 import sys
 from collections.abc import Collection
 from contextlib import suppress
@@ -22,6 +25,7 @@ from uvicorn.server import ServerState
 
 from dragoman.bindings.http import BODY_ARRIVED, Asgi
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
+from dragoman.bindings.tls import Handshakes, TlsConnection
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a few thousand clients come back at once after a restart."""
@@ -488,8 +492,14 @@ class Listener:
     """
 
     def __init__(
-        self, app: Asgi, *, reader_pause_s: float = READER_PAUSE_S, keep_alive_s: float = KEEP_ALIVE_S
+        self,
+        app: Asgi,
+        *,
+        reader_pause_s: float = READER_PAUSE_S,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """With `tls` it speaks HTTPS only."""
         self._config = ListenerConfig(
             app,
             http=GuardedProtocol,
@@ -507,6 +517,8 @@ class Listener:
         self._config.load()
         self._state = Connected()
         self._server: asyncio.Server | None = None
+        self._tls = tls
+        self._handshakes = Handshakes()
         self._dating: asyncio.TimerHandle | None = None
         logging.getLogger("uvicorn.error").addFilter(_is_no_cancel)
 
@@ -519,7 +531,12 @@ class Listener:
         """Listen on a socket that is already bound."""
         loop = asyncio.get_running_loop()
         self._date()
-        self._server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
+        made = self._guarded if self._tls is None else self._secured
+        self._server = await loop.create_server(made, sock=bound, backlog=BACKLOG)
+
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Take `tls` for new connections. Those that are open go on with theirs."""
+        self._tls = tls
 
     async def close(self, within_s: float) -> None:
         """Accept no more connections and wait for the answers under way; then cut the connections that are left.
@@ -530,6 +547,7 @@ class Listener:
         if self._server is not None:
             self._server.close()
         state.closing = True
+        self._handshakes.close()
         for connection in tuple(state.connections):
             connection.shutdown()
         state.left()
@@ -556,8 +574,12 @@ class Listener:
                 return True
         return False
 
-    def _connection(self) -> GuardedProtocol:
+    def _guarded(self) -> GuardedProtocol:
         return GuardedProtocol(self._config, self._state, {})
+
+    def _secured(self) -> TlsConnection:
+        assert self._tls is not None
+        return TlsConnection(self._tls, self._guarded, asyncio.get_running_loop(), self._handshakes)
 
     def _date(self) -> None:
         """Set the Date of all answers (RFC 9110 §6.6.1), now and every second."""

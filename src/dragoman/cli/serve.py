@@ -242,7 +242,7 @@ def base_url(config: Config) -> str:
     if config.public_url:
         return config.public_url
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
-    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+    return f"{config.scheme}://[{host}]:{config.port}" if ":" in host else f"{config.scheme}://{host}:{config.port}"
 
 
 def _key_header(config: Config, agent: "Runner", asks: bool) -> str:

@@ -190,6 +190,7 @@ BUSES = ("auto", "postgres", "none")
 """The buses that need no address."""
 
 TEXT = SettingKind("must be text that is not empty", _text)
+PEM_FILE = SettingKind("must be the path of a PEM file", _text)
 NAME = SettingKind(
     "must be 1 to 64 letters, digits or '_', and not begin with a digit",
     lambda value: _match(r"[A-Za-z_][A-Za-z0-9_]{0,63}", value),
@@ -327,6 +328,22 @@ class Config(Struct, frozen=True, kw_only=True):
     fetch_allowed_cidrs: Annotated[
         tuple[str, ...], NETWORKS, "Networks that agents may fetch files from, although they are not public."
     ] = ()
+    tls_cert: Annotated[
+        str | None,
+        PEM_FILE,
+        "PEM file with the server's certificate, followed by its authorities: the server speaks HTTPS only. It is read "
+        "again when it changes.",
+    ] = None
+    tls_key: Annotated[
+        str | None,
+        PEM_FILE,
+        "PEM file with the key of tls_cert, not encrypted; unset, the key is in the file of tls_cert.",
+    ] = None
+    tls_client_ca: Annotated[
+        str | None,
+        PEM_FILE,
+        "PEM file with the authorities of clients' certificates: a client without a certificate of theirs is refused.",
+    ] = None
     public_url: Annotated[
         str | None, URL, "Base URL in cards; unset, it is taken from the address and Host header of each request."
     ] = None
@@ -482,6 +499,11 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = True
 
     agents: tuple[AgentEntry, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the URLs on which the server listens."""
+        return "http" if self.tls_cert is None else "https"
 
 
 def settings() -> tuple[Setting, ...]:

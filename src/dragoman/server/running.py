@@ -57,6 +57,7 @@ from dragoman.store.replicas import Heartbeat
 from dragoman.telemetry.counts import Counts
 
 if TYPE_CHECKING:
+    from dragoman.server.tls import ServerTls
     from dragoman.telemetry.opentelemetry import OpenTelemetry
 
 
@@ -104,6 +105,7 @@ async def running(
     may still run then. Raises StartError, or StoreError if the store cannot be opened.
     """
     check_replicas(config)
+    tls = _make_tls(config)
     threads = Threads(config.threads_max)
     runners = _share_threads(threads, agents)
     store = open_store(config.store, SystemClock(), Heartbeat(config.replica_lease_s, config.replica_beat_s))
@@ -165,7 +167,8 @@ async def running(
             return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
         current = CurrentApp(app_for(config, runners))
-        listener = Listener(current, reader_pause_s=config.reader_pause_s)
+        context = None if tls is None else tls.identity.context
+        listener = Listener(current, reader_pause_s=config.reader_pause_s, tls=context)
         reloading = Reloading(
             config,
             agents,
@@ -178,6 +181,12 @@ async def running(
             threads=threads,
             leaving=leaving,
         )
+
+        def reload() -> None:
+            reloading.ask()
+            if tls is not None:
+                tls.ask()
+
         with bind(config, shared=config.processes > 1) as bound:
             bound_to = replace(config, port=bound.getsockname()[1])
             files.engine.base = config.public_url or _url(bound_to)
@@ -195,13 +204,14 @@ async def running(
                 exchanging = tasks.create_task(usage.run(), name="exchange of usage")
                 reading = tasks.create_task(sessions.run(), name="words about calls of MCP")
                 serving_workers = tasks.create_task(_run_desk(desk), name="leases of workers")
+                watching_tls = tasks.create_task(_watch_tls(tls, listener), name="certificates")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
                     await listener.open(bound)
                     if grpc is not None:
                         await grpc.open()
-                    yield ListeningServer(bound_to, authenticator.required, reloading.ask)
+                    yield ListeningServer(bound_to, authenticator.required, reload)
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
                     stopping.set()  # makes /ready answer 503
@@ -215,7 +225,7 @@ async def running(
                         shutdown.within("a webhook call", webhooks.close()),
                         shutdown.within("an agent", lifetimes.close()),
                     )
-                    for task in (sweeper, file_sweeper, hearing, exchanging, reading, serving_workers):
+                    for task in (sweeper, file_sweeper, hearing, exchanging, reading, serving_workers, watching_tls):
                         task.cancel()
                     shutdown.spend_rest()
                     await asyncio.gather(
@@ -316,7 +326,7 @@ async def _name(config: Config, store: Store, signing: SigningRoom, holder: str)
 
 def _url(config: Config) -> str:
     host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"http://{host}:{config.port}"
+    return f"{config.scheme}://{host}:{config.port}"
 
 
 def _replica_url(config: Config) -> str:
@@ -371,6 +381,22 @@ def _make_telemetry(config: Config) -> "OpenTelemetry | None":
             "run pip install '.[otel]' in a copy of Dragoman's repository, or turn telemetry off"
         ) from error
     return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
+
+
+def _make_tls(config: Config) -> "ServerTls | None":
+    """Read the certificate, if there is one. What reads it is imported only then. Raises StartError."""
+    if config.tls_cert is None and config.tls_key is None and config.tls_client_ca is None:
+        return None
+    from dragoman.server.tls import make_tls, utc_now
+
+    return make_tls(config, utc_now)
+
+
+async def _watch_tls(tls: "ServerTls | None", listener: Listener) -> None:
+    """Take new certificates for new connections."""
+    if tls is not None:
+        tls.renewed.append(lambda identity: listener.renew(identity.context))
+        await tls.watch()
 
 
 async def _run_desk(desk: Desk | None) -> None:

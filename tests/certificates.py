@@ -1,0 +1,94 @@
+"""Certificates for tests: an authority, and what it issues, as files in a folder."""
+
+import ipaddress
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
+from msgspec import Struct
+
+HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+class Issued(Struct, frozen=True):
+    """A certificate and its key, as files."""
+
+    cert: Path
+    key: Path
+    serial: int
+
+
+class Authority:
+    """An authority whose certificate is the file `path`."""
+
+    def __init__(self, folder: Path, name: str = "authority", *, days: int = 10) -> None:
+        self.path = folder / f"{name}.pem"
+        self._folder = folder
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        constraints = x509.BasicConstraints(ca=True, path_length=None)
+        builder = _builder(self._name, self._name, self._key, days).add_extension(constraints, critical=True)
+        self.path.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+
+    def issue(
+        self,
+        name: str = "server",
+        *,
+        days: int = 5,
+        password: bytes | None = None,
+        rsa_bits: int = 0,
+    ) -> Issued:
+        """Issue a certificate for this machine. With `days` below zero it has expired.
+
+        A renewal with the same name replaces the files. The key is on a curve, unless it has `rsa_bits`.
+        """
+        key: CertificateIssuerPrivateKeyTypes = ec.generate_private_key(ec.SECP256R1())
+        if rsa_bits:
+            key = rsa.generate_private_key(65_537, rsa_bits)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = _builder(subject, self._name, key, days)
+        names = [x509.DNSName(HOSTS[0]), *(x509.IPAddress(ipaddress.ip_address(host)) for host in HOSTS[1:])]
+        certificate = builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(
+            self._key, SHA256()
+        )
+        sealed: KeySerializationEncryption = NoEncryption() if password is None else BestAvailableEncryption(password)
+        issued = Issued(self._folder / f"{name}.pem", self._folder / f"{name}.key", certificate.serial_number)
+        issued.cert.write_bytes(certificate.public_bytes(Encoding.PEM))
+        issued.key.touch(0o600)
+        issued.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, sealed))
+        return issued
+
+    def client_context(self, shown: Issued | None = None) -> ssl.SSLContext:
+        """How a client connects that trusts this authority, and shows a certificate."""
+        context = ssl.create_default_context(cafile=str(self.path))
+        if shown is not None:
+            context.load_cert_chain(shown.cert, shown.key)
+        return context
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: CertificateIssuerPrivateKeyTypes, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    begins = now - timedelta(days=100)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(now + timedelta(days=days))
+    )
