@@ -12,6 +12,7 @@ from msgspec import Struct
 from tests.spec import grpc_lane
 from tests.spec.lanes import GRPC_03, GRPC_1, Lane
 from tests.systems.conftest import DEADLINE_S, Site
+from tests.systems.speakers import ALL, Speaker
 
 Json = dict[str, Any]
 _numbers = itertools.count(1)
@@ -63,9 +64,11 @@ class GrpcSpeaker(Struct, frozen=True, eq=False):
         assert result is not None, failed
         return GrpcTold(result)
 
-    def said(self, text: str, *, wait: bool = True) -> Json:
+    def said(self, text: str, *, wait: bool = True, task_id: str | None = None) -> Json:
         """Params of a send, as 1.0 has them."""
-        message = {"messageId": f"g-{next(_numbers)}", "role": "ROLE_USER", "parts": [{"text": text}]}
+        message: Json = {"messageId": f"g-{next(_numbers)}", "role": "ROLE_USER", "parts": [{"text": text}]}
+        if task_id is not None:
+            message["taskId"] = task_id
         return {"message": message, "configuration": {"returnImmediately": not wait}}
 
     async def send(self, served: Site, text: str, agent: str = "desk") -> str:
@@ -90,10 +93,13 @@ class GrpcSpeaker(Struct, frozen=True, eq=False):
         return await self.call(served, "cancel", {"id": task_id}, agent)
 
     @asynccontextmanager
-    async def followed(self, served: Site, task_id: str, agent: str = "desk") -> AsyncIterator[GrpcFlow]:
-        """Follow it."""
+    async def followed(
+        self, served: Site, task_id: str, agent: str = "desk", **metadata: str
+    ) -> AsyncIterator[GrpcFlow]:
+        """Follow it; `last_event_id` is the metadata `last-event-id`."""
+        sent = {**served.always, **{name.replace("_", "-"): value for name, value in metadata.items()}}
         async with aio.insecure_channel(served.grpc) as channel:
-            made = grpc_lane.called(self.lane, "subscribe", {"id": task_id}, agent, dict(served.always))
+            made = grpc_lane.called(self.lane, "subscribe", {"id": task_id}, agent, sent)
             async with grpc_lane.reading(channel, self.lane, made) as reading:
                 assert reading.failed is None, reading.failed
                 yield GrpcFlow(reading)
@@ -114,4 +120,9 @@ class GrpcSpeaker(Struct, frozen=True, eq=False):
         return str(content.get("status", {}).get("state", ""))
 
 
+Client = Speaker | GrpcSpeaker
+
 OVER_GRPC = (GrpcSpeaker("1.0-grpc", GRPC_1), GrpcSpeaker("0.3-grpc", GRPC_03))
+
+CLIENTS: tuple[Client, ...] = (*ALL, *OVER_GRPC)
+"""All clients, over every transport."""

@@ -7,12 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.systems.conftest import Site
-from tests.systems.grpc_speakers import OVER_GRPC, GrpcSpeaker
-from tests.systems.speakers import ALL, BEEOS, EVOAI, KAOS, NEW, OLD, PASCAL, SLASH, Speaker, V
+from tests.systems.grpc_speakers import CLIENTS, Client
+from tests.systems.speakers import BEEOS, EVOAI, KAOS, NEW, OLD, PASCAL, SLASH, Speaker, V
 
-Client = Speaker | GrpcSpeaker
-
-CLIENTS: tuple[Client, ...] = (*ALL, *OVER_GRPC)
 PAIRS = list(itertools.product(CLIENTS, CLIENTS))
 NAMES = [f"{writer.name}-{reader.name}" for writer, reader in PAIRS]
 
