@@ -259,3 +259,25 @@ def changed(value: Any, at: int, by: object) -> Any:
         return [walk(inner) for inner in each] if isinstance(each, list) else each
 
     return walk(value)
+
+
+def without_references(value: Any) -> Any:
+    """The same without `referenceTaskIds`, which protobuf JSON of 0.3 does not have."""
+    match value:
+        case Message():
+            return replace(value, reference_task_ids=())
+        case Submitted() | StatusChanged():
+            return replace(value, message=without_references(value.message))
+        case Record():
+            history = tuple([without_references(each) for each in value.history])
+            status = replace(value.status, message=without_references(value.status.message))
+            return replace(value, history=history, status=status)
+        case TaskPage():
+            return replace(value, records=tuple([without_references(each) for each in value.records]))
+        case _:
+            return value
+
+
+def part_in_0_3(part: Part) -> Part:
+    """The part as 0.3 can say it: only files have names and media types."""
+    return part if part.raw is not None or part.url is not None else replace(part, filename=None, media_type=None)

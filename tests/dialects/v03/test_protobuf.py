@@ -51,7 +51,7 @@ from dragoman.model.operations import (
 )
 from dragoman.model.task import Record, TaskState, TaskStatus
 from tests.dialects import spoken
-from tests.dialects.v03.test_client import in_0_3, without_references
+from tests.dialects.spoken import part_in_0_3, without_references
 
 LANES: dict[str, tuple[Dialect, Tongue]] = {"raw": (GRPC, TONGUE), "base64": (GRPC_BASE64, TONGUE_BASE64)}
 HELLO = SendMessage(message=Message(message_id="m1", role=Role.USER, parts=(Part(text="hello"),)))
@@ -521,4 +521,4 @@ def test_any_status_gives_an_error(message: str, code: int, details: bytes) -> N
 @given(spoken.parts)
 def test_a_part_of_1_0_is_one_of_0_3(part: Part) -> None:
     said = replace(HELLO.message, parts=(part,))
-    assert TONGUE.read_update(GRPC.encode_message(said)) == (replace(said, parts=(in_0_3(part),)),)
+    assert TONGUE.read_update(GRPC.encode_message(said)) == (replace(said, parts=(part_in_0_3(part),)),)
