@@ -71,7 +71,7 @@ def measure(
                 continue
             try:
                 figures = row.measure(load, kind, plan)
-            except (Broken, LookupError, OSError, ValueError, subprocess.SubprocessError) as error:
+            except (Broken, ArithmeticError, LookupError, OSError, ValueError, subprocess.SubprocessError) as error:
                 broken.add(kind.name)
                 found.pop(kind.name, None)
                 print(f"  {row.name:8} {kind.name:16} broken: {type(error).__name__}: {error}", flush=True)
