@@ -19,8 +19,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from dragoman.model.ids import SystemClock
-from dragoman.store.open import open_store
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
 
@@ -268,6 +266,9 @@ class PostgresServer:
 
 
 async def _open_once(url: str) -> None:
+    from dragoman.model.ids import SystemClock  # here, since the benchmark uses this module without Dragoman
+    from dragoman.store.open import open_store
+
     store = open_store(url, SystemClock())
     await store.open("first")
     await store.close()

@@ -67,6 +67,16 @@ async def test_head_and_body_leave_in_one_write() -> None:
     assert written.writes == [HEAD + b"body", b"more"]
 
 
+async def test_a_head_with_a_length_waits_for_its_body() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
+    transport, written = corked()
+    transport.write(head)
+    await asyncio.sleep(0)
+    assert written.writes == []
+    transport.write(b"body")
+    assert written.writes == [head + b"body"]
+
+
 async def test_a_head_alone_leaves_in_the_next_turn() -> None:
     transport, written = corked()
     transport.write(HEAD)
@@ -423,6 +433,29 @@ async def test_a_client_that_is_silent_is_cut() -> None:
         for after in (b"", b"\r\n"):
             answer = await running.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + after)
             assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_an_answer_to_head_does_not_wait_for_the_answer_behind_it() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "GET":
+            asked.set()
+            await go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"body"})
+
+    listener, bound = Listener(app), bound_socket("127.0.0.1", 0)
+    await listener.open(bound)
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        writer.write(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n" + LAST)
+        await asked.wait()
+        assert statuses(await reader.readuntil(b"\r\n\r\n")) == [200]
+        go.set()
+        assert (await reader.read()).endswith(b"\r\n\r\nbody")
+        writer.close()
+    await listener.close(DEADLINE_S)
 
 
 async def test_a_body_that_comes_with_its_head_is_bounded() -> None:

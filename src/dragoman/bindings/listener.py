@@ -64,6 +64,9 @@ LONG_HEAD = "The head of the request is too large."
 LONG_REST = "The trailers, a chunk extension or the empty lines of the request are too large."
 MALFORMED = "Invalid HTTP request received."
 
+LENGTH = b"\r\ncontent-length: "
+"""Where the head of an answer says how long its body is."""
+
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 40\r\n"
     b"connection: close\r\n\r\nThe head of the request came too slowly."
@@ -79,17 +82,18 @@ class Corked:
     """A transport that sends the head and the body of a small answer with one system call.
 
     uvicorn (0.54) writes them one by one, and uvloop (0.23) makes a system call for each write. The second call is a
-    third of the cost of a short answer.
+    third of the cost of a short answer. A head waits for the first bytes of its body, as ASGI allows; that of a stream,
+    which has no length, at most until the loop's next turn.
     """
 
     __slots__ = (
-        "_held",
         "_loop",
         "_transport",
         "answered",
         "head_bytes",
         "head_until",
         "heading",
+        "held",
         "hosts",
         "is_closing",
         "refusal",
@@ -101,7 +105,8 @@ class Corked:
         self._transport = transport
         self._loop = loop
         self.is_closing = transport.is_closing
-        self._held: bytes | None = None
+        self.held: bytes | None = None
+        """The head of an answer that waits for its body."""
         self.heading = False
         """Whether the head of a request is arriving. `head_bytes` counts the bytes since it began, or since the last
         byte of a body; `head_until` is the deadline of the head.
@@ -133,16 +138,17 @@ class Corked:
             self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Send `data`. The head of an answer is held for the next write, at most until the loop's next turn.
+        """Send `data`, but keep the head of an answer for the next write.
 
         Nothing is sent once the connection is closing, because uvloop (0.23) raises RuntimeError then.
         """
-        held = self._held
+        held = self.held
         if held is None and data.startswith(b"HTTP/1.1 "):
-            self._held = data
-            self._loop.call_soon(self._flush)
+            self.held = data
+            if LENGTH not in data:
+                self._loop.call_soon(self.flush)
             return
-        self._held = None
+        self.held = None
         if self.is_closing():
             return
         if held is None:
@@ -153,8 +159,9 @@ class Corked:
         else:
             self._transport.write(held + data)
 
-    def _flush(self) -> None:
-        held, self._held = self._held, None
+    def flush(self) -> None:
+        """Send the head that waits, if there is one."""
+        held, self.held = self.held, None
         if held is not None and not self.is_closing():
             self._transport.write(held)
 
@@ -164,7 +171,7 @@ class Corked:
 
     def close(self) -> None:
         """Close, after everything written has been sent."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
     @property
@@ -289,6 +296,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Go on to the next request of the connection."""
         transport = self.transport
         self.server_state.total_requests += 1
+        if transport.held is not None:  # an answer to HEAD has no body
+            transport.flush()
         if transport.answered is not None:
             following = self.pipeline[-1][0]
             transport.answered = None if following is self.cycle else following

@@ -100,7 +100,8 @@ class TaskFiles:
     def __init__(self, number: Callable[[], int]) -> None:
         """`number` returns a number that no other file of the task has."""
         self._number = number
-        self._tasks: OrderedDict[str, dict[bytes, KnownFile]] = OrderedDict()
+        self.tasks: OrderedDict[str, dict[bytes, KnownFile]] = OrderedDict()
+        """The files of live tasks, by the ids of the tasks and the digests of the files."""
         self._bytes = 0
 
     def take_out(
@@ -137,7 +138,7 @@ class TaskFiles:
         """Note the outcome of the write of `files`."""
         if done.cancelled() or done.exception() is not None or not isinstance(done.result(), Appended):
             return  # the outcome is unknown, or nothing was written: they come again with the next write
-        known = self._tasks.get(task_id, {})
+        known = self.tasks.get(task_id, {})
         for file in files:
             entry = known.get(file.digest)
             if entry is not None and entry.file is file:
@@ -149,17 +150,17 @@ class TaskFiles:
 
     def forget(self, task_id: str) -> None:
         """Forget the files of a task that has ended."""
-        known = self._tasks.pop(task_id, None)
+        known = self.tasks.pop(task_id, None)
         if known:
             self._bytes -= sum(len(entry.file.content) for entry in known.values())
 
     def forget_all(self) -> None:
         """Forget every file, because the store may have lost some."""
-        self._tasks.clear()
+        self.tasks.clear()
         self._bytes = 0
 
     def _find(self, find_equal: FindEqual | None, task_id: str, digest: bytes, content: bytes) -> KnownFile | None:
-        known = self._tasks.get(task_id, {}).get(digest)
+        known = self.tasks.get(task_id, {}).get(digest)
         if known is not None:
             same = known.file.content is content or known.file.content == content
             return known if same else None
@@ -174,10 +175,10 @@ class TaskFiles:
         size = len(known.file.content)
         if size > REMEMBERED_BYTES:
             return
-        files = self._tasks.setdefault(task_id, {})
-        self._tasks.move_to_end(task_id)
+        files = self.tasks.setdefault(task_id, {})
+        self.tasks.move_to_end(task_id)
         previous = files.get(known.file.digest)
         self._bytes += size - (0 if previous is None else len(previous.file.content))
         files[known.file.digest] = known
         while self._bytes > REMEMBERED_BYTES:
-            self.forget(next(iter(self._tasks)))
+            self.forget(next(iter(self.tasks)))

@@ -274,7 +274,8 @@ class SqliteStore:
             return self._failed(translated(error, self._location))
         future = writer.submit(write)
         if terminal:
-            self._files.forget(task_id)
+            if task_id in self._files.tasks:
+                self._files.forget(task_id)
         elif files:
             future.add_done_callback(lambda done: self._files.written(task_id, files, done))
         return future
