@@ -12,6 +12,7 @@ import {
   DefaultAgentCardResolver,
   TaskNotCancelableError,
   TaskNotFoundError,
+  UnsupportedOperationError,
 } from "a2a-js-0.3/client";
 import { GrpcTransportFactory } from "a2a-js-0.3/client/grpc";
 import { naming } from "./metadata.mjs";
@@ -264,6 +265,16 @@ const scenarios = {
   },
 };
 
+/** Over gRPC this SDK tells errors by the code and the procedure. */
+const overGrpc = {
+  async unsupported(lane) {
+    const client = await clientOf(lane);
+    const { id } = await client.sendMessage(message("done"));
+    await refused(UnsupportedOperationError, () => client.transport.getExtendedAgentCard());
+    await refused(UnsupportedOperationError, () => collect(client.resubscribeTask({ id })));
+  },
+};
+
 /** Where only the default agent is. */
 const mounted = {
   async mountCard({ mount }) {
@@ -309,6 +320,7 @@ await run([
   ...["JSONRPC", "HTTP+JSON", "GRPC"].flatMap((binding) =>
     Object.entries(scenarios).map(([name, scenario]) => [`${binding}/${name}`, () => scenario({ binding })]),
   ),
+  ...Object.entries(overGrpc).map(([name, scenario]) => [`GRPC/${name}`, () => scenario({ binding: "GRPC" })]),
   ...Object.entries(mounted).map(([name, scenario]) => [
     `JSONRPC at /a2a/${name}`,
     () => scenario({ binding: "JSONRPC", mount: "/a2a" }),
