@@ -184,7 +184,8 @@ def _grpc_sample(config: Config, agent: "Runner", asks: bool) -> str:
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}
     body = shlex.quote(msgspec.json.encode({"message": message}).decode())
     key = _key_header(config, agent, asks)
-    return f"grpcurl -plaintext {key}-d {body} {host}:{config.grpc_port} lf.a2a.v1.A2AService/SendMessage"
+    plain = "" if config.tls_cert is not None else "-plaintext "
+    return f"grpcurl {plain}{key}-d {body} {host}:{config.grpc_port} lf.a2a.v1.A2AService/SendMessage"
 
 
 def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:

@@ -12,15 +12,19 @@ from dragoman.server.errors import StartError
 
 if TYPE_CHECKING:
     from dragoman.bindings.grpc import GrpcServer
+    from dragoman.server.tls import ServerTls
 
 PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "a2a", "google")
 """The modules of the extra."""
 
 
 def bind_grpc(
-    config: Config, backend: Callable[[], Backend], fault: Callable[[], Awaitable[str | None]]
+    config: Config,
+    backend: Callable[[], Backend],
+    fault: Callable[[], Awaitable[str | None]],
+    tls: "ServerTls | None" = None,
 ) -> "GrpcServer | None":
-    """Make the gRPC server and bind its port; None if the configuration has none.
+    """Make the gRPC server and bind its port; None if the configuration has none. With `tls` it shows that certificate.
 
     `config.port` is the port of the HTTP side; `fault` returns why the server is not ready. Raises StartError.
     """
@@ -29,7 +33,7 @@ def bind_grpc(
     if config.profile is not None:
         raise StartError(f"grpc_port: a server that poses as {config.profile} has no gRPC: leave out one of the two")
     try:
-        from dragoman.bindings.grpc import GrpcServer
+        from dragoman.bindings.grpc import GrpcServer, HttpSide, RenewableCredentials
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
@@ -40,13 +44,19 @@ def bind_grpc(
     server = GrpcServer(
         backend,
         fault,
-        http=(config.host, config.port),
+        http=HttpSide(config.scheme, config.host, config.port),
         max_body_bytes=config.max_body_bytes,
         reader_pause_s=config.reader_pause_s,
         shared=config.processes > 1,
     )
     try:
-        server.bind(config.host, config.grpc_port)
+        if tls is None:
+            server.bind(config.host, config.grpc_port)
+        else:
+            shown = tls.identity
+            credentials = RenewableCredentials(shown.chain, shown.key, shown.client_ca)
+            tls.renewed.append(lambda anew: credentials.renew(anew.chain, anew.key, anew.client_ca))
+            server.bind(config.host, config.grpc_port, credentials.server)
     except OSError as error:
         raise StartError(f"cannot listen for gRPC: {error}; set another `grpc_port`") from error
     return server

@@ -190,7 +190,7 @@ async def running(
         with bind(config, shared=config.processes > 1) as bound:
             bound_to = replace(config, port=bound.getsockname()[1])
             files.engine.base = config.public_url or _url(bound_to)
-            grpc = bind_grpc(bound_to, lambda: current.app.backend, health.fault)
+            grpc = bind_grpc(bound_to, lambda: current.app.backend, health.fault, tls)
             async with opened(bus), asyncio.TaskGroup() as tasks:
                 lifetimes.serve(agents)
                 await lifetimes.open(tasks, agents)

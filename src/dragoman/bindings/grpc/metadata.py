@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import unquote
 
+from msgspec import Struct
+
 from dragoman.bindings.limits import Unread
 from dragoman.bindings.request import Header, Request
 from dragoman.bindings.routes import Route
@@ -16,10 +18,16 @@ Metadata = Sequence[tuple[str, str | bytes]]
 """Names and values; a value is bytes if its name ends in `-bin`."""
 
 
-def read_request(
-    method: str, metadata: Metadata, peer: str, route: Route, server: tuple[str, int], unread: Unread
-) -> Request:
-    """Make the Request of a call. `server` is the address of the server's HTTP side, for links."""
+class HttpSide(Struct, frozen=True):
+    """Where the server's HTTP side is reached, for links."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+def read_request(method: str, metadata: Metadata, peer: str, route: Route, server: HttpSide, unread: Unread) -> Request:
+    """Make the Request of a call."""
     headers: list[Header] = []
     for name, value in metadata:
         headers.append((name.encode(), value if isinstance(value, bytes) else value.encode()))
@@ -28,7 +36,8 @@ def read_request(
         headers=dict(headers),
         header_list=headers,
         peer=peer_address(peer),
-        server=server,
+        scheme=server.scheme,
+        server=(server.host, server.port),
         route=route,
         unread=unread,
     )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dragoman.bindings.backend import Backend
 from dragoman.bindings.calls import active_extensions, decode_body, encode_result, make_call
-from dragoman.bindings.grpc.metadata import read_request
+from dragoman.bindings.grpc.metadata import HttpSide, read_request
 from dragoman.bindings.grpc.services import Service
 from dragoman.bindings.limits import LARGE_BYTES, SMALL_BYTES, Limits
 from dragoman.bindings.request import Request, read_parameters
@@ -63,9 +63,9 @@ class Procedures:
     """Answers the calls of all services with the `backend` of the moment."""
 
     def __init__(
-        self, services: Sequence[Service], backend: Callable[[], Backend], *, server: tuple[str, int], pause_s: float
+        self, services: Sequence[Service], backend: Callable[[], Backend], *, server: HttpSide, pause_s: float
     ) -> None:
-        """`server` is the address of the server's HTTP side. A reader that takes nothing for `pause_s` is given up."""
+        """A reader that takes nothing for `pause_s` is given up."""
         self._services = services
         self._backend = backend
         self._server = server
@@ -241,9 +241,7 @@ class Rpc:
         "service",
     )
 
-    def __init__(
-        self, service: Service, name: str, context: Context, backend: Backend, server: tuple[str, int]
-    ) -> None:
+    def __init__(self, service: Service, name: str, context: Context, backend: Backend, server: HttpSide) -> None:
         self.service = service
         self.name = name
         self.context = context

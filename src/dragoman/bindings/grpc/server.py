@@ -13,6 +13,7 @@ import grpc.aio
 from dragoman.bindings.backend import Backend
 from dragoman.bindings.grpc import health
 from dragoman.bindings.grpc.health import HealthService
+from dragoman.bindings.grpc.metadata import HttpSide
 from dragoman.bindings.grpc.procedures import Procedures
 from dragoman.bindings.grpc.reflection import ReflectionService
 from dragoman.bindings.grpc.services import SERVICES, Service
@@ -42,7 +43,7 @@ METADATA_BYTES = 16 * 1024
 class GrpcServer:
     """The server. `backend` returns what answers at the moment, `fault` why the server is not ready, or None.
 
-    `http` is the address of the HTTP side, for links. `shared` means that other processes listen on the port, too.
+    `shared` means that other processes listen on the port, too.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class GrpcServer:
         backend: Callable[[], Backend],
         fault: Callable[[], Awaitable[str | None]],
         *,
-        http: tuple[str, int],
+        http: HttpSide,
         max_body_bytes: int,
         reader_pause_s: float,
         shared: bool = False,
