@@ -11,14 +11,16 @@ import pytest
 
 from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.desk import LEASES
 from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
 from dragoman.engine.runs.replay import DELIVERED
+from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk, Event, Noted
 from dragoman.net.egress import Egress
 from dragoman.server import serving
-from dragoman.store.api import Append, Appended, Repeat, Store
+from dragoman.store.api import Append, Appended, Repeat, Store, StoreUnreachable
 from tests.shared_store import shared_store
 
 DEADLINE_S = 60.0
@@ -100,12 +102,16 @@ class LateAppends:
 
     def __init__(self, store: Store, late: Callable[[Event], bool]) -> None:
         self._late = late
+        self.together: list[list[type]] = []
+        """The kinds of the events that came in each append with a late one."""
         self.delayed: list[asyncio.Task[Appended | Repeat]] = []
         self._append = store.append
         self._moved = asyncio.Event()
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         """As `Store.append`."""
+        if any(map(self._late, append.events)):
+            self.together.append(list(map(type, append.events)))
         if not self.delayed and any(map(self._late, append.events)):
             self.delayed.append(asyncio.create_task(self._append_late(append)))
             return self.delayed[-1]
@@ -396,6 +402,73 @@ async def test_a_delegation_of_a_worker_is_made_once_and_its_outcome_is_had_anyw
         await here.report("complete", lease)
         async with here.servers[0].get("/agents/near/tasks", headers=V1) as answer:
             assert (await answer.json())["totalSize"] == 2
+
+
+async def test_delegations_without_numbers_are_counted_on_all_replicas(store: str) -> None:
+    async with cluster(store) as here:
+        await here.send("hello")
+        lease = (await here.take())["lease"]
+        for at, word in ((0, "one"), (1, "two"), (1, "three"), (2, "four")):
+            reply = await here.report("delegate", lease, at, agent="near", message=word, wait_s=15)
+            assert reply["outcome"]["artifacts"][0]["parts"] == [{"text": f"{word}!"}]
+        await here.report("complete", lease)
+
+
+async def test_a_large_chunk_is_written_together_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
+        await here.send("hello", at=0)
+        lease = (await here.take(at=0))["lease"]
+        chunks = LateAppends(whole, lambda event: isinstance(event, ArtifactChunk))
+        monkeypatch.setattr(whole, "append", chunks.append)
+        large = "x" * BUFFER_BYTES_MAX
+        await here.say(lease, large, 1, at=0)
+        await here.say(lease, "y", 2, at=1)
+        assert chunks.together == [[ArtifactChunk, Noted]] * 2
+        await here.report("complete", lease, at=2)
+
+
+async def test_an_answer_reaches_a_worker_that_turns_to_another_replica_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0, replays=True))["lease"]
+        await here.report("update", lease, 0, state="input-required", message="Which?")
+        put = whole.shared.put
+
+        async def fail(key: str, *args: Any, **said: Any) -> int | None:
+            if key.startswith(LEASES):
+                raise StoreUnreachable("it cannot be reached")
+            return await put(key, *args, **said)
+
+        monkeypatch.setattr(whole.shared, "put", fail)
+        await here.send("this", at=0, taskId=sent["id"])
+        monkeypatch.setattr(whole.shared, "put", put)
+        beat = await here.report("heartbeat", lease, 1, wait_s=15)
+        assert [answer["parts"] for answer in beat["answers"]] == [[{"text": "this"}]]
+        await here.report("complete", lease, 1)
+
+
+async def test_a_task_goes_to_the_next_worker_when_one_leaves_that_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+    async with shared_store(monkeypatch) as whole, cluster("memory:", 1) as here:
+        put = whole.shared.put
+
+        async def wait(key: str, *args: Any, **said: Any) -> int | None:
+            if key.startswith(LEASES) and not begun.is_set():
+                begun.set()
+                await gate.wait()
+            return await put(key, *args, **said)
+
+        monkeypatch.setattr(whole.shared, "put", wait)
+        sent = await here.send("hello")
+        leaves = asyncio.create_task(here.take())
+        await begun.wait()
+        leaves.cancel()
+        await asyncio.wait((leaves,))
+        delivery = await here.take()
+        assert delivery["task"]["id"] == sent["id"]
+        await here.report("complete", delivery["lease"])
 
 
 async def test_a_report_without_a_lease_finds_the_run_on_another_replica(store: str) -> None:

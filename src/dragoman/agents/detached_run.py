@@ -42,7 +42,7 @@ class DetachedRun(Protocol):
         """Do nothing: the output of earlier runs is kept elsewhere."""
         return
 
-    def keep_usage(self) -> None:
+    def note_next(self, *, usage: bool = False, **note: str) -> None:
         """Do nothing: no later run carries on."""
         return
 

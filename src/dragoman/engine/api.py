@@ -169,8 +169,11 @@ class Run(Protocol):
         """Add to the tokens used; written with the next status."""
         ...
 
-    def keep_usage(self) -> None:
-        """Write down the tokens used so far, for a run that `carries_on` before the next status."""
+    def note_next(self, *, usage: bool = False, **note: str) -> None:
+        """As `note`, in the same write as the next status or chunk, or with `written` if there is none before.
+
+        With `usage` also the tokens used so far, for a run that `carries_on` before the next status.
+        """
         ...
 
     async def written(self) -> None:

@@ -172,6 +172,10 @@ class WorkerAgent:
             run.caught_up()
         if told.usage is not None:
             run.usage(told.usage)
+        kept = lease is not None and lease.stored is not None and isinstance(word, Say | Give)
+        if kept and lease is not None:  # in the write of the word, so that both are known elsewhere, or neither
+            reported = {REPORTED: f"{lease.token}:{told.number}"} if told.number else {}
+            run.note_next(usage=told.usage is not None, **reported)
         match word:
             case Say():
                 if says_anything(word) and (told.number or adds(run, word)):
@@ -182,6 +186,7 @@ class WorkerAgent:
                 pass  # the answer arrived while the question was repeated
             case AskCaller():
                 offer.asked = word.parts
+                await self.leases.asks(offer)
                 questions.create_task(self._ask(offer, word))
                 await asyncio.sleep(0)  # lets `_ask` begin and put the question
                 await run.written()
@@ -194,11 +199,7 @@ class WorkerAgent:
                 return word
             case _:
                 assert_never(word)
-        if lease is not None and lease.stored is not None and isinstance(word, Say | Give):
-            if told.usage is not None:
-                run.keep_usage()
-            if told.number:
-                run.note(**{REPORTED: f"{lease.token}:{told.number}"})  # in the write of the word, which has not begun
+        if kept:
             await run.written()
         return None
 
@@ -213,7 +214,7 @@ class WorkerAgent:
             return
         offer.asked = None
         if offer.lease is not None:
-            await self.leases.answered(offer, answer)
+            self.leases.answered(offer.lease, answer)
         elif offer.leased:
             offer.inbox.put_nowait(Lost())
 
@@ -287,7 +288,7 @@ class WorkerAgent:
         while True:
             offer = await self.leases.hold(token)
             shared = self.leases.desk is not None
-            number = order.number or len(offer.handed) + 1
+            number = order.number or await self.leases.number_order(offer)
             if number > len(offer.handed) + 1 and not shared:  # another replica may know the earlier ones
                 raise InvalidParams("delegation", f"the next one has the number {len(offer.handed) + 1}")
             try:

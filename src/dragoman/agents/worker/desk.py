@@ -30,8 +30,9 @@ TICK_S = 1.0
 class StoredLease(Struct, frozen=True):
     """A lease as it is stored.
 
-    The caller has sent `base` messages to the task that earlier workers have dealt with. The worker has had the answers
-    to `asked` questions since. `first`: nobody had a lease of the task before. See `Lease` for the others.
+    The caller has sent `base` messages to the task that earlier workers have dealt with. The worker has put `asked`
+    questions since, and given `handed` delegations that it did not number. `first`: nobody had a lease of the task
+    before. See `Lease` for the others.
     """
 
     token: str
@@ -40,6 +41,7 @@ class StoredLease(Struct, frozen=True):
     first: bool
     base: int = 0
     asked: int = 0
+    handed: int = 0
 
 
 class FoundLease(Struct, frozen=True):

@@ -259,19 +259,40 @@ class Leases:
             else:
                 self._lose(offer)
 
-    async def answered(self, offer: Offer, answer: Message) -> None:
-        """Give an answer to the worker that asked. With a desk, what it has had is stored first."""
-        lease, desk = offer.lease, self.desk
-        if lease is None:
-            return
-        lease.answers.append(answer)
-        if desk is not None and lease.stored is not None:
-            lease.stored = replace(lease.stored, asked=len(lease.answers))
+    async def asks(self, offer: Offer) -> None:
+        """Store that the worker puts its next question, so that the answer finds it on any replica."""
+        lease = offer.lease
+        if lease is not None and lease.stored is not None:
             try:
-                await self._store(desk, offer.run.head.id, lease, lease.stored)
+                await self._change(offer, lease, replace(lease.stored, asked=len(lease.answers) + 1))
             except StoreError:
-                pass  # the worker may be asked to repeat its question, if it turns to another replica now
+                pass  # the worker may have to repeat its question, if it turns to another replica meanwhile
+
+    def answered(self, lease: Lease, answer: Message) -> None:
+        """Give an answer to the worker that asked."""
+        lease.answers.append(answer)
         lease.wake()
+
+    async def number_order(self, offer: Offer) -> int:
+        """The number of the lease's next delegation, also if earlier ones were given on another replica.
+
+        Raises Unavailable.
+        """
+        lease = offer.lease
+        number = max(offer.handed, default=0) + 1
+        if lease is not None and lease.stored is not None:
+            number = max(number, lease.stored.handed + 1)
+            try:
+                await self._change(offer, lease, replace(lease.stored, handed=number))
+            except StoreError as error:
+                raise Unavailable("the server's store cannot answer now: try again", 5) from error
+        return number
+
+    async def _change(self, offer: Offer, lease: Lease, stored: StoredLease) -> None:
+        """Change a lease, here and in the store. Raises StoreError."""
+        lease.stored = stored
+        if self.desk is not None:
+            await self._store(self.desk, offer.run.head.id, lease, stored)
 
     async def _store(self, desk: Desk, task_id: str, lease: Lease, stored: StoredLease) -> None:
         """Replace the stored lease, unless another worker has the task by now. Raises StoreError."""
@@ -332,8 +353,11 @@ class Leases:
             try:
                 lease.version = await desk.write(run.head.id, lease.stored, self.lease_s) or 0
             except StoreError as error:
-                self._waiting.appendleft(offer)
+                self._put_back(offer)
                 raise Unavailable("the server's store cannot answer now: ask again", 1) from error
+            except asyncio.CancelledError:  # the worker has gone
+                self._put_back(offer)
+                raise
             if not await self._deliver(offer, desk, lease):
                 return False
         offer.lease, offer.leased, offer.replays = lease, True, replays
@@ -357,12 +381,18 @@ class Leases:
         except asyncio.CancelledError:  # the run's, which is over, unless the worker has gone
             if task is not None and task.cancelling():
                 desk.drop(run.head.id, lease.version)
-                if self._offers.get(run.head.id) is offer:
-                    self._waiting.appendleft(offer)
-                    self._wake_one()
+                self._put_back(offer)
                 raise
         desk.drop(run.head.id, lease.version)
         return False
+
+    def _put_back(self, offer: Offer) -> None:
+        """Offer a run, unless it is over, to the next worker that asks, since this one does not get it."""
+        if self._closed:
+            offer.inbox.put_nowait(Lost())
+        elif self._offers.get(offer.run.head.id) is offer:
+            self._waiting.appendleft(offer)
+            self._wake_one()
 
     def _return_surplus(self) -> None:
         """Give back what no worker waits for here, if workers of other replicas may."""

@@ -276,10 +276,10 @@ class AutoRun:
         else:
             self._used = (self._used or Usage()) + usage
 
-    def keep_usage(self) -> None:
-        """Do nothing before there is a task: the first status has the tokens."""
+    def note_next(self, *, usage: bool = False, **note: str) -> None:
+        """Do nothing before there is a task: no earlier run is carried on."""
         if (run := self._taken_over()) is not None:
-            run.keep_usage()
+            run.note_next(usage=usage, **note)
 
     def note(self, **note: str) -> None:
         """Keep a note with the task."""

@@ -119,8 +119,8 @@ class DirectRun:
     def usage(self, usage: Usage) -> None:
         """Do nothing: a Message has no field for tokens."""
 
-    def keep_usage(self) -> None:
-        """Do nothing, as `usage`."""
+    def note_next(self, *, usage: bool = False, **note: str) -> None:
+        """Do nothing: there is no later run."""
 
     async def written(self) -> None:
         """Return at once: nothing is written."""

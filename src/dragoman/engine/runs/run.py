@@ -193,6 +193,8 @@ class TaskRun:
         """The delegated task whose question is passed on; None if the open question is the agent's own."""
         self._used: Usage | None = replay.usage if replay.crashed else log.usage
         """The tokens used so far."""
+        self._note: Noted | None = None
+        """A note that goes into the write of the next event."""
         self._written: set[str] = set()
         self._failure: Ending | None = None
         """The end that an earlier fault of the agent imposes on the run, whatever the agent does now."""
@@ -354,7 +356,10 @@ class TaskRun:
         said = StatusChanged(
             TaskState.WORKING, timestamp(now_ms), message=message, progress=made, usage=self._used, metadata=metadata
         )
-        if self._writer.put(said, now_ms):
+        full = self._writer.put(said, now_ms)
+        if self._note is not None:
+            self._put_note()
+        if full:
             await self._room()
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
@@ -378,8 +383,17 @@ class TaskRun:
                 append = False
             elif append:
                 append = any(known.artifact_id == key for known in self.record.artifacts)
-        if self._writer.put(ArtifactChunk(artifact, append, last_chunk)):
+        full = self._writer.put(ArtifactChunk(artifact, append, last_chunk))
+        if self._note is not None:
+            self._put_note()
+        if full:
             await self._room()
+
+    def _put_note(self) -> None:
+        """Put the note that waited for the event before it."""
+        if self._note is not None:
+            self._writer.put(self._note)
+            self._note = None
 
     def working(self) -> None:
         """Report that the task has been taken on."""
@@ -408,13 +422,18 @@ class TaskRun:
         if not self.replay.active:
             self._used = (self._used or Usage()) + usage
 
-    def keep_usage(self) -> None:
-        """Write down the tokens used, for a run that carries on."""
-        if self._used is not None:
-            self.note(**{USED: spell_usage(self._used)})
+    def note_next(self, *, usage: bool = False, **note: str) -> None:
+        """Keep a note in the write of the next event."""
+        self._check()
+        if usage and self._used is not None:
+            note[USED] = spell_usage(self._used)
+        if note:
+            self._note = Noted(note)
 
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""
+        if self._note is not None:
+            self._put_note()
         await self._writer.drained()
         self._check()
 
