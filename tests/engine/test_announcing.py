@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from dragoman.engine import run_writer
 from dragoman.engine.api import Run
+from dragoman.engine.runs import run_writer
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState

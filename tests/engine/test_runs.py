@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from dragoman.engine import run_writer, task_log
+from dragoman.engine import task_log
 from dragoman.engine.api import Reject, Run
+from dragoman.engine.runs import run_writer
 from dragoman.model.errors import TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Artifact, Part
