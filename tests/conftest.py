@@ -76,7 +76,7 @@ def used_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
         yield url
 
 
-LENGTHS = {"frameworks": -4, "durability": -3, "peers": -2, "systems": -1}
+LENGTHS = {"frameworks": -6, "durability": -5, "peers": -4, "systems": -3, "simulation": -2, "store": -1}
 """Directories whose files take longest. They come first, so that no worker is left alone with one at the end."""
 
 
