@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 
 from dragoman.model.ids import SystemClock
+from dragoman.model.task import TaskState
 from dragoman.store.open import open_store
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.testing.store_cases.bench import by_run, chunk, ending, new_task
@@ -15,12 +16,25 @@ FIND = "EXPLAIN (ANALYZE, FORMAT JSON) " + read_statements("tasks.sql", "dragoma
 
 CLAIM = read_statements("tasks.sql", "dragoman")["claim"]
 
+CANCELS = read_statements("tasks.sql", "dragoman")["cancels"]
+
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every node of a plan."""
     yield plan
     for child in plan.get("Plans", ()):
         yield from nodes(child)
+
+
+async def rows_read(connection: asyncpg.Connection, sql: str, *values: object) -> float:
+    """How many rows of the table of tasks a statement has read, in a table so large that bitmaps do not pay."""
+    await connection.execute("SET enable_bitmapscan = off")
+    plan = json.loads(await connection.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) " + sql, *values))
+    return sum(
+        node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+        for node in nodes(plan[0]["Plan"])
+        if node.get("Relation Name") == "tasks"
+    )
 
 
 async def scanned(connection: asyncpg.Connection, *values: object) -> set[str]:
@@ -66,10 +80,10 @@ async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(us
         await store.close()
 
 
-async def test_a_claim_reads_only_open_tasks_however_many_wait_for_agents_elsewhere(used_postgres_url: str) -> None:
+async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere(used_postgres_url: str) -> None:
     """Thousands of tasks wait for an agent that this replica does not serve, and as many were left by a dead one.
 
-    Each is read once at most, and those that have ended not at all.
+    Nothing is read of those that it may not take, nor of those that have ended.
     """
     store = open_store(used_postgres_url, SystemClock())
     await store.open("h1")
@@ -84,22 +98,51 @@ async def test_a_claim_reads_only_open_tasks_however_many_wait_for_agents_elsewh
         )
         await connection.execute(
             """INSERT INTO dragoman.tasks
-                (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, holder, head)
-            SELECT 1, 1, 1, o.scope, 1, CASE number % 10 WHEN 4 THEN 0 WHEN 5 THEN 1 ELSE 4 END, false, false,
+                (seq, status_ms, log_bytes, scope, agent, epoch, state, files, pushed, id, context, holder, head)
+            SELECT 1, 1, 1, o.scope, o.agent, 1, CASE number % 10 WHEN 4 THEN 0 WHEN 5 THEN 1 ELSE 4 END, false, false,
                 'w' || number, 'c', CASE WHEN number % 10 = 5 THEN 'gone' END, ''
             FROM generate_series(1, 20000) AS number JOIN dragoman.scopes o ON o.owner = 'o' || (1 + number % 1000)"""
         )
+        for known in ("nothing", "the tables"):
+            read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0)
+            assert 20 <= read < 20 * 4 * 4, f"the planner knows {known}"
+            await connection.execute("ANALYZE")
+    finally:
+        await connection.close()
+        await store.close()
+
+
+async def test_a_look_for_canceled_tasks_reads_no_others(used_postgres_url: str) -> None:
+    store = open_store(used_postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        for number in range(200):
+            store.create(new_task(f"t{number}", holder="h1"))
+        await store.create(new_task("last", holder="h1"))
+        await store.request_cancel("last")
         await connection.execute("ANALYZE")
-        await connection.execute("SET enable_bitmapscan = off")  # as if there were a million tasks
-        plan = json.loads(
-            await connection.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) " + CLAIM, "h1", 20, 0, ["echo"], 0)
-        )
-        read = sum(
-            node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
-            for node in nodes(plan[0]["Plan"])
-            if node.get("Relation Name") == "tasks"
-        )
-        assert 2000 <= read < 10_000
+        assert await store.cancels("h1") == ("last",)
+        assert await rows_read(connection, CANCELS, "h1") == 1
+    finally:
+        await connection.close()
+        await store.close()
+
+
+async def test_tasks_that_an_earlier_release_made_are_claimed(used_postgres_url: str) -> None:
+    """It does not know the column of the agent."""
+    store = open_store(used_postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        await store.replicas.join("h1", address="", agents=("echo",))
+        for number, (holder, agent) in enumerate(
+            ((None, "echo"), ("gone", "echo"), (None, "other"), ("gone", "other"))
+        ):
+            await store.create(new_task(f"t{number}", holder=holder, agent=agent, state=TaskState.SUBMITTED))
+        await connection.execute("UPDATE dragoman.tasks SET agent = NULL")
+        claimed = await store.claim("h1", 10, ["echo"])
+        assert [stored.head.id for stored in claimed] == ["t0", "t1"]
     finally:
         await connection.close()
         await store.close()

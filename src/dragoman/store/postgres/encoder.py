@@ -40,6 +40,7 @@ class Encoder:
         epoch = int(holder is not None)
         row: Row = {
             "id": to_text(head.id),
+            "agent": to_text(head.agent),
             "context": to_text(head.context_id),
             "state": state,
             "status_ms": new.status_ms,

@@ -24,12 +24,12 @@ WITH v AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
             files boolean, write bigint, key bytea, digest bytea, expires_ms bigint, instead_of text,
-            scope int, allowed boolean, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
+            scope int, allowed boolean, agent text, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
             ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
             expected_epoch int, read_seq bigint, webhooks int),
         unnest($2::bytea[], $3::bytea[])
     ) AS v (place, id, events, state, status_ms, holder, files, write, key, digest, expires_ms, instead_of, scope, allowed,
-        context, epoch, pushed, parent, deadline_ms, ends_lease, keeper, offered_until_ms, run_epoch, expected_seq,
+        agent, context, epoch, pushed, parent, deadline_ms, ends_lease, keeper, offered_until_ms, run_epoch, expected_seq,
         expected_epoch, read_seq, webhooks, page, body)
 ), cur AS MATERIALIZED (
     SELECT v.*, t.task, t.scope AS old_scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
@@ -44,10 +44,10 @@ WITH v AS (
     LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
         AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
 ), made AS (
-    INSERT INTO dragoman.tasks (id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head, pushed,
-        parent, deadline_ms)
-    SELECT id, scope, context, state, status_ms, events, epoch, holder, octet_length(page), files, body, pushed, parent,
-        deadline_ms
+    INSERT INTO dragoman.tasks (id, scope, agent, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
+        pushed, parent, deadline_ms)
+    SELECT id, scope, agent, context, state, status_ms, events, epoch, holder, octet_length(page), files, body, pushed,
+        parent, deadline_ms
     FROM cur WHERE scope IS NOT NULL AND task IS NULL AND call_digest IS NULL AND allowed
     RETURNING task, id
 ), moved AS (
@@ -256,8 +256,9 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 -- latest: tasks of the agents $4, or (null) of those that nobody alive serves. Tasks that nobody has begun
 -- are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
--- first. The order is that of the index of open tasks: by the number alone, the planner would walk through all tasks. And a
--- subquery locks each task by its number, since a join, or a plain condition on the state, would read all open tasks.
+-- first. Open tasks are read agent by agent, so that those of other agents cost nothing; `unnamed` are those that an earlier
+-- release made. The order is that of the index of open tasks: by the number alone, the planner would walk through all tasks.
+-- And a subquery locks each task by its number, since a join, or a plain condition on the state, would read all open tasks.
 WITH RECURSIVE holders (holder) AS (
     (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder IS NOT NULL ORDER BY t.holder LIMIT 1)
@@ -265,29 +266,48 @@ WITH RECURSIVE holders (holder) AS (
     SELECT (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder > h.holder ORDER BY t.holder LIMIT 1)
     FROM holders h WHERE h.holder IS NOT NULL
-), wanted (agents, served) AS MATERIALIZED (
-    SELECT $4::text[], ARRAY(SELECT DISTINCT unnest(o.agents) FROM dragoman.replicas o WHERE NOT o.dead)
-    FROM dragoman.replicas r WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
+), agents (agent) AS (
+    (SELECT s.agent FROM dragoman.scopes s WHERE $4::text[] IS NULL ORDER BY s.agent LIMIT 1)
+    UNION ALL
+    SELECT (SELECT s.agent FROM dragoman.scopes s WHERE s.agent > a.agent ORDER BY s.agent LIMIT 1)
+    FROM agents a WHERE a.agent IS NOT NULL
+), wanted (agent) AS MATERIALIZED (
+    SELECT a.agent
+    FROM dragoman.replicas r CROSS JOIN LATERAL (
+        SELECT unnest($4::text[]) AS agent
+        UNION ALL
+        SELECT a.agent FROM agents a
+        WHERE a.agent <> ALL (ARRAY(SELECT DISTINCT unnest(o.agents) FROM dragoman.replicas o WHERE NOT o.dead))) a
+    WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
+), dead (holder) AS MATERIALIZED (
+    SELECT h.holder FROM holders h
+    WHERE h.holder IS NOT NULL AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
+), unnamed AS (
+    SELECT t.task, t.epoch, t.offered_until_ms, t.scope FROM dragoman.tasks t
+    WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent IS NULL
+    UNION ALL
+    SELECT t.task, t.epoch, t.offered_until_ms, t.scope FROM dead d CROSS JOIN LATERAL (
+        SELECT * FROM dragoman.tasks t
+        WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = d.holder AND t.agent IS NULL
+        ORDER BY t.holder, t.agent, t.task OFFSET 0) t
 ), seen AS (
-    (SELECT t.task, t.epoch, t.offered_until_ms
-    FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
-    WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL
-        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.served) ELSE s.agent = ANY (w.agents) END
-    ORDER BY t.holder, t.task LIMIT $2::int * 4)
+    SELECT q.task, q.epoch, q.offered_until_ms FROM wanted w CROSS JOIN LATERAL (
+        SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
+        WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent = w.agent
+        ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) q
     UNION
-    SELECT d.task, d.epoch, d.offered_until_ms
-    FROM holders h CROSS JOIN LATERAL (
-        SELECT t.task, t.epoch, t.offered_until_ms
-        FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
-        WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = h.holder
-            AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.served) ELSE s.agent = ANY (w.agents) END
-        ORDER BY t.holder, t.task LIMIT $2::int * 4) d
-    WHERE NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
+    SELECT l.task, l.epoch, l.offered_until_ms FROM dead d CROSS JOIN wanted w CROSS JOIN LATERAL (
+        SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
+        WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = d.holder AND t.agent = w.agent
+        ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) l
+    UNION
+    SELECT u.task, u.epoch, u.offered_until_ms
+    FROM unnamed u JOIN dragoman.scopes s ON s.scope = u.scope WHERE s.agent IN (SELECT agent FROM wanted)
     UNION
     SELECT t.task, t.epoch, t.offered_until_ms
-    FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
+    FROM dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
     WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3 AND t.holder IS NOT NULL
-        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.served) ELSE s.agent = ANY (w.agents) END
+        AND s.agent IN (SELECT agent FROM wanted)
 ), mine AS MATERIALIZED (
     SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen CROSS JOIN LATERAL (
         SELECT t.task FROM dragoman.tasks t
@@ -307,7 +327,7 @@ SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NU
 
 -- name: cancels
 -- Tasks leased to $1 that shall be canceled.
-SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder = $1 AND cancel;
+SELECT id FROM dragoman.tasks WHERE state < 4 AND cancel AND holder = $1;
 
 -- name: children
 -- Heads of the tasks that a task delegated, did not detach, and that have not ended.

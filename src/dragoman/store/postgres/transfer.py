@@ -131,6 +131,7 @@ class PostgresCopy(PostgresRows):
         schema = self._address.schema
         async with self._pool.transaction() as connection:
             await connection.execute(self.sql["count_states"])
+            await connection.execute(self.sql["name_agents"])
             await connection.execute(self.sql["go_on"])
             await connection.execute(self.sql["go_on_with_deliveries"], numbers.get("deliveries", 0))
             await connection.execute(self.sql["forget_origin"])

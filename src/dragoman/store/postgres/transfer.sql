@@ -41,6 +41,10 @@ SELECT scope, '', 0, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE s
     count(*) FILTER (WHERE state = 5), count(*) FILTER (WHERE state = 6), count(*) FILTER (WHERE state = 7)
 FROM dragoman.tasks GROUP BY scope;
 
+-- name: name_agents
+-- Name the agents of open tasks, for those who look for work.
+UPDATE dragoman.tasks t SET agent = s.agent FROM dragoman.scopes s WHERE s.scope = t.scope AND t.state < 4;
+
 -- name: go_on
 -- Go on from the last numbers.
 SELECT setval(pg_get_serial_sequence('dragoman.tasks', 'task'), (SELECT coalesce(max(task), 0) + 1 FROM dragoman.tasks), false),
