@@ -101,7 +101,11 @@ class NotInstalled(NoInterface):
     """The endpoint is called over gRPC, and the package for that is missing."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, "it is called over gRPC, which is not installed here: pip install 'dragoman[grpc]'")
+        super().__init__(
+            url,
+            "it is called over gRPC, which is not installed here: run pip install '.[grpc]' in a copy of Dragoman's "
+            "repository",
+        )
 
 
 class NotReached(NoAnswer):
