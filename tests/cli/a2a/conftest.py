@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.a2a.command import Shell, demo_server
+from tests.cli.a2a.peer import FarAgent, far_agent
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,9 @@ def demo() -> Iterator[str]:
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
+
+
+@pytest.fixture
+def agent() -> Iterator[FarAgent]:
+    with far_agent() as agent:
+        yield agent

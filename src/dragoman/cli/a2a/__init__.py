@@ -10,6 +10,7 @@ import click
 
 def add_commands(main: click.Group) -> None:
     """Add the client commands to the program."""
+    from dragoman.cli.a2a.auth import auth
     from dragoman.cli.a2a.card import card
     from dragoman.cli.a2a.config import config
     from dragoman.cli.a2a.demo_server import demo_server
@@ -17,5 +18,5 @@ def add_commands(main: click.Group) -> None:
     from dragoman.cli.a2a.send import send
     from dragoman.cli.a2a.task import task
 
-    for command in (card, send, task, config, demo_server, completion, help_):
+    for command in (auth, card, send, task, config, demo_server, completion, help_):
         main.add_command(command)

@@ -167,7 +167,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
         resolved = await resolve_card(agent, egress=egress, headers={})
         card = read_agent_card(resolved)
         interface = choose_interface(settings, resolved)
-        stored = await stored_token(_origin(interface.url), settings, egress)
+        stored = await stored_token(_origin(resolved.found.url), egress)
         shown = choose_credentials(settings, agent, card.security_schemes or {}, stored)
         _warn_about_credentials(settings, shown, interface.url)
         origins = _origins(settings, resolved)
@@ -202,7 +202,7 @@ async def _connect_by_dialect(
     settings: Settings, agent: str, headers: Mapping[str, str], egress: Egress, debug: DebugLog | None
 ) -> AsyncGenerator[tuple[Connection, Shown], None]:
     """Connect without a card, to an agent whose dialect the user named."""
-    stored = await stored_token(origin_of(agent), settings, egress)
+    stored = await stored_token(origin_of(agent), egress)
     shown = choose_credentials(settings, agent, None, stored)
     _warn_about_credentials(settings, shown, agent)
     url = agent if "://" in agent else origin_of(agent) + agent.partition("/")[1] + agent.partition("/")[2]
