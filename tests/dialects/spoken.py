@@ -29,7 +29,7 @@ from dragoman.model.operations import (
     Subscribe,
     TaskPage,
 )
-from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, TaskStatus, Usage
+from dragoman.model.task import STATES, Progress, Record, Task, TaskHead, TaskState, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 
 WHEN = "2026-11-20T07:00:00.000Z"
@@ -112,7 +112,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(
         ListTasks,
         context_id=st.none() | words,
-        state=st.none() | st.sampled_from(TaskState),
+        state=st.none() | st.sampled_from(STATES),
         page_size=st.integers(1, 100),
         page_token=texts,
         history_length=lengths,
@@ -129,9 +129,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
 )
 
 HEAD = TaskHead(id="t1", context_id="c1", agent="a", owner="o", dialect="1.0", mount="/", created_at=WHEN)
-statuses = st.builds(
-    TaskStatus, state=st.sampled_from(TaskState), message=st.none() | messages, timestamp=st.just(WHEN)
-)
+statuses = st.builds(TaskStatus, state=st.sampled_from(STATES), message=st.none() | messages, timestamp=st.just(WHEN))
 usages = st.builds(Usage, st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**9))
 records = st.builds(
     Record,
@@ -147,7 +145,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(ArtifactChunk, artifact=artifacts, append=st.booleans(), last_chunk=st.booleans()),
     st.builds(
         StatusChanged,
-        state=st.sampled_from(TaskState),
+        state=st.sampled_from(STATES),
         timestamp=st.just(WHEN),
         message=st.none() | messages,
         progress=st.none() | st.builds(Progress, st.integers(0, 99), st.integers(0, 99), texts),

@@ -16,7 +16,7 @@ from dragoman.dialects.beeos import REST as BEEOS_REST
 from dragoman.model.events import StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import PushConfig
-from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from dragoman.model.task import STATES, Record, TaskHead, TaskState, TaskStatus
 from tests.dialects.shown import compact
 
 ROOT = Path(__file__).parent / "vectors"
@@ -87,7 +87,7 @@ def test_kaos_has_no_webhooks() -> None:
     assert kaos.JSONRPC.push is None
 
 
-@pytest.mark.parametrize("state", list(TaskState))
+@pytest.mark.parametrize("state", STATES)
 def test_protoagent_tells_unasked_only_of_the_end(state: TaskState) -> None:
     told = form(protoagent.JSONRPC).told
     ended = state in {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Part
 from dragoman.model.principal import AccessRole
-from dragoman.model.task import TaskState
+from dragoman.model.task import STATES
 from dragoman.store.api import Dedupe, ListQuery, Owners, Quota, Store, Stored, StoreError
 from dragoman.store.audit import AuditEntry
 from dragoman.store.copying import Copied, Progress
@@ -124,7 +124,7 @@ async def contents(store: Store) -> dict[str, Any]:
     query = ListQuery(owner=Owners.ALL, agent="echo", limit=100)
     listed = await store.list(query)
     found["list"] = listed.total, [comparable(stored) for stored in listed.tasks]
-    found["totals"] = [(await store.list(replace(query, owner="bob", state=state))).total for state in TaskState]
+    found["totals"] = [(await store.list(replace(query, owner="bob", state=state))).total for state in STATES]
     found["owed"] = await store.outbox.owed()
     found["keys"] = await store.keys.all(), await store.keys.signing_key()
     found["calls"] = [await store.recall(key) for key in (b"key0", b"key6", b"direct", b"none")]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dragoman.model.events import Event, StatusChanged, Submitted
 from dragoman.model.message import Message
-from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Append, Dedupe, NewTask, Repeat, Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import SigningKey, StoredKey
@@ -105,7 +105,7 @@ def test_a_task_is_read_as_it_was_written(with_store: Trip, head: TaskHead, even
 
 
 @FEW
-@given(structs(Record, head=st.just(new_task("t1").head), seq=st.just(2)), st.sampled_from(TaskState))
+@given(structs(Record, head=st.just(new_task("t1").head), seq=st.just(2)), st.sampled_from(STATES))
 def test_a_record_is_read_as_it_was_written(with_store: Trip, record: Record, state: TaskState) -> None:
     async def test(store: Store) -> None:
         await store.create(new_task("t1"))

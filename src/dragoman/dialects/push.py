@@ -13,7 +13,7 @@ import unicodedata
 from dragoman.dialects.api import Signing
 from dragoman.dialects.json_fields import Violations, raw_bytes
 from dragoman.model.operations import PushConfig
-from dragoman.model.task import TaskState
+from dragoman.model.task import STATES
 
 MAX_TOKEN = 8192
 """Longest token: servers accept no longer header, and each call repeats it."""
@@ -30,7 +30,7 @@ ENCODED = "whsec_"
 
 ARTIFACT = "artifact"
 
-EVENTS = (*(state.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState), ARTIFACT)
+EVENTS = (*(state.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in STATES), ARTIFACT)
 """Events that a webhook may choose: states, and complete artifacts."""
 
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")

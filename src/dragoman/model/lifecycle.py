@@ -19,14 +19,14 @@ from dragoman.model.events import (
     Submitted,
 )
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, TaskStatus
+from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, Record, TaskHead, TaskState, TaskStatus
 
 SETTLED = TERMINAL | INTERRUPTED
 """States in which a blocking call is answered (A2A 1.0 §3.2.2)."""
 
 FOLLOWS: dict[TaskState, frozenset[TaskState]] = {
-    TaskState.SUBMITTED: frozenset(TaskState),
-    TaskState.WORKING: frozenset(TaskState) - {TaskState.SUBMITTED},
+    TaskState.SUBMITTED: frozenset(STATES),
+    TaskState.WORKING: frozenset(STATES) - {TaskState.SUBMITTED},
     TaskState.INPUT_REQUIRED: TERMINAL | {TaskState.WORKING},
     TaskState.AUTH_REQUIRED: TERMINAL | {TaskState.WORKING},
     TaskState.COMPLETED: frozenset(),

@@ -12,7 +12,7 @@ from dragoman.model.message import Artifact, Message
 
 
 class TaskState(StrEnum):
-    """The life of a task (A2A 1.0 §4.1.3)."""
+    """The life of a task (A2A 1.0 §4.1.3). Only a task of another agent can be `UNSPECIFIED`."""
 
     SUBMITTED = "TASK_STATE_SUBMITTED"
     WORKING = "TASK_STATE_WORKING"
@@ -22,7 +22,11 @@ class TaskState(StrEnum):
     FAILED = "TASK_STATE_FAILED"
     CANCELED = "TASK_STATE_CANCELED"
     REJECTED = "TASK_STATE_REJECTED"
+    UNSPECIFIED = "TASK_STATE_UNSPECIFIED"
 
+
+STATES: tuple[TaskState, ...] = tuple(state for state in TaskState if state is not TaskState.UNSPECIFIED)
+"""The states that a task of this server can be in. Stores hold the index of a state, so the order must never change."""
 
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
 """States that nothing follows (A2A 1.0 §4.1.3)."""

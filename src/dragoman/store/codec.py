@@ -12,14 +12,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.model.events import Event, Noted
 from dragoman.model.message import Artifact, Message
-from dragoman.model.task import Progress, Record, TaskHead, TaskState, TaskStatus, Usage
+from dragoman.model.task import STATES, Progress, Record, TaskHead, TaskState, TaskStatus, Usage
 from dragoman.store.api import Repeat
 
-STATES = tuple(TaskState)
-"""A state's number is its index here. Store files hold these numbers, so the order must never change."""
-
 TERMINAL_FROM = STATES.index(TaskState.COMPLETED)
-"""The states from here on are terminal."""
+"""A state's number is its index in STATES. The states from this number on are terminal."""
 
 T = TypeVar("T")
 

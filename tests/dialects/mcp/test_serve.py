@@ -16,7 +16,7 @@ from dragoman.dialects.v03.fields import Fields
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, NotFound, TooManyRequests
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.task import Progress, Record, TaskHead, TaskState, TaskStatus
+from dragoman.model.task import STATES, Progress, Record, TaskHead, TaskState, TaskStatus
 
 NOW = "2026-11-20T07:00:00.000Z"
 KEY = "0199aaaa-0000-7000-8000-000000000001"
@@ -220,7 +220,7 @@ def result(of: Record, version: str = "2025-11-25") -> Any:
     return json.loads(answers.encode_task(of, version))
 
 
-@pytest.mark.parametrize("state", TaskState)
+@pytest.mark.parametrize("state", STATES)
 def test_every_state_says_how_to_go_on(state: TaskState) -> None:
     told = result(record(state, Part(text="so far"), said="because"))
     assert told["structuredContent"]["state"] == state.value[11:].lower().replace("_", "-")

@@ -49,7 +49,7 @@ from dragoman.model.operations import (
     StreamMessage,
     Subscribe,
 )
-from dragoman.model.task import Record, TaskState, TaskStatus
+from dragoman.model.task import STATES, Record, TaskState, TaskStatus
 from tests.dialects import spoken
 from tests.dialects.spoken import part_in_0_3, without_references
 
@@ -176,7 +176,7 @@ def test_parts_are_those_of_the_proto() -> None:
 
 
 def test_states_are_those_of_the_proto() -> None:
-    for state in TaskState:
+    for state in STATES:
         event = StatusChanged(state=state, timestamp=spoken.WHEN)
         (frame,) = GRPC.encode_event(spoken.HEAD, event, None)
         update = json_format.MessageToDict(pb.StreamResponse.FromString(frame))["statusUpdate"]

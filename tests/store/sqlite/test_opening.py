@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from dragoman.model.ids import SystemClock
+from dragoman.model.task import STATES
 from dragoman.store.api import Appended, StoreError
-from dragoman.store.codec import STATES
 from dragoman.store.open import open_store
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate

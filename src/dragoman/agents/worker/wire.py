@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.task import STATES as KNOWN_STATES
 from dragoman.model.task import Task, TaskState, Usage
 
 WAIT_S_MAX = 30.0
@@ -39,8 +40,8 @@ class WorkerMessage(Struct):
 Words = str | WorkerMessage | None
 
 STATES = {
-    **{state.value: state for state in TaskState},
-    **{state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in TaskState},
+    **{state.value: state for state in KNOWN_STATES},
+    **{state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in KNOWN_STATES},
 }
 """States by the names of A2A 1.0, and by their common names: `input-required`."""
 

@@ -33,9 +33,7 @@ strangers.
 
 _STATES = {state.removeprefix("TASK_STATE_"): state for state in TaskState} | {
     "CANCELLED": TaskState.CANCELED,
-    # A task in an unknown state has not ended, so the client asks again.
-    "UNKNOWN": TaskState.WORKING,
-    "UNSPECIFIED": TaskState.WORKING,
+    "UNKNOWN": TaskState.UNSPECIFIED,  # A2A 0.3 §6.3
     # BeeOS's internal states, which should not leave it.
     "DELIVERED": TaskState.SUBMITTED,
     "TIMEOUT": TaskState.FAILED,
@@ -44,7 +42,7 @@ _STATES = {state.removeprefix("TASK_STATE_"): state for state in TaskState} | {
 _YEAR_10000_MS = 253_402_300_800_000
 
 _NUMBERED = (
-    TaskState.WORKING,
+    TaskState.UNSPECIFIED,
     TaskState.SUBMITTED,
     TaskState.WORKING,
     TaskState.COMPLETED,

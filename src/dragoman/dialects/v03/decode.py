@@ -31,6 +31,7 @@ from dragoman.model.operations import (
     StreamMessage,
     Subscribe,
 )
+from dragoman.model.task import STATES as KNOWN_STATES
 from dragoman.model.task import TaskState
 
 # -- plain text, by structs --------------------------------------------------------------------------------------------
@@ -144,8 +145,8 @@ it.
 
 ROLES = {"user": Role.USER, "agent": Role.AGENT, "ROLE_USER": Role.USER, "ROLE_AGENT": Role.AGENT}
 
-STATES = {state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in TaskState} | {
-    **{state.value: state for state in TaskState},
+STATES = {state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in KNOWN_STATES} | {
+    **{state.value: state for state in KNOWN_STATES},
     "TASK_STATE_CANCELLED": TaskState.CANCELED,
     "cancelled": TaskState.CANCELED,
 }

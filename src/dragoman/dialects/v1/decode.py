@@ -30,7 +30,7 @@ from dragoman.model.operations import (
     StreamMessage,
     Subscribe,
 )
-from dragoman.model.task import TaskState
+from dragoman.model.task import STATES, TaskState
 
 S = TypeVar("S", bound=SendMessage)
 W = TypeVar("W", bound=Struct)
@@ -62,7 +62,7 @@ _STATES: dict[str | int, TaskState | None] = {
     6: TaskState.INPUT_REQUIRED,
     7: TaskState.REJECTED,
     8: TaskState.AUTH_REQUIRED,
-    **{state.value: state for state in TaskState},
+    **{state.value: state for state in STATES},
 }
 """Enum values by name and by number, as ProtoJSON reads them; the unspecified one filters nothing."""
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.model.parts import Swaps
+from dragoman.model.task import STATES
 from dragoman.store.api import Listed, ListQuery, Owners, Stored
-from dragoman.store.codec import STATES
 from dragoman.store.files import leaving_out, putting_back
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.reads import Reads

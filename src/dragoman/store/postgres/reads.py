@@ -13,9 +13,9 @@ from msgspec import Struct
 from dragoman.model.events import Event, Logged
 from dragoman.model.message import Part
 from dragoman.model.parts import Swaps, every_part, everywhere, swap_event, swap_record
-from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
-from dragoman.store.codec import STATES, Codec
+from dragoman.store.codec import Codec
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.postgres.database.connection import Connection
 from dragoman.store.postgres.database.pool import Pool

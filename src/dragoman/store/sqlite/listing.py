@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.model.parts import Swap
+from dragoman.model.task import STATES
 from dragoman.store.api import Listed, ListQuery, Owners, Stored
-from dragoman.store.codec import STATES
 from dragoman.store.files import leaving_out
 from dragoman.store.sqlite.reads import Reads
 

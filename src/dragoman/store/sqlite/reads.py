@@ -14,9 +14,9 @@ import msgspec
 from dragoman.model.events import Logged
 from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
-from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
-from dragoman.store.codec import NOTE_MARKS, STATES, TERMINAL_FROM, Codec
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 
 Row = tuple[

@@ -383,7 +383,7 @@ def test_a_sparse_answer_is_read() -> None:
     task = pb.Task(id="t", artifacts=[pb.Artifact(parts=[pb.Part()])], history=[pb.Message(role=7)])
     read = TONGUE.read_answer(GetTask(id="t"), task.SerializeToString())
     assert isinstance(read, spoken.Task)
-    assert (read.status.state, read.status.timestamp) == (TaskState.WORKING, "")
+    assert (read.status.state, read.status.timestamp) == (TaskState.UNSPECIFIED, "")
     assert (read.artifacts[0].artifact_id, read.artifacts[0].parts) == ("t-0", (Part(text=""),))
     assert read.history[0].role is Role.AGENT
     assert read.history[0].message_id.startswith("msg-")

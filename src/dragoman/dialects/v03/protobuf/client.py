@@ -258,7 +258,7 @@ class Reader:
 
     def _status(self, given: pb.TaskStatus, path: str) -> TaskStatus:
         return TaskStatus(
-            state=STATES_READ.get(given.state, TaskState.WORKING),  # an unknown state has not ended
+            state=STATES_READ.get(given.state, TaskState.UNSPECIFIED),  # which has not ended
             message=self._message(given.update, f"{path}.update") if given.HasField("update") else None,
             timestamp=timestamp_text(given.timestamp) if given.HasField("timestamp") else "",
         )

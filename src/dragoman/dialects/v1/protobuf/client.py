@@ -260,7 +260,7 @@ def _task(given: pb.Task) -> Task:
 def _status(given: pb.TaskStatus) -> TaskStatus:
     """Read a status. A task in an unknown state has not ended, so the client asks again."""
     return TaskStatus(
-        state=STATES.get(given.state, TaskState.WORKING),
+        state=STATES.get(given.state, TaskState.UNSPECIFIED),
         message=_message(given.message) if given.HasField("message") else None,
         timestamp=timestamp_text(given.timestamp) if given.HasField("timestamp") else "",
     )
