@@ -112,6 +112,7 @@ async def _login(
     from dragoman.cli.a2a.oauth import fetch_by_client_credentials, fetch_by_device_code
     from dragoman.cli.a2a.reference import origin_of, resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
+    from dragoman.cli.a2a.settings import SettingsError
     from dragoman.cli.a2a.text import field
     from dragoman.cli.a2a.tokens import StoredLogin, save_login
     from dragoman.model.ids import timestamp
@@ -134,7 +135,7 @@ async def _login(
             else:
                 issuer = reach(endpoints.token_url)
                 grant = await fetch_by_device_code(endpoints, client, issuer, _tell_user)
-    except Failure:
+    except (Failure, SettingsError):
         raise
     except Exception as error:
         raise failure_of(error, credentials_given=True) from error

@@ -49,6 +49,7 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
     from dragoman.cli.a2a.failures import Code, Failure, failure_of
     from dragoman.cli.a2a.reference import resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
+    from dragoman.cli.a2a.settings import SettingsError
     from dragoman.net.egress import Egress
 
     agent = named_agent(settings)
@@ -56,7 +57,7 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
     try:
         resolved = await resolve_card(agent, egress=egress, headers={})
         signature = await describe_signature(resolved, settings, egress)
-    except Failure:
+    except (Failure, SettingsError):
         raise
     except Exception as error:
         raise failure_of(error, credentials_given=False) from error

@@ -70,7 +70,7 @@ class Failure(Exception):
         return _STATUS.get(self.code, 1)  # type: ignore[call-overload, no-any-return]  # a StrEnum is a str
 
 
-def failure_of(error: Exception, *, credentials_given: bool) -> Failure:
+def failure_of(error: BaseException, *, credentials_given: bool) -> Failure:
     """Translate what the client raised. Errors that nobody foresaw become A2ACLI_ERR_INTERNAL."""
     match error:
         case Failure():

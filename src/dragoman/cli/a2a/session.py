@@ -38,9 +38,13 @@ POLL_S = 2.0
 
 
 class KnownTask:
-    """The newest ids and state of the task that the command works on; empty until the agent has told them."""
+    """The newest ids and state of the task that the command works on; empty until the agent has told them.
+
+    `announces` False: the ids are not printed before the wait, since the task is drawn.
+    """
 
     def __init__(self) -> None:
+        self.announces = True
         self.task_id = ""
         self.context_id = ""
         self.state: TaskState | None = None

@@ -108,7 +108,7 @@ def note(session: Session, update: Update) -> None:
     else:
         task_id, context_id = update.task_id, update.context_id
         state = update.status.state if isinstance(update, StatusUpdate) else None
-    first = not known.task_id
+    first = known.announces and not known.task_id
     known.task_id = task_id or known.task_id
     known.context_id = context_id or known.context_id
     known.state = state or known.state

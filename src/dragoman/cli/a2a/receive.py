@@ -1,0 +1,120 @@
+"""`dragoman receive`: a webhook receiver, which prints what agents report about their tasks (a2a-cli §7.2).
+
+Invariant: nothing is printed before its token has been checked, and every report is answered only after it was printed.
+"""
+
+import hmac
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.a2a.options import ClientCommand, agent_options
+from dragoman.cli.a2a.settings import SettingsError
+
+if TYPE_CHECKING:
+    from dragoman.cli.a2a.output import Output
+    from dragoman.cli.a2a.session import KnownTask
+    from dragoman.cli.a2a.settings import Settings
+
+TOKEN_HEADER = "X-A2A-Notification-Token"
+"""The header in which agents repeat the token of a configuration."""
+
+BODY_BYTES_MAX = 64 * 1024 * 1024
+
+READ_TIMEOUT_S = 30.0
+
+
+@click.command(cls=ClientCommand)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
+@click.option("--token", metavar="TOKEN", help="Accept only reports with this token of `push-config create --token`.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N reports.  [default: with Ctrl-C]")
+@agent_options
+def receive(host: str, port: int, token: str | None, count: int | None, **options: Any) -> None:
+    """Receive webhooks, and print each report: fields and blocks, or one JSON object a line.
+
+    \b
+      dragoman receive --port 8080 --token secret
+      dragoman task push-config create TASK -a AGENT --url http://127.0.0.1:8080/ --token secret
+    """
+    from dragoman.cli.a2a.session import run_command
+
+    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
+        import asyncio
+
+        await asyncio.to_thread(_serve, output, host, port, token, count)
+
+    run_command(options, work, lines=True)
+
+
+def _serve(output: "Output", host: str, port: int, token: str | None, count: int | None) -> None:
+    from dragoman.cli.a2a.output import warn
+
+    reports = _Reports(output, token, count)
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = READ_TIMEOUT_S
+
+        def do_POST(self) -> None:
+            size = self.headers.get("Content-Length", "")
+            if not size.isascii() or not size.isdigit() or int(size) > BODY_BYTES_MAX:
+                self.send_error(413 if size.isdigit() else 411)
+                return
+            status = reports.take(self.headers.get(TOKEN_HEADER, ""), self.rfile.read(int(size)))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            if reports.complete:
+                threading.Thread(target=server.shutdown).start()
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  the name is http.server's
+            """Log nothing: reports are the output."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise SettingsError(f"{host}:{port} cannot be listened on: {error.strerror}: choose another --port") from error
+    with server:
+        warn(f"receiving at http://{host}:{server.server_address[1]}/ ; Ctrl-C ends")
+        server.serve_forever(poll_interval=0.1)
+
+
+class _Reports:
+    """Prints reports, one at a time. `complete` once as many have come as were asked for."""
+
+    def __init__(self, output: "Output", token: str | None, count: int | None) -> None:
+        self.complete = False
+        self._output = output
+        self._token = token
+        self._left = count
+        self._turn = threading.Lock()
+
+    def take(self, token: str, body: bytes) -> int:
+        """Print a report, and return the HTTP status of the answer."""
+        from dragoman.cli.a2a.output import warn
+
+        if self._token is not None and not hmac.compare_digest(token.encode(), self._token.encode()):
+            warn(f"a report without the right {TOKEN_HEADER} was refused")
+            return 401
+        with self._turn:
+            if not self._print(body):
+                warn("a report was refused, as it is neither a task nor an event of one")
+                return 400
+            if self._left is not None:
+                self._left -= 1
+                self.complete = self._left <= 0
+        return 204
+
+    def _print(self, body: bytes) -> bool:
+        from dragoman.dialects.v1.client import read_update
+        from dragoman.model.errors import InvalidAgentResponse
+
+        try:
+            updates = read_update(body)
+        except InvalidAgentResponse:
+            return False
+        for update in updates:
+            self._output.update(update)
+        return True

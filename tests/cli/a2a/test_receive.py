@@ -1,0 +1,99 @@
+"""`dragoman receive` and `task push-config`: webhooks of an agent, received and printed."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.a2a.command import DEADLINE_S, Shell
+from tests.cli.a2a.peer import FarAgent
+
+TOKEN = "t0ken-of-the-webhook"
+
+
+def test_reports_of_an_agent_arrive_and_strangers_are_refused(shell: Shell) -> None:
+    receiving = shell.start("receive", "--token", TOKEN, "--count", "2", "-o", "json")
+    try:
+        assert receiving.stderr is not None
+        (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
+        assert post(url, b"{}", "wrong") == 401
+        assert post(url, b"nonsense", TOKEN) == 400
+        status = {"state": "TASK_STATE_COMPLETED", "timestamp": "2026-01-01T00:00:00.000Z"}
+        assert post(url, json.dumps({"task": {"id": "t", "contextId": "c", "status": status}}).encode(), TOKEN) == 204
+        update = {"statusUpdate": {"taskId": "t", "contextId": "c", "status": status}}
+        assert post(url, json.dumps(update).encode(), TOKEN) == 204
+        out, err = receiving.communicate(timeout=DEADLINE_S)
+    finally:
+        receiving.kill()
+    assert receiving.returncode == 0
+    assert [next(iter(json.loads(line))) for line in out.splitlines()] == ["task", "statusUpdate"]
+    assert TOKEN not in out + err
+
+
+def post(url: str, body: bytes, token: str) -> int:
+    request = urllib.request.Request(url, body, {"X-A2A-Notification-Token": token})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> Iterator[str]:
+    """A server that may call webhooks on this machine."""
+    import subprocess
+    import sys
+
+    from tests.processes import ENDS_WITH_US
+
+    code = (
+        "from dragoman.cli.a2a.demo_agents import demo_agents\n"
+        "from dragoman.config import Config\n"
+        "from dragoman.server import run\n"
+        "config = Config(port=0, store='memory:', push_allowed_hosts=('127.0.0.1',))\n"
+        "run(config, demo_agents(), on_ready=lambda listening: print(listening.config.port, flush=True))\n"
+    )
+    server = subprocess.Popen([*ENDS_WITH_US, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}/agents/booking"
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def test_a_webhook_is_created_shown_listed_called_and_deleted(shell: Shell, hooks: str) -> None:
+    task = shell.run("send", "-a", hooks, "Book", "-o", "json").json["task"]["id"]
+    receiving = shell.start("receive", "--token", TOKEN, "--count", "1")
+    try:
+        assert receiving.stderr is not None
+        (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
+        words = ("-a", hooks, task)
+        made = shell.run("task", "push-config", "create", *words, "--url", url, "--token", TOKEN, "--id", "mine")
+        assert made.status == 0, made.err
+        assert (made.fields["Task"], made.fields["State"]) == (task, "TASK_STATE_INPUT_REQUIRED")
+        assert made.fields["Push config"] == "mine"
+        assert TOKEN not in made.out
+        shown = shell.run("task", "push-config", "get", *words, "mine", "-o", "json").json
+        assert (shown["id"], shown["url"]) == ("mine", url)
+        assert len(shell.run("task", "push-config", "list", *words, "-o", "json").json["configs"]) == 1
+        shell.run("send", "-a", hooks, "--task-id", task, "--text", "Oslo")
+        out, _ = receiving.communicate(timeout=DEADLINE_S)
+        assert "State: TASK_STATE_" in out
+        assert shell.run("task", "push-config", "delete", *words, "mine", "-o", "json").json == {}
+        assert shell.run("task", "push-config", "list", *words, "-o", "json").json["configs"] == []
+    finally:
+        receiving.kill()
+        receiving.communicate()
+
+
+def test_an_agent_that_calls_no_webhooks_is_not_asked(shell: Shell, agent: FarAgent) -> None:
+    ran = shell.run("task", "push-config", "list", "-a", agent.url, "t", "-o", "json")
+    assert (ran.status, ran.json["error"]["code"]) == (1, "PushNotificationNotSupportedError")
+    assert agent.calls == []

@@ -1,0 +1,185 @@
+"""How a command speaks to an agent: interfaces, tenants, versions, extensions, states, TLS, signatures."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from joserfc.jwk import ECKey
+
+from dragoman.auth.signatures import Signer
+from tests.cli.a2a.command import Shell
+from tests.cli.a2a.peer import TASK, FarAgent
+from tests.net.lines import Authority
+
+WORKING = {**TASK, "status": {"state": "TASK_STATE_WORKING", "timestamp": "2026-01-01T00:00:00Z"}}
+
+
+def params(agent: FarAgent) -> list[dict[str, Any]]:
+    return [asked.json["params"] for asked in agent.calls]
+
+
+def test_the_tenant_of_the_interface_is_in_every_request(shell: Shell, agent: FarAgent) -> None:
+    agent.interface = {"tenant": "acme"}
+    assert shell.run("send", "-a", agent.url, "hello", "--poll-interval", "10ms").status == 0
+    shell.run("task", "get", "-a", agent.url, "t")
+    assert {each["tenant"] for each in params(agent)} == {"acme"}
+    agent.interface, agent.asked = {}, []
+    shell.run("send", "-a", agent.url, "hello")
+    assert all("tenant" not in each for each in params(agent))
+
+
+def test_the_version_is_in_every_request_and_never_empty(shell: Shell, agent: FarAgent) -> None:
+    shell.run("send", "-a", agent.url, "hello")
+    shell.run("task", "get", "-a", agent.url, "t")
+    assert {asked.headers["a2a-version"] for asked in agent.asked} == {"1.0"}
+
+
+def test_an_agent_that_does_not_stream_is_polled_with_growing_pauses(shell: Shell, agent: FarAgent) -> None:
+    agent.tasks = [WORKING, WORKING, WORKING, TASK]
+    ran = shell.run("send", "-a", agent.url, "hello", "--poll-interval", "10ms")
+    assert ran.fields["State"] == "TASK_STATE_COMPLETED"
+    methods = [asked.json["method"] for asked in agent.calls]
+    assert methods == ["SendMessage", *["GetTask"] * 4]
+    assert params(agent)[0]["configuration"]["returnImmediately"] is True
+
+
+def test_a_state_without_meaning_is_neither_an_end_nor_a_question(shell: Shell, agent: FarAgent) -> None:
+    agent.tasks = [{**TASK, "status": {"state": "TASK_STATE_UNSPECIFIED"}}]
+    ran = shell.run("send", "-a", agent.url, "hello", "--poll-interval", "10ms", "--timeout", "500ms", "-o", "json")
+    assert (ran.status, ran.json["error"]["code"]) == (5, "A2ACLI_ERR_TIMEOUT")
+    assert len(agent.calls) > 2
+    shown = shell.run("task", "get", "-a", agent.url, "t")
+    assert shown.fields["State"] == "TASK_STATE_UNSPECIFIED"
+
+
+def test_a_required_extension_must_be_declared(shell: Shell, agent: FarAgent) -> None:
+    agent.capabilities = {"extensions": [{"uri": "urn:x:must", "required": True}, {"uri": "urn:x:may"}]}
+    refused = shell.run("send", "-a", agent.url, "hello", "-o", "json")
+    assert (refused.status, refused.json["error"]["code"]) == (1, "ExtensionSupportRequiredError")
+    assert "--extension urn:x:must" in refused.json["error"]["hint"]
+    assert agent.calls == []
+    assert shell.run("send", "-a", agent.url, "hello", "--extension", "urn:x:must").status == 0
+    assert {asked.headers["a2a-extensions"] for asked in agent.calls} == {"urn:x:must"}
+
+
+def test_the_extended_card_is_asked_for_only_with_credentials_that_the_card_declares(
+    shell: Shell, agent: FarAgent
+) -> None:
+    absent = shell.run("card", "get", "-a", agent.url, "--extended", "-o", "json")
+    assert absent.json["error"]["code"] == "ExtendedAgentCardNotConfiguredError"
+    agent.capabilities = {"extendedAgentCard": True}
+    for words in ((), ("--bearer", "s3cret")):  # none, and one that the card does not declare
+        ran = shell.run("card", "get", "-a", agent.url, "--extended", "-o", "json", *words)
+        assert (ran.status, ran.json["error"]["code"]) == (4, "A2ACLI_ERR_CREDENTIALS_MISSING")
+    assert agent.calls == []
+
+
+def test_metadata_is_part_of_the_message_and_parameters_are_headers(shell: Shell, agent: FarAgent) -> None:
+    words = ("--metadata", '{"team": {"id": 7}}', "--svc-param", "x-trace-id:abc")
+    assert shell.run("send", "-a", agent.url, "hello", *words).status == 0
+    assert params(agent)[0]["message"]["metadata"] == {"team": {"id": 7}}
+    assert agent.calls[0].headers["x-trace-id"] == "abc"
+
+
+@contextmanager
+def serve_over_tls(authority: Authority, agent: FarAgent, *, ask_certificate: bool = False) -> Iterator[str]:
+    """Serve an agent over TLS, on a thread of its own."""
+    import ssl
+
+    from tests.cli.a2a.peer import Asked
+
+    context = authority.server("127.0.0.1")
+    if ask_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(authority.path)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            _, content = agent.answer(Asked(head[0].rpartition(" ")[0], headers, body))
+            encoded = json.dumps(content).encode()
+            lines = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(encoded)}\r\n"
+            writer.write(f"{lines}Connection: close\r\n\r\n".encode() + encoded)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        agent.url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield agent.url
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
+        loop.run_until_complete(server.wait_closed())
+        loop.close()
+
+
+def test_certificates_are_verified_unless_the_user_says_otherwise(shell: Shell, tmp_path: Path) -> None:
+    authority, agent = Authority(tmp_path), FarAgent()
+    agent.schemes = {"token": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+    with serve_over_tls(authority, agent) as url:
+        refused = shell.run("send", "-a", url, "hello", "-o", "json")
+        assert (refused.status, refused.json["error"]["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
+        assert "--ca-cert" in refused.json["error"]["hint"]
+        assert shell.run("send", "-a", url, "hello", "--ca-cert", str(authority.path)).status == 0
+        insecure = shell.run("send", "-a", url, "hello", "--insecure", "--bearer", "s3cret")
+        assert insecure.status == 0
+        assert "INSECURE: credentials are sent" in insecure.err
+
+
+def test_a_client_certificate_is_shown_where_it_is_asked_for(shell: Shell, tmp_path: Path) -> None:
+    authority, agent = Authority(tmp_path), FarAgent()
+    authority.server("localhost")  # writes a certificate with its key
+    with serve_over_tls(authority, agent, ask_certificate=True) as url:
+        trusted = ("-a", url, "--ca-cert", str(authority.path))
+        shown = ("--client-cert", str(tmp_path / "localhost.pem"))
+        assert shell.run("send", *trusted, "hello", *shown).status == 0
+        assert shell.run("send", *trusted, "hello").status == 3
+
+
+def test_a_signature_is_verified_by_the_keys_that_the_user_names(shell: Shell, agent: FarAgent) -> None:
+    key = ECKey.generate_key("P-256", {"kid": "k1"})
+    other = ECKey.generate_key("P-256", {"kid": "k1"})
+    for name, each in (("right.json", key), ("wrong.json", other)):
+        (shell.work / name).write_text(json.dumps({"keys": [each.as_dict(private=False)]}))
+    signature = Signer(key, "k1").sign(agent.card, "https://elsewhere.example/keys")
+    signed = {**agent.card, "signatures": [signature]}
+    (shell.work / "card.json").write_text(json.dumps(signed))
+    found = shell.run("card", "get", "-a", "card.json", "--card-keys", "right.json")
+    assert found.fields["Signature"] == "verified (key k1)"
+    for words in (("--card-keys", "wrong.json"), ()):
+        ran = shell.run("card", "get", "-a", "card.json", *words)
+        assert ran.status == 0
+        assert ran.fields["Signature"].startswith("unverifiable")
+    (shell.work / "plain.json").write_text(json.dumps(agent.card))
+    assert shell.run("card", "get", "-a", "plain.json").fields["Signature"] == "absent"
+    missing = shell.run("card", "get", "-a", "card.json", "--card-keys", "nowhere.json")
+    assert missing.status == 2
+
+
+def test_there_is_one_skill_and_it_can_be_installed(shell: Shell) -> None:
+    printed = shell.run("skill").out
+    assert printed.startswith("---\nname: dragoman\n")
+    assert "compatibility:" in printed
+    assert len(printed.split()) < 400  # it is always loaded, so it is short
+    for word in ("MUST", "SHALL", "A2ACLI_SEND"):
+        assert word not in printed
+    installed = shell.run("skill", "--install", "project")
+    assert installed.status == 0
+    skills = [path.relative_to(shell.work) for path in shell.work.rglob("SKILL.md")]
+    assert skills == [Path(".agents/skills/dragoman/SKILL.md")]
+    assert (shell.work / ".agents/skills/dragoman/references/examples.md").is_file()
+    assert list(shell.home.rglob("*")) == []
