@@ -2,7 +2,7 @@
 
 A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
 SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py,
-that of programs in command.py, that of models in tokens.py.
+that of programs in command.py, that of models in tokens.py, that of gRPC in over_grpc.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from command import command
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
+from over_grpc import over_grpc
 from plan import ECHO, QUESTION, Figures, Plan, Row, answered, clocked
 from replicas import spread, taken_over
 from sends import auth, dialects, send
@@ -304,5 +305,6 @@ ROWS = (
     Row("list_pg", "ListTasks on PostgreSQL, 100,000 tasks against 1,000", ("dragoman-postgres",), listing, 1),
     Row("replicas", "SendMessage at three replicas, to one", ("dragoman-postgres",), spread, 1),
     Row("takeover", "kill -9 of a replica with a lease of 3 s", ("dragoman-postgres",), taken_over, 1),
+    Row("grpc", "over gRPC: SendMessage, GetTask, streamed events", ("dragoman", "sdk"), over_grpc),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

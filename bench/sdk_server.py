@@ -177,11 +177,42 @@ async def fill(store: TaskStore, count: int, contexts: list[str]) -> None:
         await store.save(task, owner)
 
 
-def app(port: int, store: TaskStore, filled: tuple[int, list[str]]) -> Starlette:
+class ByTenant:
+    """One handler for gRPC, which hands each call to that of the agent which the tenant names."""
+
+    def __init__(self, handlers: dict[str, DefaultRequestHandler]) -> None:
+        self._handlers = handlers
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        handlers = self._handlers
+
+        def call(request: object, context: ServerCallContext) -> object:
+            return getattr(handlers[context.tenant], name)(request, context)
+
+        setattr(self, name, call)
+        return call
+
+
+async def serve_grpc(handlers: dict[str, DefaultRequestHandler], port: int) -> object:
+    """The same agents over gRPC, with the SDK's own servicer on the same loop."""
+    import grpc.aio
+    from a2a.server.request_handlers.grpc_handler import GrpcHandler
+    from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+
+    server = grpc.aio.server()
+    add_A2AServiceServicer_to_server(GrpcHandler(ByTenant(handlers)), server)  # type: ignore[arg-type, no-untyped-call]
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    return server
+
+
+def app(port: int, store: TaskStore, filled: tuple[int, list[str]], grpc_port: int) -> Starlette:
     routes: list[Route] = []
+    handlers: dict[str, DefaultRequestHandler] = {}
     for name, executor in agents().items():
         about = card(name, port)
         handler = DefaultRequestHandler(agent_executor=executor, task_store=store, agent_card=about)
+        handlers[name] = handler
         routes += create_jsonrpc_routes(handler, f"/agents/{name}")
         if name == "echo":
             routes += create_agent_card_routes(about)
@@ -191,7 +222,9 @@ def app(port: int, store: TaskStore, filled: tuple[int, list[str]]) -> Starlette
         if isinstance(store, DatabaseTaskStore):
             await store.initialize()  # else the first requests race to create the table, and fail
         await fill(store, *filled)
+        serving = await serve_grpc(handlers, grpc_port) if grpc_port else None
         yield
+        del serving  # it ends with the process
 
     return Starlette(routes=routes, lifespan=lifespan)
 
@@ -204,10 +237,11 @@ def main() -> None:
     )
     options.add_argument("--fill", type=int, default=0, help="finished tasks to start with")
     options.add_argument("--contexts", default="", help="context ids to spread them over, with commas")
+    options.add_argument("--grpc-port", type=int, default=0, help="also serve gRPC there")
     given = options.parse_args()
     store = database_store(given.store) if given.store else InMemoryTaskStore()
     uvicorn.run(
-        app(given.port, store, (given.fill, given.contexts.split(","))),
+        app(given.port, store, (given.fill, given.contexts.split(",")), given.grpc_port),
         host="127.0.0.1",
         port=given.port,
         http="httptools",

@@ -72,6 +72,9 @@ REQUIRED = (
     Requirement("tokens", "the same: a token on its way, p99", "p99_ms", 150, at_least=False, unit=" ms"),
     Requirement("tokens", "the same: memory of each", "each_kb", 200, at_least=False, unit=" KB"),
     Requirement("command", "a program: what its task adds to its own start", "adds_ms", 15, at_least=False, unit=" ms"),
+    Requirement("grpc", "SendMessage over gRPC, durable, to the SDK's", "send", 3, against="sdk", unit="/s"),
+    Requirement("grpc", "streamed events over gRPC, durable, to the SDK's", "events", 3, against="sdk", unit="/s"),
+    Requirement("grpc", "GetTask over gRPC, to the SDK's", "get", 1, against="sdk", unit="/s"),
     _on_postgres(
         "send_pg", "SendMessage on PostgreSQL, to the SDK there", "rate", 25, against="sdk-postgres", unit="/s"
     ),
