@@ -220,7 +220,9 @@ async def test_large_answers_that_nobody_reads_are_bounded_for_each_caller() -> 
     config = replace(CONFIG, max_unread_bytes=5 * MEGABYTE)
     async with grpc_served(large(3), config=config) as caller, connected(caller.port, **SMALL_WINDOW) as channel:
         sent = GrpcCaller(caller.url, caller.port, channel)
-        task = await sent.send("hi")
+        await sent.send("hi", return_immediately=True)
+        while (task := await only_task(sent)).status.state != pb.TASK_STATE_COMPLETED:
+            pass
         first = unread(caller, channel, task.id)
         await first.initial_metadata()  # it is on its way
         code, status = await refusal(sent.get(task.id))

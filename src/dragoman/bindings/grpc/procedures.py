@@ -8,7 +8,7 @@ exception's text.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from dragoman.bindings.backend import Backend
 from dragoman.bindings.calls import active_extensions, decode_body, encode_result, make_call
+from dragoman.bindings.grpc.deadlines import Deadlines
 from dragoman.bindings.grpc.metadata import HttpSide, read_request
 from dragoman.bindings.grpc.services import Service
 from dragoman.bindings.limits import LARGE_BYTES, SMALL_BYTES, Limits
@@ -70,6 +71,7 @@ class Procedures:
         self._backend = backend
         self._server = server
         self._pause_s = pause_s
+        self._deadlines = Deadlines()
         self._work: set[asyncio.Task[Any]] = set()
 
     def handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:
@@ -111,8 +113,7 @@ class Procedures:
             rpc.route()
             principal = callers.known(request)
             request.principal = await self._outlive(callers.identify(request)) if principal is None else principal
-            body = await rpc.read()
-            answered = await self._outlive(_run(answer, rpc, body))
+            answered = await answer(rpc, await rpc.read(self._deadlines))
             if isinstance(answered, bytes) and len(answered) > SMALL_BYTES:
                 rpc.hold(len(answered))
             return answered
@@ -125,6 +126,9 @@ class Procedures:
             reference = new_id()
             log.exception("%s/%s failed: reference %s", service.name, name, reference)
             error = InternalError(reference)
+        finally:
+            if request.reserved:
+                request.release()
         await rpc.abort(error)
 
     async def _outlive(self, work: Coroutine[Any, Any, T]) -> T:
@@ -146,8 +150,11 @@ class Procedures:
         backend, request, dialect = rpc.backend, rpc.request, rpc.dialect
         handler, limits = backend.handler, backend.reception.limits
         await rpc.send_extensions(call)
-        if not isinstance(operation, ListTasks):
+        if isinstance(operation, GetTask):  # a read may end with its RPC, and this one has to be quick
             return await self._encode(rpc, operation, await handler.call(call), dialect, limits)
+        if not isinstance(operation, ListTasks):
+            result = await self._outlive(_finish(rpc, handler.call(call)))
+            return await self._encode(rpc, operation, result, dialect, limits)
         await limits.unread.begin_page(request.principal.id)
         try:
             return await self._list(rpc, call, operation)
@@ -158,7 +165,7 @@ class Procedures:
         """Answer with a page that clients accept: with fewer tasks than asked for, if those are large."""
         backend, dialect = rpc.backend, rpc.dialect
         while True:
-            page = await backend.handler.call(call)
+            page = await self._outlive(backend.handler.call(call))
             body = await self._encode(rpc, operation, page, dialect, backend.reception.limits)
             tasks = len(page.records) if isinstance(page, TaskPage) else 0
             if len(body) <= PAGE_BYTES or tasks <= 1:
@@ -178,14 +185,16 @@ class Procedures:
         """Answer a call with a stream, until that ends or its client leaves. Raises A2AError."""
         call, _ = await rpc.decode(body)
         del body
-        dialect = rpc.dialect
+        await rpc.send_extensions(call)
+        await self._outlive(self._follow(rpc, call))
+
+    async def _follow(self, rpc: "Rpc", call: Call) -> None:
+        dialect, streams = rpc.dialect, rpc.backend.streams
         opened = await rpc.backend.handler.stream(call)
         stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened
-        streams = rpc.backend.streams
         rpc.follow(stream)
         streams.open += 1
         try:
-            await rpc.send_extensions(call)
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
             await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen))
         finally:
@@ -224,6 +233,12 @@ class Procedures:
                 raise
 
 
+@lru_cache(maxsize=256)
+def _route_to(name: str, mount: str, agent: str) -> Route:
+    """The route of a procedure's calls to an agent."""
+    return Route("grpc", {name: name}, mount, agent)
+
+
 class Rpc:
     """One RPC in progress: its request, and what becomes of it when its client leaves."""
 
@@ -250,7 +265,7 @@ class Rpc:
         self._stream: Stream | None = None
         self._held = 0
         self._watched = self._ended = False
-        route = Route("grpc", {name: name}, agent=backend.default)
+        route = _route_to(name, "/", backend.default)
         metadata: Any = context.invocation_metadata()
         unread = backend.reception.limits.unread
         self.request: Request = read_request(name, metadata, context.peer(), route, server, unread)
@@ -261,21 +276,26 @@ class Rpc:
         service, request = self.service, self.request
         named = None if service.agent_header is None else request.text(service.agent_header)
         if named:
-            request.route = Route("grpc", {self.name: self.name}, mount=f"/agents/{named}", agent=named)
+            request.route = _route_to(self.name, f"/agents/{named}", named)
             if named not in self.backend.reception.profiles:
                 raise AgentNotFound(named)
-        version = version_of(request.text(b"a2a-version"))
-        if version not in (service.version, ""):
+        sent = request.text(b"a2a-version")
+        if sent != service.version and (version := version_of(sent)) not in (service.version, ""):
             raise VersionNotSupported(version, (service.version,))
 
-    async def read(self) -> bytes:
+    async def read(self, deadlines: Deadlines) -> bytes:
         """Read the request. Raises RequestTimeout if it does not arrive in time."""
-        limits = self.backend.reception.limits
+        wait_s, task = self.backend.reception.limits.body_pause_s, asyncio.current_task()
+        assert task is not None
+        deadlines.begin(task, wait_s)
         try:
-            async with asyncio.timeout(limits.body_pause_s):
-                body = await self.context.read()
-        except TimeoutError:
-            raise RequestTimeout(f"the request did not arrive within {limits.body_pause_s:g} s") from None
+            body = await self.context.read()
+        except asyncio.CancelledError:
+            if not deadlines.is_late(task):
+                raise
+            raise RequestTimeout(f"the request did not arrive within {wait_s:g} s") from None
+        finally:
+            deadlines.end(task)
         if not isinstance(body, bytes):
             raise InvalidRequest("the request is missing: send one message")
         self.request.size = len(body)
@@ -317,6 +337,7 @@ class Rpc:
         unread = self.request.unread
         if unread is None or self._ended:
             return
+        self.request.release()  # the room that its making took
         unread.take(self.request.principal.id, size)
         if not self._watched:
             self._watched = True
@@ -359,12 +380,13 @@ Answer = Callable[[Rpc, bytes], Coroutine[Any, Any, T]]
 """Answers an RPC with its response, or with a stream of items."""
 
 
-async def _run(answer: Answer[T], rpc: Rpc, body: bytes) -> T:
-    """Answer an RPC, and release the room that its answer took until it was made."""
+async def _finish(rpc: Rpc, work: Coroutine[Any, Any, T]) -> T:
+    """Do work that may go on when its RPC has ended; then release the room that it has taken since."""
     try:
-        return await answer(rpc, body)
+        return await work
     finally:
-        rpc.request.release()
+        if rpc.left:
+            rpc.request.release()
 
 
 class FrameEncoder:

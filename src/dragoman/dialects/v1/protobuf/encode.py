@@ -9,18 +9,19 @@ from typing import Any
 import msgspec
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET
 
 from dragoman.dialects.extensions import PARENT, USAGE, parent_metadata, usage_metadata
 from dragoman.dialects.jsonrpc import clean
-from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_value
+from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_value, struct_of_numbers
 from dragoman.dialects.v1.encode import status_metadata
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import GetTask, ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
-from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus, Usage
 
 ROLES: dict[Role, Any] = {role: pb.Role.Value(role) for role in Role}
 STATES: dict[TaskState, Any] = {state: pb.TaskState.Value(state) for state in TaskState}
@@ -96,7 +97,10 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             if event.message is not None:
                 fill_message(changed.status.message, event.message)
             fill_timestamp(changed.status.timestamp, event.timestamp)
-            if (metadata := status_metadata(event)) is not None:
+            if event.metadata is None and event.progress is None:
+                if event.usage is not None or event.duration_ms is not None:
+                    _fill_usage(changed.metadata, event.usage, event.duration_ms)
+            elif (metadata := status_metadata(event)) is not None:
                 fill_struct(changed.metadata, metadata)
         case MessageReceived() | Delegated() | Noted():
             return ()
@@ -134,13 +138,26 @@ def _fill_task(target: pb.Task, record: Record, history_length: int | None, *, a
         history = history[max(len(history) - history_length, 0) :]
     for message in history:
         fill_message(target.history.add(), message)
-    if record.usage is not None or record.duration_ms is not None or head.parent is not None:
-        metadata = {}
-        if record.usage is not None or record.duration_ms is not None:
-            metadata[USAGE] = usage_metadata(record.usage, record.duration_ms)
-        if head.parent is not None:
-            metadata[PARENT] = parent_metadata(head)
-        fill_struct(target.metadata, metadata)
+    if record.usage is not None or record.duration_ms is not None:
+        _fill_usage(target.metadata, record.usage, record.duration_ms)
+    if head.parent is not None:
+        fill_struct(target.metadata, {PARENT: parent_metadata(head)})
+
+
+_USED = struct_of_numbers(USAGE, tuple(usage_metadata(None, None)))
+_USED_IN = struct_of_numbers(USAGE, tuple(usage_metadata(None, 0)))
+
+
+def _fill_usage(target: Struct, usage: Usage | None, duration_ms: int | None) -> None:
+    """Write what almost every task has, a third of its bytes, and without this a third of the time of a GetTask."""
+    used = usage or Usage()
+    numbers = used.input_tokens, used.output_tokens, used.total_tokens
+    try:
+        encoded = _USED(*numbers) if duration_ms is None else _USED_IN(*numbers, duration_ms)
+    except OverflowError:
+        fill_struct(target, {USAGE: usage_metadata(usage, duration_ms)})
+        return
+    target.MergeFromString(encoded)
 
 
 def _fill_status(target: pb.TaskStatus, status: TaskStatus) -> None:
