@@ -202,6 +202,25 @@ async def test_a_direct_agent_answers_without_a_task(place: Client) -> None:
     assert (await place.chunks("hi", model="at-once"))[-1] == "[DONE]"
 
 
+async def test_nobody_sees_whether_an_answer_was_a_message_or_a_task() -> None:
+    either = Agent("either", direct="auto", direct_wait_s=60)
+
+    @either.skill
+    async def reply(ctx: Context) -> AsyncIterator[str]:
+        """Answers with a message, and with a task if it is to report."""
+        if ctx.text == "report":
+            await ctx.status("reporting")
+        yield ctx.text
+
+    config = Config(port=0, store="memory:", shutdown_grace_s=0.1)
+    async with running(config, [either]) as bound, aiohttp.ClientSession(bound.url) as http:
+        client = Client(http)
+        for text in ("hi", "report"):
+            assert content(await client.chat(text, model="either")) == text
+            assert ("x-dragoman-task-id" in client.headers) == (text == "report")
+            assert joined(await client.chunks(text, model="either")) == text
+
+
 @pytest.mark.parametrize("model", [None, ""])
 async def test_without_a_model_the_default_agent_answers(place: Client, model: str | None) -> None:
     assert (await place.chat("write x", model=model))["model"] == "poet"

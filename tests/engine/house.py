@@ -10,6 +10,7 @@ from dragoman.engine.api import DirectMode, Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream, StreamItem
 from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Logged, StatusChanged
@@ -343,6 +344,7 @@ async def house(
     announcer: Announcer | None = None,
     identified: Callable[[str], bool] | None = None,
     trail: Trail | None = None,
+    observer: Observer | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """An engine with these agents (default: one that echoes), drained at the end; then it must hold nothing.
@@ -363,6 +365,7 @@ async def house(
             announcer=announcer,
             identified=identified,
             trail=trail,
+            observer=observer,
         )
         here = House(engine, store, clock)
         async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:

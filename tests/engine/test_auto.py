@@ -386,6 +386,77 @@ async def test_a_run_may_become_a_task_while_the_server_stops() -> None:
         await stopping
 
 
+async def test_a_reload_waits_for_an_undecided_run_even_if_its_caller_has_left() -> None:
+    held = Held()
+    agent = auto(held)
+    async with house(agent) as h:
+        asked = await begun(h, held, sending())
+        asked.cancel()
+        await asyncio.wait([asked])
+        finished = asyncio.create_task(h.engine.finished(h.engine.serve({}), [agent]))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not finished.done()
+        held.gate.set()
+        async with asyncio.timeout(DEADLINE_S):
+            await finished
+
+
+class Watching:
+    """An observer of the runs, and their one execution."""
+
+    context = None
+    traceparent = "00-trace"
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def submitted(self, agent: str) -> None:
+        self.seen.append("submitted")
+
+    def cancel_requested(self, agent: str) -> None:
+        pass
+
+    def ended(self, agent: str, state: str, duration_ms: int) -> None:
+        pass
+
+    def taken_over(self, agent: str) -> None:
+        pass
+
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Watching":
+        self.seen.append("executing")
+        return self
+
+    def finished(self, state: str) -> None:
+        self.seen.append(state)
+
+
+async def test_a_run_is_observed_once_whatever_it_becomes() -> None:
+    traced: list[str | None] = []
+
+    async def script(run: Run) -> None:
+        traced.append(run.traceparent)
+        if run.message.text == "task":
+            await run.status(HI)
+        if run.message.text == "fail":
+            raise RuntimeError("secret")
+
+    watching = Watching()
+    async with house(auto(script), observer=watching) as h:
+        for text, expected in (
+            ("message", ["executing", "completed"]),
+            ("task", ["executing", "submitted", "completed"]),
+            ("fail", ["executing", "submitted", "failed"]),
+        ):
+            watching.seen.clear()
+            await h.ask(sending(text))
+            async with asyncio.timeout(DEADLINE_S):
+                while len(watching.seen) < len(expected):
+                    await asyncio.sleep(0)
+            assert watching.seen == expected
+        assert traced == ["00-trace"] * 3
+
+
 async def test_after_a_crash_an_undecided_run_is_run_anew_and_a_task_goes_on(tmp_path: Any) -> None:
     held, url = Held(), f"sqlite://{tmp_path}/s.db"
     once = sending()

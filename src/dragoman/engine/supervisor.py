@@ -18,7 +18,7 @@ from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.runs.auto_run import AutoRun
+from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
 from dragoman.engine.runs.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
@@ -122,6 +122,9 @@ class Supervisor:
         self._group: asyncio.TaskGroup | None = None
         self._services: RunServices | None = None
         self._runs: dict[str, TaskRun] = {}
+        self._auto_runs: dict[AutoRun, Runner] = {}
+        self._executions: dict[AutoRun, Execution] = {}
+        """The observation of the runs that have neither answered nor become a task."""
         self._active: set[asyncio.Task[None]] = set()
         self._errands: Counter[str] = Counter()
         """How many errands there are for each task."""
@@ -190,15 +193,26 @@ class Supervisor:
         context = None if execution is None else execution.context
         asyncio_task = self.loop.create_task(run.run_to_end(), context=context)
         self._active.add(asyncio_task)
+        self._auto_runs[run] = runner
+        if execution is not None:
+            self._executions[run] = execution
+            run.outcome.add_done_callback(partial(self._decided, run))
         run.begin(asyncio_task, getattr(runner, "direct_wait_s", DIRECT_WAIT_S))
-        asyncio_task.add_done_callback(partial(self._auto_done, run, execution))
+        asyncio_task.add_done_callback(partial(self._auto_done, run))
         return run
 
-    def _auto_done(self, run: AutoRun, execution: Execution | None, done: "asyncio.Task[None]") -> None:
-        failed = done.cancelled() or done.exception() is not None
+    def _decided(self, run: AutoRun, outcome: "asyncio.Future[Decided]") -> None:
+        """The run has an outcome. Its observation ends, unless the run of the task has taken it over."""
+        execution = self._executions.pop(run, None)
         if execution is not None:
+            failed = outcome.cancelled() or outcome.exception() is not None
             execution.finished("failed" if failed else "completed")
+
+    def _auto_done(self, run: AutoRun, done: "asyncio.Task[None]") -> None:
         self._active.discard(done)
+        del self._auto_runs[run]
+        if not done.cancelled():
+            done.exception()  # the run of the task reports it
 
     def start(
         self,
@@ -229,9 +243,12 @@ class Supervisor:
         if self.stopping.begun:
             run.leave()
         execution: Execution | None = None
-        if observer is not None and auto is None:  # else it is under observation already
+        if auto is not None:
+            execution = self._executions.pop(auto, None)
+        if observer is not None:
             head = task.head
-            execution = observer.executing(head.agent, head.id, head.traceparent)
+            if execution is None:
+                execution = observer.executing(head.agent, head.id, head.traceparent)
             run.traceparent = execution.traceparent or head.traceparent
         context = None if execution is None else execution.context
         asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
@@ -786,9 +803,11 @@ class Supervisor:
     async def wait_for(self, runners: Iterable[Runner]) -> None:
         """Wait until no run of these agents is left. A suspended one is kept for `suspend_max_s`."""
         those = tuple(runners)
-        left = [run.task for run in self._runs.values() if run.task is not None and run.runner in those]
-        if left:
-            await asyncio.wait(left)
+        left = [run.task for run in self._runs.values() if run.runner in those]
+        left += [run.task for run, runner in self._auto_runs.items() if runner in those]
+        begun = [task for task in left if task is not None]
+        if begun:
+            await asyncio.wait(begun)
 
     async def drain(self, grace_s: float) -> None:
         """Let runs end within `grace_s`, then stop them. Suspended runs are dropped; their answers will be replayed.
