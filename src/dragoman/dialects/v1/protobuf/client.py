@@ -268,7 +268,7 @@ def _status(given: pb.TaskStatus) -> TaskStatus:
 
 def _message(given: pb.Message) -> Message:
     return Message(
-        message_id=given.message_id or objects.derive_id("msg", MessageToDict(given)),
+        message_id=given.message_id or objects.derive_id("msg", given.SerializeToString(deterministic=True)),
         role=ROLES.get(given.role, Role.AGENT),
         parts=tuple([part_of(part) for part in given.parts]),
         context_id=given.context_id or None,
