@@ -59,6 +59,18 @@ async def test_a_question_that_needs_its_answer_is_asked_with_what_was_noted() -
         assert (log.state, log.seq) == (TaskState.INPUT_REQUIRED, 3)
 
 
+async def test_a_question_that_is_not_written_before_its_run_ends_is_left_out() -> None:
+    async with a_task() as (log, store):
+        writer = writer_of(log, answered=False)
+        writer.put(StatusChanged(TaskState.WORKING, AT), NOW_MS)
+        writer.put(question(), NOW_MS)
+        writer.put(StatusChanged(TaskState.CANCELED, AT), NOW_MS)
+        await in_time(writer.drained())
+        written = [logged.event for logged in await store.read(log.head.id, 1, 1 << 20)]
+        states = [event.state for event in written if isinstance(event, StatusChanged)]
+        assert states == [TaskState.WORKING, TaskState.CANCELED]
+
+
 async def test_a_run_that_is_lost_while_its_write_is_being_refused_writes_nothing_more() -> None:
     async with a_task() as (log, store):
         writer = writer_of(log, answered=False)

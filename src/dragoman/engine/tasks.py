@@ -145,6 +145,8 @@ class Tasks:
                 task.audience = Audience(announcer, configs, task.joined_artifacts)
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
             task.created(stored)
+        elif stored.seq > task.seq and self._hints is not None:  # it was loaded by an earlier, slower read
+            await self.catch_up(task)
         else:
             task.lease_of(stored)
         return task

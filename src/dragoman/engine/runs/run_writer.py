@@ -101,6 +101,8 @@ class RunWriter:
             size = EVENT_BYTES if event.message is None else weigh(event)
             if event.state not in FOLLOWS[self.state]:
                 return False
+            if self.state in INTERRUPTED:
+                self._withdraw_question()
             self.state = event.state
             self._status_ms = now_ms
         else:
@@ -223,6 +225,14 @@ class RunWriter:
             self._buffer.remove(question)
             self._buffer_bytes -= weigh(question)
             self.state = statuses[-1].state if statuses else log.state
+
+    def _withdraw_question(self) -> None:
+        """Leave out a question that is not being written yet: the run ends, and nobody can answer."""
+        for event in self._buffer:
+            if isinstance(event, StatusChanged) and event.state in INTERRUPTED:
+                self._buffer.remove(event)
+                self._buffer_bytes -= weigh(event)
+                return
 
     def _take_back(self) -> None:
         """Put the events of a failed write back into the queue."""

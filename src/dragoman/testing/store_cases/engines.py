@@ -633,6 +633,52 @@ async def an_engine_claims_only_tasks_of_its_agents(bench: Bench) -> None:
         assert (await loaded(engines.store, "stage")).epoch == 1, "it was claimed once"
 
 
+class LateFinds:
+    """A store whose first answer about a task comes between the second read of it and the answer to that."""
+
+    def __init__(self, store: Store) -> None:
+        self.reads = 0
+        self.first: asyncio.Task[Stream] | None = None
+        self.begun = asyncio.Event()
+        self._gate = asyncio.Event()
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Any:
+        """As `Store.find`."""
+        self.reads += 1
+        first = self.reads == 1
+        found = await self._store.find(task_id, owner, agent, bytes_max)
+        if first:
+            self.begun.set()
+            await self._gate.wait()
+        elif self.first is not None:
+            self._gate.set()
+            await asyncio.wait((self.first,))
+        return found
+
+
+async def a_caller_sees_what_was_written_before_although_an_earlier_read_is_late(bench: Bench) -> None:
+    """The log that the late read left in memory is brought up to date."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1")
+        late = LateFinds(engines.store)
+        other = await engines.start("h2", store=late, poll_s=DEADLINE_S)
+        task = await one.send("ask ask")
+        late.first = asyncio.create_task(other.follow(task.head.id))
+        await late.begun.wait()
+        answered = await one.send("a", task.head.id)
+        stream = await other.follow(task.head.id)
+        batch = await stream.next()
+        assert batch is not None
+        assert isinstance(batch[0], Snapshot)
+        assert batch[0].record.seq >= answered.seq
+        stream.close()
+        late.first.result().close()
+
+
 class LateClaims:
     """A store whose first claim is answered after its claimant was declared dead, and `h2` has claimed the same."""
 
@@ -813,6 +859,7 @@ ENGINES: tuple[Case, ...] = (
     a_delegation_whose_parent_has_ended_is_canceled_by_any_engine,
     a_delegation_past_its_deadline_is_ended_by_any_engine,
     an_engine_claims_only_tasks_of_its_agents,
+    a_caller_sees_what_was_written_before_although_an_earlier_read_is_late,
     an_engine_that_loses_what_it_claims_while_it_starts_leaves_it_alone,
     tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start,
     an_engine_that_has_lost_a_task_does_not_end_it,
