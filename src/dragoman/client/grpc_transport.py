@@ -21,20 +21,20 @@ from dragoman.client.transport import Batch, StreamPosition, WireLog, refusal, r
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.cards import GRPC
 from dragoman.dialects.systems import SYSTEMS
-from dragoman.model.errors import A2AError, InvalidAgentResponse, MethodNotFound, UnsupportedOperation
-from dragoman.model.operations import Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.errors import (
+    A2AError,
+    InvalidAgentResponse,
+    MethodNotFound,
+    TaskNotCancelable,
+    UnsupportedOperation,
+)
+from dragoman.model.operations import CancelTask, Operation, SendMessage, StreamMessage, Subscribe
 from dragoman.model.updates import Update
 from dragoman.net.errors import EgressError
 from dragoman.net.grpc import GrpcEgress, GrpcFlow, GrpcReply
 
-_CANCELLED, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED, _UNIMPLEMENTED, _UNAVAILABLE, _UNAUTHENTICATED = (
-    1,
-    4,
-    8,
-    12,
-    14,
-    16,
-)
+_CANCELLED, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED, _FAILED_PRECONDITION = 1, 4, 8, 9
+_UNIMPLEMENTED, _UNAVAILABLE, _UNAUTHENTICATED = 12, 14, 16
 
 _TRY_AGAIN = frozenset({_DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED, _UNAVAILABLE})
 _TRY_AGAIN_HTTP = frozenset({429, 502, 503, 504})
@@ -278,9 +278,12 @@ class GrpcTransport:
         if reply.code == _UNIMPLEMENTED and not reply.details and _UNROUTED.search(reply.message):
             return MethodNotFound(request.call.method)
         try:
-            return self.tongue.read_status(GrpcStatus(reply.code, reply.message, reply.details))
-        except InvalidAgentResponse as error:
-            return self._add_url(error)
+            error = self.tongue.read_status(GrpcStatus(reply.code, reply.message, reply.details))
+        except InvalidAgentResponse as unread:
+            return self._add_url(unread)
+        if reply.code == _FAILED_PRECONDITION and isinstance(request.operation, CancelTask) and not reply.details:
+            return TaskNotCancelable(request.operation.id, "")  # a2a-js 0.3 says so by the code alone
+        return error
 
     async def _credential_metadata(self) -> Mapping[str, str]:
         return {} if self._credentials is None else await self._credentials.headers()

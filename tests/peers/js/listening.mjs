@@ -1,14 +1,19 @@
 // Serves an application at a port of its own, and says where. The process ends when its standard input does.
 
+import { Server, ServerCredentials } from "@grpc/grpc-js";
 import express from "express";
 
-/** Serves what `fill` adds to the application, and prints its URL. */
+/** Serves what `fill` adds to the application and to a server of gRPC, whose address it is told, and prints the URL. */
 export function serve(fill) {
   const app = express();
+  const grpc = new Server();
   const server = app.listen(0, "127.0.0.1", () => {
     const url = `http://127.0.0.1:${server.address().port}`;
-    fill(app, url);
-    process.stdout.write(`${url}\n`);
+    grpc.bindAsync("127.0.0.1:0", ServerCredentials.createInsecure(), (error, port) => {
+      if (error) throw error;
+      fill(app, url, grpc, `127.0.0.1:${port}`);
+      process.stdout.write(`${url}\n`);
+    });
   });
   process.stdin.resume().on("end", () => process.exit(0));
 }

@@ -1,4 +1,6 @@
 // Server of the official JavaScript SDK 0.3.x: `node server03.mjs` prints its URL. Its agent does what server1.mjs's does.
+//
+// At `/grpc` is a card with its gRPC endpoint alone.
 
 import { randomUUID } from "node:crypto";
 import {
@@ -9,6 +11,7 @@ import {
   InMemoryTaskStore,
 } from "a2a-js-0.3/server";
 import { agentCardHandler, jsonRpcHandler, restHandler } from "a2a-js-0.3/server/express";
+import { A2AService, grpcService } from "a2a-js-0.3/server/grpc";
 import { serve, Slow } from "./listening.mjs";
 
 const part = (text) => ({ kind: "text", text });
@@ -80,7 +83,7 @@ class Agent {
 
 const known = async () => ({ isAuthenticated: true, userName: "peer" });
 
-serve((app, url) => {
+serve((app, url, grpc, place) => {
   const card = {
     name: "Official JavaScript 0.3",
     description: "An agent of the official JavaScript SDK",
@@ -110,6 +113,9 @@ serve((app, url) => {
   );
   const options = { requestHandler, userBuilder: known };
   app.use("/.well-known/agent-card.json", agentCardHandler({ agentCardProvider: requestHandler }));
+  const named = { ...card, url: place, preferredTransport: "GRPC", additionalInterfaces: undefined };
+  app.use("/grpc/.well-known/agent-card.json", agentCardHandler({ agentCardProvider: async () => named }));
+  grpc.addService(A2AService, grpcService({ requestHandler, userBuilder: known }));
   app.use("/rpc", jsonRpcHandler(options));
   app.use("/rest", restHandler(options));
 });

@@ -1,10 +1,12 @@
 // Server of the official JavaScript SDK 1.x: `node server1.mjs` prints its URL.
 //
-// At `/` a card with everything, at `/old` one with the endpoints of its compatibility mode alone. What the agent does is
-// what all the servers here do: the first word of the text says it.
+// At `/` a card with everything over HTTP, at `/old` one with the endpoints of its compatibility mode alone. At `/grpc`
+// and `/grpc-old` are the same for gRPC, which has a port of its own. What the agent does is what all the servers here do:
+// the first word of the text says it.
 
 import { randomUUID } from "node:crypto";
 import { AgentCard, Role, TaskState } from "a2a-js-1";
+import { LegacyA2AService, legacyGrpcService } from "a2a-js-1/compat/v0_3/server/grpc";
 import {
   AgentEvent,
   DefaultExecutionEventBusManager,
@@ -14,6 +16,7 @@ import {
   InMemoryTaskStore,
 } from "a2a-js-1/server";
 import { agentCardHandler, jsonRpcHandler, restHandler } from "a2a-js-1/server/express";
+import { A2AService, grpcService } from "a2a-js-1/server/grpc";
 import { serve, Slow } from "./listening.mjs";
 
 const part = (text) => ({ content: { $case: "text", value: text }, filename: "", mediaType: "", metadata: undefined });
@@ -94,7 +97,7 @@ class Agent {
 
 const known = async () => ({ isAuthenticated: true, userName: "peer" });
 
-serve((app, url) => {
+serve((app, url, grpc, place) => {
   const bindings = { JSONRPC: `${url}/rpc`, "HTTP+JSON": `${url}/rest` };
   const interfaces = ["1.0", "0.3"].flatMap((protocolVersion) =>
     Object.entries(bindings).map(([protocolBinding, at]) => ({ protocolBinding, url: at, protocolVersion })),
@@ -110,9 +113,15 @@ serve((app, url) => {
     skills: [{ id: "do", name: "Do", description: "Does what the first word says", tags: ["test"] }],
   });
   const old = { ...card, supportedInterfaces: card.supportedInterfaces.slice(2) };
+  const overGrpc = ["1.0", "0.3"].map((protocolVersion) => ({
+    ...card.supportedInterfaces[0],
+    protocolBinding: "GRPC",
+    url: place,
+    protocolVersion,
+  }));
   const webhooks = new InMemoryPushNotificationStore();
   const requestHandler = new DefaultRequestHandler(
-    card,
+    { ...card, supportedInterfaces: [...card.supportedInterfaces, ...overGrpc] }, // the versions that it answers
     new InMemoryTaskStore(),
     new Agent(),
     new DefaultExecutionEventBusManager(),
@@ -123,6 +132,12 @@ serve((app, url) => {
   const options = { requestHandler, userBuilder: known, legacyCompat: { enabled: true } };
   app.use("/.well-known/agent-card.json", agentCardHandler({ agentCardProvider: async () => card }));
   app.use("/old/.well-known/agent-card.json", agentCardHandler({ agentCardProvider: async () => old }));
+  for (const [path, endpoint] of [["/grpc", overGrpc[0]], ["/grpc-old", overGrpc[1]]]) {
+    const named = { ...card, supportedInterfaces: [endpoint] };
+    app.use(`${path}/.well-known/agent-card.json`, agentCardHandler({ agentCardProvider: async () => named }));
+  }
+  grpc.addService(A2AService, grpcService({ requestHandler, userBuilder: known }));
+  grpc.addService(LegacyA2AService, legacyGrpcService({ requestHandler, userBuilder: known }));
   app.use("/rpc", jsonRpcHandler(options));
   app.use("/rest", restHandler(options));
 });
