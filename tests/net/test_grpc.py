@@ -30,6 +30,7 @@ from tests.net.grpc_peer import (
     GrpcPeer,
     frame,
     headers,
+    loop_of_module,
     message,
     serving_grpc,
     speaking_http2,
@@ -40,6 +41,7 @@ from tests.net.nameserver import answering
 from tests.net.peer import DEADLINE_S
 from tests.ports import kept_port
 
+one_loop = loop_of_module
 SMALL = 1000
 ECHO = "/s/Echo"
 

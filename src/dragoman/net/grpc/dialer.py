@@ -193,17 +193,21 @@ class GrpcDialer:
                 continue
             now_s = loop.time()
             channel = GrpcChannel(self._open(to, address), address, now_s)
+            ready = loop.create_task(_ready(channel.channel), name=f"connect {address}")
+            connected = False
             try:
-                async with asyncio.timeout_at(min(until_s, now_s + max(ADDRESS_S, (until_s - now_s) / left))):
-                    if await _ready(channel.channel):
-                        return channel
-                failed = not_connected(to.shown, await _reason(channel.channel))
-            except TimeoutError:
-                failed = connect_timeout(to.shown)
-            except BaseException:
-                await channel.channel.close()
-                raise
-            await channel.channel.close()
+                end_s = min(until_s, now_s + max(ADDRESS_S, (until_s - now_s) / left))
+                await asyncio.wait([ready], timeout=end_s - now_s)
+                if connected := ready.done() and ready.result():
+                    return channel
+                if ready.done():
+                    failed = not_connected(to.shown, await _reason(channel.channel))
+                else:
+                    failed = connect_timeout(to.shown)
+            finally:
+                if not connected:
+                    await channel.channel.close()
+                    await asyncio.wait([ready])  # the close ends it; canceled, C-core would still report to its loop
         raise failed if refused is None else address_refused(to.shown, refused)
 
     def _open(self, to: Target, address: str) -> Any:
