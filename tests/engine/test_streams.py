@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine import subscriptions, task_log
+from dragoman.engine import newest_events, subscriptions
 from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot
-from dragoman.engine.task_log import NewestEvents
+from dragoman.engine.newest_events import NewestEvents
 from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Logged
 from dragoman.model.message import Part
@@ -205,7 +205,7 @@ async def test_a_reader_that_returns_to_a_new_process_gets_exactly_what_follows(
 
 async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """DESIGN §5: a slow reader falls back to the log and costs no memory."""
-    monkeypatch.setattr(task_log, "RECENT_BYTES_MAX", 20_000)
+    monkeypatch.setattr(newest_events, "RECENT_BYTES_MAX", 20_000)
     monkeypatch.setattr(subscriptions, "BATCH_BYTES_MAX", 5_000)
     steps = Steps(300, size=500)
     async with house(Scripted(steps)) as h:
