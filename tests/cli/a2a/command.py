@@ -104,3 +104,23 @@ def demo_server(*flags: str, environment: Mapping[str, str] | None = None) -> It
         assert server.wait(DEADLINE_S) == 0
         assert server.stdout is not None
         server.stdout.close()
+
+
+@contextmanager
+def demo_agents_with(settings: str) -> Iterator[str]:
+    """Serve the demo agents with further settings, such as `api_key='k'`, and yield the server's URL."""
+    code = (
+        "from dragoman.cli.a2a.demo_agents import demo_agents\n"
+        "from dragoman.config import Config\n"
+        "from dragoman.server import run\n"
+        f"config = Config(port=0, store='memory:', {settings})\n"
+        "run(config, demo_agents(), on_ready=lambda listening: print(listening.config.port, flush=True))\n"
+    )
+    server = subprocess.Popen([*ENDS_WITH_US, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
+    finally:
+        server.terminate()
+        server.wait(DEADLINE_S)
+        server.stdout.close()

@@ -31,6 +31,14 @@ def serve_http(answer: Answer) -> Iterator[str]:
     """Answer requests on a free port of loopback, and yield the URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await respond(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the caller has left
+        finally:
+            writer.close()
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
@@ -39,7 +47,6 @@ def serve_http(answer: Answer) -> Iterator[str]:
         lines = (f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(encoded)}")
         writer.write("\r\n".join((*lines, "Connection: close", "", "")).encode() + encoded)
         await writer.drain()
-        writer.close()
 
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))

@@ -5,11 +5,10 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.cli.a2a.command import DEADLINE_S, Shell
+from tests.cli.a2a.command import DEADLINE_S, Shell, demo_agents_with
 from tests.cli.a2a.peer import FarAgent
 
 TOKEN = "t0ken-of-the-webhook"
@@ -44,28 +43,10 @@ def post(url: str, body: bytes, token: str) -> int:
 
 
 @pytest.fixture
-def hooks(tmp_path: Path) -> Iterator[str]:
-    """A server that may call webhooks on this machine."""
-    import subprocess
-    import sys
-
-    from tests.processes import ENDS_WITH_US
-
-    code = (
-        "from dragoman.cli.a2a.demo_agents import demo_agents\n"
-        "from dragoman.config import Config\n"
-        "from dragoman.server import run\n"
-        "config = Config(port=0, store='memory:', push_allowed_hosts=('127.0.0.1',))\n"
-        "run(config, demo_agents(), on_ready=lambda listening: print(listening.config.port, flush=True))\n"
-    )
-    server = subprocess.Popen([*ENDS_WITH_US, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield f"http://127.0.0.1:{server.stdout.readline().strip()}/agents/booking"
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
+def hooks() -> Iterator[str]:
+    """An agent of a server that may call webhooks on this machine."""
+    with demo_agents_with("push_allowed_hosts=('127.0.0.1',)") as url:
+        yield f"{url}/agents/booking"
 
 
 def test_a_webhook_is_created_shown_listed_called_and_deleted(shell: Shell, hooks: str) -> None:

@@ -40,6 +40,7 @@ class DebugLog:
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self._began_s = time.monotonic()
+        self._method = ""  # the gRPC method of the newest request
         self._secrets = [secret for secret in secrets if len(secret) >= SECRET_LENGTH_MIN]
 
     def add_secrets(self, secrets: Sequence[str]) -> None:
@@ -48,6 +49,7 @@ class DebugLog:
 
     def request(self, verb: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         """Print a request."""
+        self._method = url if url.startswith(("grpc://", "grpcs://")) else ""
         self.note(f"> {verb} {url}")
         self._headers(">", headers)
         self._body(">", body)
@@ -72,6 +74,8 @@ class DebugLog:
             self.note(f"{sign} {name}: {value if name.lower() in _PLAIN_HEADERS else REDACTED}")
 
     def _body(self, sign: str, body: bytes) -> None:
+        if self._method and body:
+            body = _protobuf_json(self._method, body, is_request=sign == ">").encode()
         for line in body.decode("utf-8", "replace").splitlines():
             if line.strip():
                 self.note(f"{sign} {line}")
@@ -80,3 +84,20 @@ class DebugLog:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return text
+
+
+def _protobuf_json(method: str, message: bytes, *, is_request: bool) -> str:
+    """Return a message of gRPC as JSON; what cannot be read as one is described by its size."""
+    from google.protobuf import json_format
+    from google.protobuf.descriptor_pool import Default
+    from google.protobuf.message import DecodeError
+    from google.protobuf.message_factory import GetMessageClass
+
+    service, _, name = method.rpartition("/")
+    try:
+        # The client has loaded the types of the service that it called.
+        found = Default().FindServiceByName(service.rpartition("/")[2]).FindMethodByName(name)
+        kind = GetMessageClass(found.input_type if is_request else found.output_type)
+        return json_format.MessageToJson(kind.FromString(message), indent=None)
+    except (KeyError, AttributeError, DecodeError, json_format.Error, RecursionError):
+        return f"{len(message)} bytes"
