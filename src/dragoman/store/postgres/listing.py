@@ -61,7 +61,7 @@ def _statement(sql: Mapping[str, str], query: ListQuery, *, files: bool) -> tupl
     before = sql["before"] if query.before is not None else ""
     arm = sql[("agent" if everybody else "scope") + ("_context" if in_context else "")]
     if in_context:
-        total = sql["total_of_context"]
+        total = sql["total_of_context"].replace("STATES", "" if query.state is None else sql["in_states"])
     elif after:
         total = sql["total_in_index"]
     else:

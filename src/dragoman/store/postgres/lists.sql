@@ -78,10 +78,14 @@ WHERE OWNER o.agent = :agent
 
 -- name: total_of_context
 -- The same within a context.
-SELECT count(*) FROM dragoman.scopes o CROSS JOIN LATERAL (
-    SELECT FROM dragoman.tasks t
-    WHERE t.scope = o.scope AND t.context = :context AND t.state = ANY (:states::smallint[]) BOUNDS OFFSET 0) p
+SELECT coalesce(sum(p.tasks), 0) FROM dragoman.scopes o CROSS JOIN LATERAL (
+    SELECT count(*) AS tasks FROM dragoman.tasks t
+    WHERE t.scope = o.scope AND t.context = :context STATES BOUNDS) p
 WHERE OWNER o.agent = :agent
+
+-- name: in_states
+-- Only tasks in these states. Without it, a count compares nothing but the index.
+AND t.state = ANY (:states::smallint[])
 
 -- name: by_owner
 -- Only the scopes of an owner.
