@@ -27,24 +27,27 @@ def replicas(kind: Kind, count: int, *more: str) -> Iterator[list[Server]]:
 
 
 def spread(load: Generators, kind: Kind, plan: Plan) -> Figures:
-    """The processor time of all servers for one SendMessage: three replicas, each with a third of the load, to one."""
+    """The processor time of all servers for one SendMessage: of three replicas, to that of one with 32 connections.
+
+    `dearer` is with 32 connections to all three together, `dearer_busy` with 32 to each.
+    """
     body = rpc("SendMessage", message(QUESTION))
-    cost: dict[int, list[float]] = {1: [], 3: []}
+    cost: dict[tuple[int, int], list[float]] = {(1, 32): [], (3, 32): [], (3, 96): []}
     for _ in range(3):
-        for count in cost:
+        for count, connections in cost:
             with replicas(kind, count) as all_of_them:
                 before = sum(each.cpu_s() for each in all_of_them)
+                options = "--conns", str(connections // count)
                 with ExitStack() as stack:
                     finishers = [
-                        stack.enter_context(load.held("loop", each.port, ECHO, body, "--conns", str(32 // count)))
-                        for each in all_of_them
+                        stack.enter_context(load.held("loop", each.port, ECHO, body, *options)) for each in all_of_them
                     ]
                     time.sleep(plan.seconds)
                     done = sum(finish(True).requests for finish in finishers)
                 used = sum(each.cpu_s() for each in all_of_them) - before
-                cost[count].append(1e6 * used / done)
-    one, three = statistics.median(cost[1]), statistics.median(cost[3])
-    return {"one_us": one, "three_us": three, "dearer": three / one}
+                cost[count, connections].append(1e6 * used / done)
+    one, three, busy = map(statistics.median, cost.values())
+    return {"one_us": one, "three_us": three, "busy_us": busy, "dearer": three / one, "dearer_busy": busy / one}
 
 
 def taken_over(load: Generators, kind: Kind, plan: Plan) -> Figures:
