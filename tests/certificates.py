@@ -82,7 +82,7 @@ def _builder(
     subject: x509.Name, issuer: x509.Name, key: CertificateIssuerPrivateKeyTypes, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    begins = now - timedelta(days=100)
+    begins = now - timedelta(days=2)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,26 @@ async def test_only_clients_with_a_certificate_are_served(tmp_path: Path, author
                     pass
 
 
+async def test_clients_with_certificates_are_no_strangers(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server may listen everywhere then, and says that it does not tell them apart."""
+    clients, issued = Authority(tmp_path, "clients"), authority.issue()
+    with pytest.raises(StartError, match=r"ask clients for certificates \(tls_client_ca\)"):
+        async with running(config(issued, host="0.0.0.0"), [echo]):
+            pass
+    async with running(config(issued, clients, host="0.0.0.0"), [echo]) as server:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+        async with connect(url, tls=trusting(authority, clients.issue("client"))) as agent:
+            assert isinstance(await agent.send("hello"), Task)
+    said = [record.getMessage() for record in caplog.records if "tls_client_ca" in record.getMessage()]
+    assert len(said) == 1
+    assert "are not told apart: they share their tasks with echo" in said[0]
+    caplog.clear()
+    async with running(config(issued, clients, host="0.0.0.0", api_key="sesame"), [echo]):
+        assert not caplog.records
+
+
 async def test_a_renewed_certificate_is_taken_and_open_streams_go_on(
     authority: Authority, quick_looks: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,7 +221,7 @@ async def test_a_reload_reads_the_files_at_once(authority: Authority, monkeypatc
             await asyncio.sleep(0.01)
 
 
-async def test_a_certificate_that_expires_while_it_is_served_is_reported_once(
+async def test_a_certificate_that_nobody_renews_is_reported_before_and_after_it_expires(
     authority: Authority, quick_looks: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     issued = authority.issue()
@@ -208,11 +229,15 @@ async def test_a_certificate_that_expires_while_it_is_served_is_reported_once(
     now = [server_tls.utc_now()]
     tls = server_tls.ServerTls(files, lambda: now[0])
     watching = asyncio.create_task(tls.watch())
-    now[0] = tls.identity.expires.replace(year=tls.identity.expires.year + 1)
-    await until(lambda: bool(caplog.records))
+    now[0] = tls.identity.expires - timedelta(minutes=1)
+    await until(lambda: len(caplog.records) == 1)
+    now[0] = tls.identity.expires + timedelta(days=1)
+    await until(lambda: len(caplog.records) == 2)
     watching.cancel()
+    expires = tls.identity.expires.strftime("%Y-%m-%d %H:%M UTC")
     assert [record.getMessage() for record in caplog.records] == [
-        f"tls_cert '{issued.cert}' has expired: clients refuse it: renew it"
+        f"tls_cert '{issued.cert}' expires on {expires}: renew it",
+        f"tls_cert '{issued.cert}' has expired: clients refuse it: renew it",
     ]
 
 

@@ -141,6 +141,12 @@ def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[
             config.public_url,
         )
     unasked = [agent for agent in agents if not authenticator.required_for(agent)]
+    if config.tls_client_ca is not None and unasked:
+        log.warning(
+            "clients with a certificate of tls_client_ca are not told apart: they share their tasks with %s; to tell "
+            "them apart, make keys (dragoman keys create NAME)",
+            ", ".join(unasked),
+        )
     if "*" in config.cors_origins and unasked:
         log.warning(
             "cors_origins is * and nobody who calls %s is asked who they are: any web page in a browser that can reach "
@@ -151,8 +157,11 @@ def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[
 
 
 def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Collection[str]) -> None:
-    """Raises StartError if strangers could reach the port and use an agent that asks nobody for a key."""
-    if required or loopback(config.host) or config.allow_unauthenticated:
+    """Raises StartError if strangers could reach the port and use an agent that asks nobody for a key.
+
+    Clients whose certificate is asked for are no strangers.
+    """
+    if required or loopback(config.host) or config.allow_unauthenticated or config.tls_client_ca is not None:
         return
     open_to_all = [agent for agent in agents if agent not in own]
     if open_to_all:
@@ -161,7 +170,8 @@ def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Co
         raise StartError(
             f"host = {config.host!r} can be reached from other machines, and nobody who calls "
             f"{', '.join(sorted(open_to_all))} is asked who they are: {make}set api_key or jwt_issuer, listen on "
-            "127.0.0.1, or set allow_unauthenticated if everyone who can reach the port may use every agent"
+            "127.0.0.1, ask clients for certificates (tls_client_ca), or set allow_unauthenticated if everyone who "
+            "can reach the port may use every agent"
         )
 
 

@@ -28,6 +28,10 @@ LOOK_S = 1.0
 """How often the files are looked at. They are read when two looks in a row find them equal, since certificate and key
 are renewed one after the other."""
 
+DUE = 0.1
+"""The part of a certificate's life that is left when a warning says that it has not been renewed. What renews them does
+so earlier: certbot when a third is left."""
+
 READS_MAX = 5
 """How often files that change while they are read are read anew, before that is an error."""
 
@@ -55,8 +59,8 @@ class TlsFiles(Struct, frozen=True):
 class Identity(Struct, frozen=True):
     """What the server shows to clients, and whose certificates it takes, as PEM and as a context for HTTPS.
 
-    `client_ca` None asks no client for a certificate. `name` is that of the certificate, for the log. `stamps` tell the
-    state of the files.
+    `client_ca` None asks no client for a certificate. `name` is that of the certificate, for the log. From `due` on its
+    renewal is overdue. `stamps` tell the state of the files.
     """
 
     context: ssl.SSLContext
@@ -64,6 +68,7 @@ class Identity(Struct, frozen=True):
     key: bytes
     client_ca: bytes | None
     name: str
+    due: datetime
     expires: datetime
     stamps: tuple[Stamp | None, ...]
 
@@ -77,7 +82,8 @@ class ServerTls:
         self._now = now
         self.identity = read_identity(files, now())
         self.renewed: list[Callable[[Identity], None]] = []
-        self._told_expiry = False
+        self._told = 0
+        """How many of the two moments, `due` and `expires`, the log has told."""
         self._seen = self._tried = self.identity.stamps
         self._asked = asyncio.Event()
         _warn_of_mode(files)
@@ -109,16 +115,20 @@ class ServerTls:
             until = self.identity.expires
             log.error("%s; the certificate of before stays in use (valid until %s)", error, _day(until))
             return
-        self.identity, self._told_expiry = identity, False
+        self.identity, self._told = identity, 0
         log.info("new certificate of %s, valid until %s", identity.name, _day(identity.expires))
         _warn_of_mode(self._files)
         for renewed in self.renewed:
             renewed(identity)
 
     def _tell_expiry(self) -> None:
-        if not self._told_expiry and self._now() > self.identity.expires:
-            self._told_expiry = True
+        now, identity = self._now(), self.identity
+        if self._told < 2 and now > identity.expires:
+            self._told = 2
             log.error("tls_cert '%s' has expired: clients refuse it: renew it", self._files.cert)
+        elif self._told < 1 and now > identity.due:
+            self._told = 1
+            log.warning("tls_cert '%s' expires on %s: renew it", self._files.cert, _day(identity.expires))
 
 
 def make_tls(config: Config, now: Callable[[], datetime]) -> ServerTls | None:
@@ -174,7 +184,9 @@ def _read_once(files: TlsFiles, now: datetime, stamps: tuple[Stamp | None, ...])
         _check_authorities(files.client_ca, client_ca, now)
         context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
         context.verify_mode = ssl.CERT_REQUIRED
-    return Identity(context, chain, key, client_ca, _name(leaf), leaf.not_valid_after_utc, stamps)
+    begins, expires = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    due = expires - (expires - begins) * DUE
+    return Identity(context, chain, key, client_ca, _name(leaf), due, expires, stamps)
 
 
 def _make_context() -> ssl.SSLContext:
