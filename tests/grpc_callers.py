@@ -105,6 +105,16 @@ async def drain(call: Any) -> list[pb.StreamResponse]:
     return items
 
 
+async def only_task(caller: GrpcCaller) -> pb.Task:
+    """The one task there is, once there is one."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not (listed := await caller.stub.ListTasks(pb.ListTasksRequest(), metadata=V1)).tasks:
+            pass
+    (task,) = listed.tasks
+    assert isinstance(task, pb.Task)
+    return task
+
+
 def kinds(items: Sequence[pb.StreamResponse]) -> list[str]:
     """The kind of each item: `task`, `message`, the state of a status, or the text of a chunk."""
     return [_kind(item) for item in items]

@@ -39,6 +39,17 @@ DEDUPES = AgentExtension(
 )
 """The entry for `capabilities.extensions` of our own cards."""
 
+EVENT_ID = "urn:dragoman:event-id:v1"
+"""`"7"`, in the metadata of the items of a stream over gRPC, if the caller declares it: `last-event-id` resumes after
+that event. SSE has an `id:` for it.
+"""
+
+EVENT_IDS = AgentExtension(
+    uri=EVENT_ID,
+    description="Each item of a stream over gRPC has its id in the metadata; last-event-id resumes a stream after it",
+)
+"""The entry for `capabilities.extensions` of our own cards, where gRPC is served."""
+
 _WINDOW = re.compile(r"([0-9]{1,9})s", re.ASCII)
 
 

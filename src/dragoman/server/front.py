@@ -29,7 +29,7 @@ from dragoman.bindings.request import Request
 from dragoman.bindings.streams import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
-from dragoman.dialects.extensions import DEDUPES
+from dragoman.dialects.extensions import DEDUPES, EVENT_IDS
 from dragoman.dialects.resolve import MOUNTS, SYSTEMS
 from dragoman.dialects.system import ROOT, Mount
 from dragoman.dialects.systems import load_profile, load_system
@@ -154,7 +154,9 @@ def _extensions(config: Config) -> Mapping[Mount, tuple[AgentExtension, ...]]:
     """The extensions of each mount; a server that makes no tasks has none."""
     if not config.tasks:
         return {}
-    ours = (DEDUPES,) if config.profile is None else ()
+    ours: tuple[AgentExtension, ...] = (DEDUPES,) if config.profile is None else ()
+    if config.grpc_port:
+        ours = (*ours, EVENT_IDS)
     listed: dict[Mount, tuple[AgentExtension, ...]] = {mount: ours for mount in MOUNTS if not mount.fixed}
     for system in SYSTEMS:
         if system.mount is not None and system.extensions:

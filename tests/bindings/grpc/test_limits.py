@@ -23,6 +23,7 @@ from tests.grpc_callers import (
     grpc_served,
     kinds,
     message,
+    only_task,
     refusal,
 )
 
@@ -60,16 +61,6 @@ def large(megabytes: int) -> Agent:
         return "x" * (megabytes * MEGABYTE)
 
     return agent
-
-
-async def only_task(caller: GrpcCaller) -> pb.Task:
-    """The one task there is, once there is one."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not (listed := await caller.stub.ListTasks(pb.ListTasksRequest(), metadata=V1)).tasks:
-            pass
-    (task,) = listed.tasks
-    assert isinstance(task, pb.Task)
-    return task
 
 
 SMALL_WINDOW = {"grpc.http2.bdp_probe": 0, "grpc.http2.lookahead_bytes": 65_535}

@@ -12,7 +12,8 @@ from google.rpc.status_pb2 import Status
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from tests.grpc_callers import CONFIG, DEADLINE_S, V1, drain, grpc_served, kinds, message, refusal
+from dragoman.dialects.extensions import EVENT_ID
+from tests.grpc_callers import CONFIG, DEADLINE_S, V1, drain, grpc_served, kinds, message, only_task, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -109,21 +110,53 @@ async def test_a_stream_brings_every_event_and_ends() -> None:
     assert "".join(item for item in items if len(item) == 1) == "ab"
 
 
+def event_id(item: pb.StreamResponse) -> str:
+    """The id of an item of a stream, in the metadata of what it holds; empty if it has none."""
+    held = getattr(item, item.WhichOneof("payload") or "task")
+    found: str = held.metadata.fields[EVENT_ID].string_value
+    return found
+
+
+async def test_items_have_ids_for_callers_who_want_them() -> None:
+    gate = Gate()
+    gate.put("a", "b", None)
+    async with grpc_served(gate.agent) as caller:
+        stream = caller.stream("hi", ("a2a-extensions", EVENT_ID))
+        assert dict(await stream.initial_metadata())["a2a-extensions"] == EVENT_ID
+        ids = [event_id(item) for item in await drain(stream)]
+        assert all(ids)
+        assert ids == sorted(ids, key=int)
+        assert len(set(ids)) == len(ids)
+        gate.put(None)
+        assert {event_id(item) for item in await drain(caller.stream("hi", message_id="m2"))} == {""}
+
+
 async def test_a_subscription_resumes_with_exactly_what_follows() -> None:
     gate = Gate()
-    async with grpc_served(gate.agent) as caller, aiohttp.ClientSession(caller.url) as http:
-        task = await caller.send(return_immediately=True)
-        seqs: list[str] = []
-        async with http.get(f"/tasks/{task.id}:subscribe", headers={"A2A-Version": "1.0"}) as sse:
-            for step in "abc":
-                gate.put(step)
-                while f'"text":"{step}"'.encode() not in (line := await sse.content.readline()):
-                    assert line
-                    seqs += [line.decode().removeprefix("id: ").strip()] if line.startswith(b"id:") else []
+    async with grpc_served(gate.agent) as caller:
+        stream = caller.stream("hi", ("a2a-extensions", EVENT_ID))
+        seen: list[pb.StreamResponse] = []
+        for step in "abc":
+            gate.put(step)
+            while kinds(seen[-1:]) != [step]:
+                seen.append(await stream.read())
+        task = await only_task(caller)
+        for last, following in zip(seen, [*(seen[n:] for n in range(1, len(seen))), []], strict=True):
+            resumed = caller.subscribe(task.id, ("last-event-id", event_id(last)), ("a2a-extensions", EVENT_ID))
+            assert [await resumed.read() for _ in following] == following
+            resumed.cancel()
+        resumed = caller.subscribe(task.id, ("last-event-id", event_id(seen[-1])))
         gate.put(None)
-        # `id:` comes before its `data:`, so the last one is that of "c" and the one before it that of "b".
-        resumed = kinds(await drain(caller.subscribe(task.id, ("last-event-id", seqs[-2]))))
-        assert resumed == ["c", "completed"] or resumed == ["c", "", "completed"]
+        assert kinds(await drain(resumed))[-1:] == ["completed"]
+        assert set(kinds(await drain(stream))) <= {"", "completed"}
+
+
+async def test_an_id_that_is_none_of_ours_is_refused() -> None:
+    gate = Gate()
+    async with grpc_served(gate.agent) as caller:
+        task = await caller.send(return_immediately=True)
+        code, status = await refusal(caller.subscribe(task.id, ("last-event-id", "x")))
+        assert (code, reason(status)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PARAMS")
 
 
 async def test_a_list_has_pages() -> None:

@@ -25,6 +25,7 @@ from dragoman.bindings.request import Request, read_parameters
 from dragoman.bindings.routes import Route
 from dragoman.bindings.streams import FoldedStream, Streams
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.extensions import EVENT_ID
 from dragoman.dialects.resolve import version_of
 from dragoman.engine.handler import Stream, StreamItem
 from dragoman.model.card import Profile
@@ -196,7 +197,7 @@ class Procedures:
         streams.open += 1
         try:
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
-            await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen))
+            await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen, rpc.event_ids(call)))
         finally:
             streams.open -= 1
             stream.close()
@@ -329,6 +330,10 @@ class Rpc:
         if call.extensions and (active := active_extensions(self.backend.reception, call)):
             await self.context.send_initial_metadata(((self.dialect.extensions_header.decode(), active),))
 
+    def event_ids(self, call: Call) -> Callable[[bytes, str], bytes] | None:
+        """The function that adds ids to the items of a stream, if the caller has declared that it wants them."""
+        return self.service.add_event_id if EVENT_ID in call.extensions else None
+
     def hold(self, size: int) -> None:
         """Count a large message until `let_go`, or until the RPC ends: gRPC keeps a copy that its reader does not take.
 
@@ -393,12 +398,20 @@ class FrameEncoder:
     """Encodes the batches of a task's stream for one reader, a message for each frame.
 
     `seen` is (seq, frame): the reader has the frames of the event `seq` up to that number, and the stream begins with
-    the rest of them.
+    the rest of them. `add_event_id` adds the id of each frame, which is that of SSE; None: frames have no ids.
     """
 
-    __slots__ = ("_dialect", "_head", "_seen", "_streams")
+    __slots__ = ("_add_event_id", "_dialect", "_head", "_seen", "_streams")
 
-    def __init__(self, stream: Stream, dialect: Dialect, streams: Streams, seen: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        dialect: Dialect,
+        streams: Streams,
+        seen: tuple[int, int],
+        add_event_id: Callable[[bytes, str], bytes] | None = None,
+    ) -> None:
+        self._add_event_id = add_event_id
         self._head = stream.head
         self._dialect = dialect
         self._streams = streams
@@ -409,15 +422,24 @@ class FrameEncoder:
         key, (seq, number) = self._dialect.key, self._seen
         for item in batch:
             if not isinstance(item, Logged):
-                _, whole = self._streams.encode_whole(self._dialect, item)
-                yield from whole.frames
+                stands, whole = self._streams.encode_whole(self._dialect, item)
+                yield from self._with_ids(whole.frames, stands)
                 continue
             frames = item.frames.get(key)
             if frames is None:
                 assert self._head is not None  # a stream of events has a task
                 frames = item.frames[key] = self._dialect.encode_event(self._head, item.event, None)
+            marked = self._with_ids(frames, item.seq)
             if seq == item.seq and item is batch[0] and len(frames) > 1:
-                frames = frames[number:]
-            yield from frames
+                marked = marked[number:]
+            yield from marked
         if batch:
             self._seen = (0, 0)  # only the first event can have frames that the reader has seen
+
+    def _with_ids(self, frames: tuple[bytes, ...], seq: int) -> Sequence[bytes]:
+        """The frames with their ids, if they have any: of several the last has the seq alone (`7.1`, `7.2`, `7`)."""
+        add = self._add_event_id
+        if add is None or not seq:
+            return frames
+        last = len(frames)
+        return [add(frame, str(seq) if number == last else f"{seq}.{number}") for number, frame in enumerate(frames, 1)]

@@ -28,6 +28,7 @@ class Service(Struct, frozen=True, kw_only=True):
     bytes of the dialect that `dialect_for` gives for the caller's user agent; `version` is its version. `check_bounds`
     takes the procedure, the request and `max_values`, and raises InvalidParams for a request with more values. `status`
     is the form of an error. `agent_header` is the metadata that names the agent if the requests have no tenant.
+    `add_event_id` returns an item of a stream with its id, for callers who declare EVENT_ID.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Service(Struct, frozen=True, kw_only=True):
     check_bounds: Callable[[str, bytes, int], None]
     status: Callable[[A2AError], RpcStatus]
     agent_header: bytes | None = None
+    add_event_id: Callable[[bytes, str], bytes] | None = None
 
 
 AGENT_HEADER = b"x-dragoman-agent"
@@ -62,6 +64,7 @@ A2A_1 = Service(
     procedures={name: name in ("SendStreamingMessage", "SubscribeToTask") for name in v1.METHODS},
     check_bounds=v1.check_bounds,
     status=_status_1,
+    add_event_id=v1.add_event_id,
 )
 """A2A 1.0 (§10)."""
 

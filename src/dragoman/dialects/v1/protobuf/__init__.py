@@ -9,7 +9,13 @@ from msgspec.structs import replace
 from dragoman.dialects.v1 import JSONRPC
 from dragoman.dialects.v1.protobuf.client import SERVICE, TONGUE, read_status
 from dragoman.dialects.v1.protobuf.decode import METHODS, check_bounds, decode
-from dragoman.dialects.v1.protobuf.encode import encode_event, encode_message, encode_result, encode_snapshot
+from dragoman.dialects.v1.protobuf.encode import (
+    add_event_id,
+    encode_event,
+    encode_message,
+    encode_result,
+    encode_snapshot,
+)
 from dragoman.dialects.v1.protobuf.statuses import encode_status, grpc_code, status_text
 
 GRPC = replace(
@@ -27,4 +33,4 @@ GRPC = replace(
 )
 """A2A 1.0 over gRPC: everything it encodes is a serialized message, an error a google.rpc.Status."""
 
-__all__ = ["GRPC", "METHODS", "SERVICE", "TONGUE", "check_bounds", "read_status", "status_text"]
+__all__ = ["GRPC", "METHODS", "SERVICE", "TONGUE", "add_event_id", "check_bounds", "read_status", "status_text"]

@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET
 
-from dragoman.dialects.extensions import PARENT, USAGE, parent_metadata, usage_metadata
+from dragoman.dialects.extensions import EVENT_ID, PARENT, USAGE, parent_metadata, usage_metadata
 from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_value, struct_of_numbers
 from dragoman.dialects.v1.encode import status_metadata
@@ -111,6 +111,15 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             fill_timestamp(frame.task.status.timestamp, event.timestamp)
             fill_message(frame.task.history.add(), event.message)
     return (frame.SerializeToString(),)
+
+
+def add_event_id(frame: bytes, event_id: str) -> bytes:
+    """Return an item of a stream with its id in the metadata (EVENT_ID)."""
+    response = pb.StreamResponse.FromString(frame)
+    held = response.WhichOneof("payload")
+    if held is not None:
+        fill_struct(getattr(response, held).metadata, {EVENT_ID: event_id})
+    return response.SerializeToString()
 
 
 def _encode_page(operation: Operation, page: TaskPage) -> bytes:
