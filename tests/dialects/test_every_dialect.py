@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -24,8 +25,10 @@ METHODS = {system.name: system.methods for system in load_systems()}
 every = pytest.mark.parametrize("name", SPOKEN)
 
 
-def json_of(row: Row) -> st.SearchStrategy[Any]:
+@cache  # a recursive strategy takes longer to make than its values
+def json_of(name: str) -> st.SearchStrategy[Any]:
     """Any JSON, of words that mean something in the dialect."""
+    row = SPOKEN[name]
     scalars = (
         st.none()
         | st.booleans()
@@ -35,6 +38,12 @@ def json_of(row: Row) -> st.SearchStrategy[Any]:
         | st.sampled_from(row.values)
     )
     return st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | objects_of(row, inner), max_leaves=20)
+
+
+@cache
+def members_of(name: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Any object, of the same words."""
+    return objects_of(SPOKEN[name], json_of(name))
 
 
 def objects_of(row: Row, values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -80,21 +89,21 @@ def test_every_dialect_has_a_row() -> None:
 @given(data=st.data())
 def test_any_json_is_an_operation_or_refused(name: str, data: st.DataObject) -> None:
     row = SPOKEN[name]
-    requests_of(row, json.dumps(data.draw(json_of(row))).encode())
+    requests_of(row, json.dumps(data.draw(json_of(name))).encode())
 
 
 @every
 @given(data=st.data())
 def test_any_json_beside_a_message_is_an_operation_or_refused(name: str, data: st.DataObject) -> None:
     row = SPOKEN[name]
-    requests_of(row, json.dumps({**data.draw(objects_of(row, json_of(row))), **row.sent}).encode())
+    requests_of(row, json.dumps({**data.draw(members_of(name)), **row.sent}).encode())
 
 
 @every
 @given(data=st.data())
 def test_any_message_artifact_status_or_configuration_is_taken_or_refused(name: str, data: st.DataObject) -> None:
     row = SPOKEN[name]
-    value = data.draw(objects_of(row, json_of(row)))
+    value = data.draw(members_of(name))
     message = {"role": "user", "parts": [value], **value}
     params = {"id": "t", "message": message, "status": value, "configuration": value}
     requests_of(row, json.dumps({**params, "artifacts": [value, {**value, "parts": [value]}]}).encode())
@@ -118,7 +127,7 @@ def test_any_path_and_query_are_an_operation_or_refused(name: str, path: dict[st
     requests_of(SPOKEN[name], b"", path, query)
 
 
-@given(st.binary(max_size=40) | json_of(SPOKEN["python-a2a"]).map(lambda value: json.dumps(value).encode()))
+@given(st.binary(max_size=40) | json_of("python-a2a").map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_bare_body_or_none(body: bytes) -> None:
     for system in load_systems():
         if system.bare is not None and (found := system.bare(body)) is not None:
