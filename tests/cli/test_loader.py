@@ -116,3 +116,31 @@ def test_agents_of_the_command_line_are_kept_and_made_anew_likewise(entries: tup
     assert by_id(load_served((), ["rooms/house.py"], None, first)) == by_id(first)
     Path("rooms/house.py").touch()
     assert by_id(load_served((), ["rooms/house.py"], None, first))["echo"] is not by_id(first)["echo"]
+
+
+RUNNER = """
+class Runner:
+    def __init__(self):
+        from dragoman.model.card import Profile
+        self.profile = Profile(id="own", name="own", description="own", version="1", skills=())
+        self.direct = self.restartable = self.one_message = self.offline = False
+
+    async def run(self, run):
+        pass
+
+own = Runner()
+"""
+
+
+def test_a_table_says_how_an_agent_answers(entries: tuple[AgentEntry, ...]) -> None:
+    kinds = {"python": "rooms.house:echo", "program": "command:cat", "partner": "a2a:http://127.0.0.1:9/"}
+    table = '[[agents]]\nid = "{}"\nrun = "{}"\ndirect = "auto"\n{}\n'
+    for wait, expected in (("", 1.0), ("direct_wait_s = 0.5", 0.5)):
+        tables = [table.format(agent_id, run, wait) for agent_id, run in kinds.items()]
+        Path("direct.toml").write_text("\n".join(tables))
+        for agent in load_served(load(Path("direct.toml"), {}, {}).agents, (), None).agents:
+            assert (agent.direct, getattr(agent, "direct_wait_s")) == ("auto", expected)  # noqa: B009  others lack it
+    Path("rooms/own.py").write_text(RUNNER)
+    Path("direct.toml").write_text(table.format("own", "rooms.own:own", ""))
+    with pytest.raises(AgentReferenceError, match='set `direct = "auto"` on the Runner itself'):
+        load_served(load(Path("direct.toml"), {}, {}).agents, (), None)

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.cli import main
 from dragoman.cli.loader import load_agents
 from dragoman.config import ConfigError, load
 from dragoman.engine.api import Reported
@@ -68,3 +70,11 @@ def test_the_time_of_a_lease_can_be_set(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_said(tmp_path: Path, table: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         declared(tmp_path, table)
+
+
+def test_an_agent_that_answers_with_messages_cannot_be_a_workers(tmp_path: Path) -> None:
+    module = tmp_path / "served.py"
+    module.write_text('from dragoman import Agent\nagent = Agent("either", direct="auto")\n')
+    result = CliRunner().invoke(main, ["worker", str(module), "--server", "http://127.0.0.1:9"])
+    assert result.exit_code == 2
+    assert 'either: direct="auto" is not for workers, whose tasks are leased: leave it out' in result.output

@@ -94,6 +94,10 @@ def worker(
         agents = load_agents((), (*more, *references), None)
     except AgentReferenceError as error:
         raise click.UsageError(str(error)) from error
+    if direct := [agent.profile.id for agent in agents if agent.direct == "auto"]:
+        raise click.UsageError(
+            f'{", ".join(direct)}: direct="auto" is not for workers, whose tasks are leased: leave it out'
+        )
     log_to(sys.stderr, log_level, log_format)
     told = name or f"{socket.gethostname()}/{os.getpid()}"
     try:
