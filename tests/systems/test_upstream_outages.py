@@ -149,7 +149,7 @@ async def test_a_mistyped_url_ends_in_words_that_say_so(
 
 async def test_messages_to_the_operator_name_the_keys_of_the_configuration(caplog: pytest.LogCaptureFixture) -> None:
     async def card(request: web.Request) -> web.Response:
-        return web.json_response({"name": "x", "supportedInterfaces": [{"url": "http://x", "protocolBinding": "GRPC"}]})
+        return web.json_response({"name": "x", "supportedInterfaces": [{"url": "http://x", "protocolBinding": "SOAP"}]})
 
     async with site(web.get("/there/.well-known/agent-card.json", card)) as url:
         told = []
