@@ -9,7 +9,7 @@ from dragoman.engine.runs.run import closing
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.lifecycle import FOLLOWS, Fold, fold
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
 
 S = TaskState
 T = "2026-11-20T07:00:00.000Z"
@@ -44,7 +44,7 @@ def test_a_waiting_task_goes_on_or_ends() -> None:
 
 
 def test_every_state_is_in_the_table_and_none_goes_back_to_submitted() -> None:
-    assert set(FOLLOWS) == set(S)
+    assert set(FOLLOWS) == set(STATES)
     assert not any(S.SUBMITTED in FOLLOWS[state] for state in S if state is not S.SUBMITTED)
     assert S.WORKING in FOLLOWS[S.WORKING]
     assert all(state in FOLLOWS[S.SUBMITTED] for state in S)
