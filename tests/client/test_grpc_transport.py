@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import grpc
@@ -27,7 +28,9 @@ from dragoman.client import (
     connect,
 )
 from dragoman.client.connection import Connection
+from dragoman.client.conversation import make_message
 from dragoman.config import Config
+from dragoman.dialects.extensions import DEDUPE, EVENT_ID
 from dragoman.model.errors import (
     A2AError,
     AgentNotFound,
@@ -41,6 +44,7 @@ from dragoman.model.errors import (
     Unavailable,
     UnsupportedOperation,
 )
+from dragoman.model.operations import StreamMessage
 from dragoman.model.task import TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.net.egress import Egress
@@ -468,3 +472,43 @@ async def test_an_agent_that_is_not_there_is_not_found(dragoman: tuple[str, int]
     async with connect(f"grpc://127.0.0.1:{port}", dialect="0.3", headers={"x-dragoman-agent": "nobody"}) as agent:
         with pytest.raises((AgentNotFound, TaskNotFound)):
             await agent.get("x")
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_stream_that_broke_goes_on_with_exactly_what_follows(dragoman: tuple[str, int], seed: int) -> None:
+    _, port = dragoman
+    chance, cuts = Random(seed), 3
+
+    def some_bytes() -> int | None:
+        nonlocal cuts
+        cuts -= 1
+        return None if cuts < 0 else 2000 + chance.randrange(8000)
+
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        cutting(port, some_bytes) as proxy,
+        connect(f"grpc://127.0.0.1:{proxy.port}", dialect="1.0", retries=Time().again(dedupes=True)) as agent,
+    ):
+        stream = agent.task_stream(StreamMessage(message=make_message("300")))
+        updates = [update async for update in stream.updates()]
+    assert chunks_of(updates) == [f"{n} " for n in range(300)]
+    assert stream.resumptions >= 1
+    assert stream.final is None  # nothing had to be compared: no item was missing, and none came twice
+    assert all(EVENT_ID not in (update.metadata or {}) for update in updates)
+
+
+async def test_extensions_are_declared_together(dragoman: tuple[str, int]) -> None:
+    _, port = dragoman
+    place = f"grpc://127.0.0.1:{port}"
+    passed_on = ApiKey("urn:other", "A2A-Extensions")  # as a gateway passes on those of its caller
+    async with connect(place, dialect="1.0", extensions=[DEDUPE], credentials=passed_on) as agent:
+        stream = agent.task_stream(StreamMessage(message=make_message("1")))
+        assert [update async for update in stream.updates()]
+        assert stream.position.id
+
+
+def chunks_of(updates: list[Any]) -> list[str]:
+    """The texts of the chunks, one by one."""
+    chunks = [update for update in updates if isinstance(update, ArtifactUpdate)]
+    joined = "".join(part.text or "" for chunk in chunks for part in chunk.artifact.parts)
+    return [f"{word} " for word in joined.split()]

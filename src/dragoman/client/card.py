@@ -18,7 +18,7 @@ from dragoman.client.grpc_address import grpc_url
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
 from dragoman.dialects.client.card import CardView, absolute_url, decode_card, objects_in
 from dragoman.dialects.client.scalars import Unfit
-from dragoman.dialects.extensions import dedupes_s
+from dragoman.dialects.extensions import EVENT_ID, dedupes_s
 from dragoman.dialects.system import CardSign, System
 from dragoman.dialects.systems import load_systems
 from dragoman.model.card import AgentCard
@@ -100,7 +100,8 @@ class Interface(Struct, frozen=True, kw_only=True):
     """An endpoint and its protocol. `dialect` is a name of `dialects.systems.DIALECTS`.
 
     Over gRPC the URL is `grpc://host:port`, or `grpcs://…` with TLS. `tenant` goes with every operation. `dedupes_s` is
-    how long the agent recognises a repeated message, in seconds, as its card says.
+    how long the agent recognises a repeated message, in seconds, as its card says. `event_ids`: EVENT_ID is declared to
+    it, because its card lists that extension, or there is no card.
     """
 
     url: str
@@ -108,6 +109,7 @@ class Interface(Struct, frozen=True, kw_only=True):
     dialect: str
     tenant: str = ""
     dedupes_s: float = 0.0
+    event_ids: bool = False
 
     @property
     def to(self) -> Target:
@@ -141,11 +143,15 @@ def interfaces(
     """
     seen = CardView(card, card_url, base)
     found = next((row.then(seen) for row in card_kinds() if row.when(seen)), ())
-    knows_s = dedupes_s(seen.extensions)
+    knows_s, event_ids = dedupes_s(seen.extensions), EVENT_ID in seen.uris
     named = [
         replace(each, url=grpc_url(each.url, card_url, grpc_tls)) if each.binding == GRPC else each for each in found
     ]
-    valid = [replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in named if _valid(each.url)]
+    valid = [
+        replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s, event_ids=event_ids and each.binding == GRPC)
+        for each in named
+        if _valid(each.url)
+    ]
     if not as_listed:
         at = target(card_url)
         valid.sort(key=lambda each: (each.dialect != "1.0", not (each.to.origin == at.origin or beside(each.to, at))))

@@ -459,6 +459,6 @@ def _make_interface(where: Places, binding: str | None, spoken: Tongue) -> Inter
     """Return the endpoint for a dialect that the caller named: the agent's URL as the caller wrote it."""
     over = binding or (GRPC if is_grpc(where.given) else HTTP_JSON if spoken.rpc is None else JSONRPC)
     if over == GRPC:
-        return Interface(url=grpc_url(where.given, where.given), binding=over, dialect=spoken.name)
+        return Interface(url=grpc_url(where.given, where.given), binding=over, dialect=spoken.name, event_ids=True)
     url = where.base + "/" if spoken.slash and over == JSONRPC else where.given
     return Interface(url=url, binding=over, dialect=spoken.name)

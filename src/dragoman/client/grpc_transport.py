@@ -20,6 +20,7 @@ from dragoman.client.retries import Retrier, Timeouts
 from dragoman.client.transport import Batch, StreamPosition, WireLog, refusal, repeatable_s
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.cards import GRPC
+from dragoman.dialects.extensions import EVENT_ID
 from dragoman.dialects.systems import SYSTEMS
 from dragoman.model.errors import (
     A2AError,
@@ -101,12 +102,10 @@ class GrpcTransport:
         self._retrier = retrier
         self._credentials = credentials
         self._wire = wire
-        declared = "x-a2a-extensions" if spoken.name == "0.3" else "a2a-extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
-        self._metadata = {
-            **{name.lower(): value for name, value in spoken.headers.items()},
-            **({declared: ", ".join(extensions)} if extensions else {}),
-            **{name.lower(): value for name, value in headers.items()},
-        }
+        self._declared = "x-a2a-extensions" if spoken.name == "0.3" else "a2a-extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
+        self._metadata = {name.lower(): value for name, value in (*spoken.headers.items(), *headers.items())}
+        if extensions:
+            self._metadata[self._declared] = ", ".join(extensions)
 
     @property
     def repeats_s(self) -> float:
@@ -143,7 +142,7 @@ class GrpcTransport:
                 within_s=request.repeats_s or inf,
             )
             while not isinstance(came, GrpcReply):
-                if batch := self._read_batch(came):
+                if batch := self._read_batch(came, position):
                     yield batch
                 came = await self._next(flow)
             if not came.ok:
@@ -175,7 +174,7 @@ class GrpcTransport:
                 request.call.method,
                 request.call.message,
                 timeout_s=self._timeouts.answer_s,
-                metadata={**request.metadata, **shown},
+                metadata=self._merge(request.metadata, shown),
             )
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
@@ -210,7 +209,7 @@ class GrpcTransport:
                     request.call.message,
                     head_timeout_s=self._timeouts.answer_s,
                     idle_timeout_s=self._timeouts.idle_s,
-                    metadata={**request.metadata, **shown},
+                    metadata=self._merge(request.metadata, shown),
                 )
             )
         except EgressError as error:
@@ -227,14 +226,18 @@ class GrpcTransport:
         except EgressError as error:
             raise no_answer(error, "idle_s") from error
 
-    def _read_batch(self, data: bytes) -> Batch:
+    def _read_batch(self, data: bytes, position: StreamPosition | None) -> Batch:
         if self._wire is not None:
             self._wire.piece(data)
         try:
             updates: tuple[Update, ...] = self.tongue.read_update(data)
         except InvalidAgentResponse as error:
             raise self._add_url(error) from None
-        return [("", update) for update in updates]
+        if not self.interface.event_ids:
+            return [("", update) for update in updates]
+        batch = [_take_event_id(update) for update in updates]
+        event_id = batch[-1][0] if batch else ""
+        return [] if position is not None and position.repeats(event_id, data) else batch
 
     def _end(self, request: GrpcRequest, reply: GrpcReply, position: StreamPosition | None) -> Exception:
         """Return the error for a status that ended a stream which had begun."""
@@ -254,8 +257,11 @@ class GrpcTransport:
         if self.interface.tenant and not operation.tenant:
             operation = replace(operation, tenant=self.interface.tenant)
         metadata = dict(self._metadata)
-        if isinstance(operation, StreamMessage | Subscribe) and after:
-            metadata["last-event-id"] = after
+        if isinstance(operation, StreamMessage | Subscribe):
+            if after:
+                metadata["last-event-id"] = after
+            if self.interface.event_ids:
+                metadata = self._merge(metadata, {self._declared: EVENT_ID})
         if isinstance(operation, SendMessage):
             metadata["idempotency-key"] = idempotency_key or operation.message.message_id
         if traceparent:
@@ -291,12 +297,29 @@ class GrpcTransport:
     async def _renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
         return None if self._credentials is None else await self._credentials.renewed(refused)
 
+    def _merge(self, metadata: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+        """Return the metadata with more; extensions that are declared on both sides are joined."""
+        merged = dict(metadata)
+        for name, value in more.items():
+            both = name.lower() == self._declared and merged.get(self._declared)
+            merged[name.lower()] = f"{both}, {value}" if both else value
+        return merged
+
     def _add_url(self, error: InvalidAgentResponse) -> InvalidAgentResponse:
         return InvalidAgentResponse(f"{self._to.shown}: {error.message}")
 
     def _log_request(self, request: GrpcRequest) -> None:
         if self._wire is not None:
             self._wire.request("POST", self._to.shown + request.call.method, request.metadata, request.call.message)
+
+
+def _take_event_id(update: Update) -> tuple[str, Update]:
+    """Return the id of an item and the item without it."""
+    metadata = update.metadata
+    if not metadata or not isinstance(event_id := metadata.get(EVENT_ID), str):
+        return "", update
+    rest = {name: value for name, value in metadata.items() if name != EVENT_ID}
+    return event_id, replace(update, metadata=rest or None)
 
 
 def _refuses_caller(reply: GrpcReply) -> bool:
