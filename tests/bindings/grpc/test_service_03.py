@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman import Agent, Context, Part
+from dragoman.dialects.extensions import EVENT_ID
 from dragoman.dialects.v03.protobuf import METHODS, STREAMS
 from tests.grpc_callers import CONFIG, DEADLINE_S, GrpcCaller, connected, drain, grpc_served, refusal
 
@@ -59,6 +60,10 @@ def reason(status: Status) -> str:
     return found
 
 
+def held(item: Any) -> Any:
+    return getattr(item, item.WhichOneof("payload"))
+
+
 async def test_a_message_is_answered_with_its_task_which_is_the_same_in_1_0() -> None:
     async with grpc_served(echo()) as caller:
         stub = stub_of(caller)
@@ -93,6 +98,21 @@ async def test_a_stream_ends_with_the_only_final_status() -> None:
         (True, pb.TASK_STATE_COMPLETED)
     ]
     assert items[-1].HasField("status_update")
+
+
+async def test_items_have_the_ids_that_resume_their_stream_if_the_caller_declares_it() -> None:
+    declared = (("x-a2a-extensions", EVENT_ID),)
+    async with grpc_served(echo()) as caller:
+        stub = stub_of(caller)
+        items: list[Any] = await drain(stub.SendStreamingMessage(message("hello"), metadata=declared))
+        assert all(held(item).metadata.fields[EVENT_ID].string_value for item in items)
+        name = f"tasks/{items[0].task.id}"
+        for at, item in enumerate(items[:-1]):
+            seen = ("last-event-id", held(item).metadata.fields[EVENT_ID].string_value)
+            resumed = stub.TaskSubscription(pb.TaskSubscriptionRequest(name=name), metadata=(*declared, seen))
+            assert await drain(resumed) == items[at + 1 :]
+        plain: list[Any] = await drain(stub.SendStreamingMessage(message("hello", message_id="m2")))
+        assert not any(EVENT_ID in held(item).metadata.fields for item in plain)
 
 
 async def test_only_the_card_at_the_root_lists_0_3() -> None:

@@ -76,6 +76,7 @@ A2A_03 = Service(
     check_bounds=v03.check_bounds,
     status=_status_03,
     agent_header=AGENT_HEADER,
+    add_event_id=v03.add_event_id,
 )
 """A2A 0.3."""
 

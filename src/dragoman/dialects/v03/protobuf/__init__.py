@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect, Tongue, no_error
 from dragoman.dialects.v03.client import TONGUE as JSON_TONGUE
-from dragoman.dialects.v03.protobuf.answers import Answers, encode_card
+from dragoman.dialects.v03.protobuf.answers import Answers, add_event_id, encode_card
 from dragoman.dialects.v03.protobuf.client import SERVICE, Reader, caller
 from dragoman.dialects.v03.protobuf.objects import once, read_base64, write_base64
 from dragoman.dialects.v03.protobuf.requests import METHODS, STREAMS, check_bounds, decoder
@@ -83,6 +83,7 @@ __all__ = [
     "TONGUE_BASE64",
     "Dialect",
     "Tongue",
+    "add_event_id",
     "check_bounds",
     "dialect_for",
     "encode_card",

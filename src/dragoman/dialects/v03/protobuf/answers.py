@@ -10,6 +10,8 @@ import msgspec
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from google.protobuf import json_format
 
+from dragoman.dialects.extensions import EVENT_ID
+from dragoman.dialects.protobuf.values import fill_struct
 from dragoman.dialects.v03.card import proto_card
 from dragoman.dialects.v03.encode import (
     event_metadata,
@@ -120,6 +122,14 @@ class Answers:
 
 _FLOWS = ("authorizationCode", "clientCredentials", "implicit", "password")
 """The OAuth flows of 0.3's proto, which has room for one of them."""
+
+
+def add_event_id(frame: bytes, event_id: str) -> bytes:
+    """Return an item of a stream with its id in the metadata (EVENT_ID)."""
+    response = pb.StreamResponse.FromString(frame)
+    if (held := response.WhichOneof("payload")) is not None:
+        fill_struct(getattr(response, held).metadata, {EVENT_ID: event_id})
+    return response.SerializeToString()
 
 
 def encode_card(card: AgentCard) -> bytes:
