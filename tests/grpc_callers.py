@@ -22,6 +22,19 @@ DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.2, cancel_grace_s=0.2)
 V1 = (("a2a-version", "1.0"),)
 
+QUIET_S = 0.1
+"""How long C-core may have something to tell of calls that have ended; it takes milliseconds."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
+    """One loop for all tests of a module that imports this.
+
+    C-core goes on to tell of calls that were canceled, and asyncio's side of gRPC fails if their loop is closed then.
+    """
+    yield
+    await asyncio.sleep(QUIET_S)
+
 
 class GrpcCaller:
     """Calls one server. `url` is that of its HTTP side."""

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from a2a.types import a2a_pb2 as pb
+from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
 from tests.processes import ENDS_WITH_US
 
@@ -25,6 +29,15 @@ agent = Agent("{name}")
 @agent.skill
 async def echo(ctx: Context) -> str:
     return ctx.text
+"""
+WHO = """
+import os
+from dragoman import Agent, Context
+agent = Agent("who")
+
+@agent.skill
+async def say(ctx: Context) -> str:
+    return str(os.getpid())
 """
 
 
@@ -97,3 +110,47 @@ def test_processes_are_replicas_of_one_store_on_one_port(tmp_path: Path, postgre
     finally:
         process.kill()
         process.communicate()
+
+
+def who(port: int, number: int) -> int:
+    """The process that answers over a connection of its own."""
+    message = pb.Message(message_id=f"m{number}", role=pb.ROLE_USER, parts=[pb.Part(text="who")])
+    options = (("grpc.use_local_subchannel_pool", 1),)
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+        stub: Any = A2AServiceStub(channel)  # type: ignore[no-untyped-call]
+        answer = stub.SendMessage(pb.SendMessageRequest(message=message), timeout=DEADLINE_S, wait_for_ready=True)
+    return int(answer.task.artifacts[0].parts[0].text)
+
+
+@pytest.mark.slow
+def test_processes_share_the_port_of_grpc(tmp_path: Path, postgres_url: str) -> None:
+    module = tmp_path / "served.py"
+    module.write_text(WHO)
+    with socket.socket() as kept, (tmp_path / "log").open("wb") as log:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        kept.bind(("127.0.0.1", 0))  # nobody else is given it, and who shares it may listen
+        port = kept.getsockname()[1]
+        flags = ("--processes", "2", "--port", "0", "--grpc-port", str(port), "--store", postgres_url)
+        process = subprocess.Popen(
+            [*ENDS_WITH_US, sys.executable, "-m", "dragoman", "serve", *flags, str(module)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            found = re.search(r"listens on (\S+)/ ", process.stdout.readline())
+            assert found, (tmp_path / "log").read_text()
+            both = pids(cluster(found[1], lambda replicas: len(replicas) == 2))
+            seen: set[int] = set()
+            deadline, number = time.monotonic() + DEADLINE_S, 0
+            while seen != both and time.monotonic() < deadline:
+                seen.add(who(port, number))
+                number += 1
+            assert seen == both
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            process.kill()
+            process.communicate()

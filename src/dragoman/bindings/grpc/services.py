@@ -7,18 +7,10 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from dragoman.dialects.api import Dialect
+from dragoman.dialects.api import Dialect, GrpcStatus
 from dragoman.dialects.v03 import protobuf as v03
 from dragoman.dialects.v1 import protobuf as v1
 from dragoman.model.errors import A2AError
-
-
-class RpcStatus(Struct, frozen=True):
-    """The status of a call that failed. `details` is a google.rpc.Status for `grpc-status-details-bin`, or empty."""
-
-    code: int
-    message: str
-    details: bytes = b""
 
 
 class Service(Struct, frozen=True, kw_only=True):
@@ -36,7 +28,7 @@ class Service(Struct, frozen=True, kw_only=True):
     dialect_for: Callable[[str], Dialect]
     procedures: Mapping[str, bool]
     check_bounds: Callable[[str, bytes, int], None]
-    status: Callable[[A2AError], RpcStatus]
+    status: Callable[[A2AError], GrpcStatus]
     agent_header: bytes | None = None
     add_event_id: Callable[[bytes, str], bytes] | None = None
 
@@ -49,12 +41,12 @@ def _dialect_1(user_agent: str) -> Dialect:
     return v1.GRPC
 
 
-def _status_1(error: A2AError) -> RpcStatus:
-    return RpcStatus(v1.GRPC.error_status(error), v1.status_text(error), v1.GRPC.encode_error(error))
+def _status_1(error: A2AError) -> GrpcStatus:
+    return GrpcStatus(v1.GRPC.error_status(error), v1.status_text(error), v1.GRPC.encode_error(error))
 
 
-def _status_03(error: A2AError) -> RpcStatus:
-    return RpcStatus(v03.GRPC.error_status(error), v03.status_text(error), v03.GRPC.encode_error(error))
+def _status_03(error: A2AError) -> GrpcStatus:
+    return GrpcStatus(v03.GRPC.error_status(error), v03.status_text(error), v03.GRPC.encode_error(error))
 
 
 A2A_1 = Service(
