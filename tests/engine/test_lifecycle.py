@@ -35,7 +35,7 @@ def texts(record: Record, index: int = 0) -> list[str | None]:
 def test_nothing_follows_a_terminal_state() -> None:
     """Invariant 4."""
     assert all(not FOLLOWS[state] for state in TERMINAL)
-    assert not any(successor in FOLLOWS[state] for state in TERMINAL for successor in S)
+    assert not any(successor in FOLLOWS[state] for state in TERMINAL for successor in STATES)
 
 
 def test_a_waiting_task_goes_on_or_ends() -> None:
@@ -45,9 +45,9 @@ def test_a_waiting_task_goes_on_or_ends() -> None:
 
 def test_every_state_is_in_the_table_and_none_goes_back_to_submitted() -> None:
     assert set(FOLLOWS) == set(STATES)
-    assert not any(S.SUBMITTED in FOLLOWS[state] for state in S if state is not S.SUBMITTED)
+    assert not any(S.SUBMITTED in FOLLOWS[state] for state in STATES if state is not S.SUBMITTED)
     assert S.WORKING in FOLLOWS[S.WORKING]
-    assert all(state in FOLLOWS[S.SUBMITTED] for state in S)
+    assert all(state in FOLLOWS[S.SUBMITTED] for state in STATES)
 
 
 def test_text_that_goes_on_is_joined_and_parts_of_a_chunk_stay_apart() -> None:
@@ -136,7 +136,7 @@ events = st.one_of(
     st.builds(ArtifactChunk, artifacts, st.booleans(), st.booleans()),
     st.builds(
         StatusChanged,
-        st.sampled_from(sorted(frozenset(S) - TERMINAL - {S.SUBMITTED})),
+        st.sampled_from(sorted(frozenset(STATES) - TERMINAL - {S.SUBMITTED})),
         st.just(T),
         message=st.none() | st.just(user("s")),
         progress=st.none() | st.just(Progress(1, 2)),
