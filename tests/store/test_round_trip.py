@@ -141,6 +141,7 @@ def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
     with_store: Trip, config: Any, delivery: Delivery, host: str, reason: str
 ) -> None:
     async def test(store: Store) -> None:
+        await store.replicas.join("courier", address="", agents=())
         owed = replace(delivery, config_id=config.id)
         new = new_task("t1")
         await store.create(replace(new, push=Registration(config=config, host=host), deliveries=(owed,)))
