@@ -16,9 +16,11 @@ import aiohttp
 import pytest
 
 from dragoman import Agent, Context, Part, SyncContext, Unreadable
+from dragoman.client import connect
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock
-from dragoman.model.message import Artifact
+from dragoman.model.message import Artifact, Message
+from dragoman.model.task import Task
 from dragoman.server import serving
 from dragoman.server.errors import StartError
 from dragoman.server.files import sweep_once
@@ -695,3 +697,31 @@ async def test_links_are_served_under_every_profile(tmp_path: Path, profile: str
         (url,) = set(links(told.result))
         assert (await served.got(url))[2] == LARGE
         assert (await served.got(url.partition("&signature")[0]))[0] == 403
+
+
+async def test_a_file_that_is_kept_apart_makes_a_task(tmp_path: Path) -> None:
+    """Large files belong to tasks, so an agent that may answer with a message has a task for them."""
+    either = Agent("either", direct="auto", direct_wait_s=60)
+
+    @either.skill
+    async def give(ctx: Context) -> Part | None:
+        """Give a file, as the text says."""
+        file = Part(raw=SMALL if "small" in ctx.text else LARGE, filename="a.bin")
+        if "reply" in ctx.text:
+            await ctx.message_reply(file)
+        return None if ctx.files else file
+
+    config = Config(port=0, store="memory:", shutdown_grace_s=0.1, files=f"folder:{tmp_path}", files_above=ABOVE)
+    async with serving(config, [either]) as url, connect(url) as agent:
+        for text in ("small", "small reply"):
+            answer = await agent.send(text)
+            assert isinstance(answer, Message)
+            assert answer.parts[0].raw == SMALL
+        for text in ("large", "large reply"):
+            task = await agent.send(text)
+            assert isinstance(task, Task)
+            (part,) = task.artifacts[0].parts if text == "large" else task.status.message.parts  # type: ignore[union-attr]
+            assert part.url is not None
+            assert part.url.startswith(f"{url}/files/{task.id}/")
+        assert isinstance(await agent.send(Part(raw=LARGE)), Task)
+        assert isinstance(await agent.send(Part(raw=SMALL)), Message)
