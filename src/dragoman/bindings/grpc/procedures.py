@@ -34,7 +34,6 @@ from dragoman.model.errors import (
     AgentNotFound,
     InternalError,
     InvalidRequest,
-    RequestTimeout,
     Unavailable,
     VersionNotSupported,
 )
@@ -285,16 +284,16 @@ class Rpc:
             raise VersionNotSupported(version, (service.version,))
 
     async def read(self, deadlines: Deadlines) -> bytes:
-        """Read the request. Raises RequestTimeout if it does not arrive in time."""
+        """Read the request. Raises RequestTimeout or Unavailable if it does not arrive in time."""
         wait_s, task = self.backend.reception.limits.body_pause_s, asyncio.current_task()
         assert task is not None
         deadlines.begin(task, wait_s)
         try:
             body = await self.context.read()
         except asyncio.CancelledError:
-            if not deadlines.is_late(task):
+            if (refusal := deadlines.refusal(task)) is None:
                 raise
-            raise RequestTimeout(f"the request did not arrive within {wait_s:g} s") from None
+            raise refusal from None
         finally:
             deadlines.end(task)
         if not isinstance(body, bytes):
