@@ -1,7 +1,6 @@
 """Agents over gRPC: what is sent to them, what their answers are, and to whom credentials go."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -47,12 +46,11 @@ from dragoman.model.errors import (
 from dragoman.model.operations import StreamMessage
 from dragoman.model.task import TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
-from dragoman.net.egress import Egress
 from dragoman.server import serving
 from tests.client.cutting import cutting
 from tests.client.test_transport import CARD_PATH, Time
 from tests.net.grpc_peer import GrpcPeer, headers, loop_of_module, serving_grpc, speaking_http2
-from tests.net.peer import DEADLINE_S, Peer, listening, says
+from tests.net.peer import DEADLINE_S, Peer, Script, listening, says
 from tests.ports import kept_port
 
 one_loop = loop_of_module
@@ -174,12 +172,17 @@ async def test_credentials_are_renewed_once_after_a_refusal(peer: GrpcPeer) -> N
 # To whom credentials go
 
 
+def lists(*endpoints: tuple[str, str]) -> Script:
+    """A card with these endpoints, each an address and a binding."""
+    listed = [{"url": url, "protocolBinding": binding, "protocolVersion": "1.0"} for url, binding in endpoints]
+    return says({"name": "a", "supportedInterfaces": listed})
+
+
 @asynccontextmanager
 async def named(peer: GrpcPeer, address: str) -> AsyncIterator[Peer]:
     """A server over HTTP whose card names a gRPC endpoint at this address."""
     async with listening() as web:
-        entry = {"url": address.format(port=peer.port), "protocolBinding": "GRPC", "protocolVersion": "1.0"}
-        web.scripts[CARD_PATH] = says({"name": "a", "supportedInterfaces": [entry]})
+        web.scripts[CARD_PATH] = lists((address.format(port=peer.port), "GRPC"))
         yield web
 
 
@@ -215,6 +218,19 @@ async def test_tls_is_not_given_up_for_an_address_without_a_scheme(peer: GrpcPee
         with pytest.raises(NotReached):
             await agent.send("hi")
     assert not peer.metadata
+
+
+async def test_an_endpoint_that_takes_no_connection_is_passed_over_for_another(peer: GrpcPeer) -> None:
+    dead, live = (f"127.0.0.1:{kept_port()}", "GRPC"), (f"127.0.0.1:{peer.port}", "GRPC")
+    async with listening() as web:
+        for other, chosen in ((("/rpc", "JSONRPC"), f"{web.url}/rpc"), (live, f"grpc://{live[0]}")):
+            web.scripts[CARD_PATH] = lists(dead, other)
+            async with connect(web.url) as agent:
+                assert agent.interface.url == chosen
+        for card, more in ((lists(dead), {}), (lists(dead, ("/rpc", "JSONRPC")), {"binding": "GRPC"})):
+            web.scripts[CARD_PATH] = card
+            async with connect(web.url, **more) as agent:
+                assert agent.interface.url == f"grpc://{dead[0]}"
 
 
 # Answers
@@ -406,21 +422,12 @@ async def test_without_the_package_another_endpoint_is_called_or_the_extra_is_na
         with pytest.raises(NotInstalled, match=r"pip install '.*\[grpc\]'"):
             async with connect(web.url):
                 pass
-        card = json.loads((await _card(web)).decode())
-        card["supportedInterfaces"].append({"url": "/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"})
-        web.scripts[CARD_PATH] = says(card)
+        web.scripts[CARD_PATH] = lists((f"127.0.0.1:{peer.port}", "GRPC"), ("/rpc", "JSONRPC"))
         async with connect(web.url) as agent:
             assert agent.interface.binding == "JSONRPC"
         with pytest.raises(NotInstalled):
             async with connect(web.url, binding="GRPC"):
                 pass
-
-
-async def _card(web: Peer) -> bytes:
-    egress = Egress()
-    reply = await egress.request("GET", web.url + "/.well-known/agent-card.json", timeout_s=DEADLINE_S)
-    await egress.close()
-    return reply.body
 
 
 # Dragoman itself

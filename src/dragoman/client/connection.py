@@ -439,6 +439,7 @@ async def connect(
         discovery,
         where.base,
         made=transport,
+        reach=doors.reach,
         fixed=fixed,
         binding=over,
         version=version,

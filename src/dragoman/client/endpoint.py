@@ -6,7 +6,8 @@ the caller's URL is without. Any other origin in a card is dialled only at publi
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -27,6 +28,8 @@ from dragoman.net.errors import EgressError
 from dragoman.net.grpc import GrpcEgress, installed
 from dragoman.net.target import endpoint_target, is_grpc, target
 from dragoman.net.tls import MACHINE_TLS, ClientTls
+
+log = logging.getLogger("dragoman.client")
 
 CHOOSE_AGAIN_S = 30.0
 """Shortest time between two fetches of a card that were triggered by a missing endpoint."""
@@ -104,6 +107,7 @@ class Choice:
         base: str,
         *,
         made: Callable[[Interface], Transport],
+        reach: Callable[[str], Awaitable[None]],
         fixed: Interface | None,
         binding: str | None,
         version: str | None,
@@ -116,6 +120,7 @@ class Choice:
         self._discovery = discovery
         self._base = base
         self._made = made
+        self._reach = reach
         self._fixed = fixed
         self._binding = binding
         self._version = version
@@ -133,7 +138,7 @@ class Choice:
         if self._fixed is None or self._keys is not None:
             found = await self.read()
             if self._fixed is None:
-                self.transport = await self._make(self._candidates(found)[0])
+                self.transport = await self._choose(self._candidates(found))
 
     async def read(self, *, anew: bool = False) -> FoundCard:
         """Fetch the card and verify it.
@@ -160,7 +165,7 @@ class Choice:
             spoken = None if self.transport is None else self.transport.interface
             same = before is not None and self.card is not None and before.whole == self.card.whole
             if spoken != candidates[0] and not (same and spoken in candidates):
-                self.transport = await self._make(candidates[0])
+                self.transport = await self._choose(candidates)
 
     async def after(self, gone: Transport) -> Transport | None:
         """Fetch the card again and return an endpoint other than the one that is gone; None if there is none."""
@@ -178,8 +183,25 @@ class Choice:
                 return None  # the caller then gets the endpoint's own error, which answers the call
             if not others:
                 return None
-            self.transport = await self._make(others[0])
+            self.transport = await self._choose(others)
             return self.transport
+
+    async def _choose(self, candidates: Sequence[Interface]) -> Transport:
+        """Make the transport for the first endpoint, unless that is over gRPC and takes no connection.
+
+        Whether a gRPC address is meant with TLS, and whether a proxy lets HTTP/2 through, is known only then. It is
+        passed over for another one, but not if the caller chose gRPC.
+        """
+        for each in candidates:
+            if each.binding != GRPC or self._binding is not None:
+                return await self._make(each)
+            try:
+                await self._reach(each.url)
+            except NoAnswer as error:
+                log.warning("%s", error)
+                continue
+            return await self._make(each)
+        return await self._make(candidates[0])
 
     async def _make(self, interface: Interface) -> Transport:
         """Make the transport for an endpoint; loading gRPC takes a while. Raises NotInstalled."""

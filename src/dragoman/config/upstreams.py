@@ -6,12 +6,13 @@ Invariant: the file holds no secret: a table names the environment variable that
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from dragoman.config.errors import ConfigError, check_keys, check_url, convert_table
 from dragoman.dialects.systems import DIALECTS
+from dragoman.net.errors import BadUrl
+from dragoman.net.target import grpc_target, is_grpc
 
 A2A = "a2a:"
 """The prefix of `run` for an agent of another server; its URL follows."""
@@ -121,9 +122,14 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
     entry = convert_table(source, path, {**given, "url": url}, Upstream, _ALLOWED)
     if entry.dialect is not None and entry.dialect not in DIALECTS:
         raise ConfigError(source, f"{path}.dialect", None, _ALLOWED["dialect"], shows_value=False)
-    if urlsplit(url).scheme.startswith("grpc") and entry.dialect is None and entry.card is None:
-        allowed = 'must say which version is spoken there ("1.0" or "0.3"): a gRPC address has no card'
-        raise ConfigError(source, f"{path}.dialect", None, allowed, shows_value=False)
+    if is_grpc(url):
+        try:
+            grpc_target(url)
+        except BadUrl:
+            raise ConfigError(source, f"{path}.run", A2A + url, "must be a2a:grpc://host:port, or grpcs://…") from None
+        if entry.dialect is None and entry.card is None:
+            allowed = 'must say which version is spoken there ("1.0" or "0.3"): a gRPC address has no card'
+            raise ConfigError(source, f"{path}.dialect", None, allowed, shows_value=False)
     for origin in entry.origins:
         allowed = "must be http://, https://, grpc:// or grpcs:// URLs"
         check_url(source, f"{path}.origins", origin, allowed, schemes=SCHEMES)

@@ -29,6 +29,18 @@ def test_its_keys_are_read_and_the_rest_has_defaults(tmp_path: Path) -> None:
     assert twice.upstream.double_base64 is True
 
 
+def test_it_may_be_at_an_address_over_grpc(tmp_path: Path) -> None:
+    said = '[[agents]]\nid = "p"\nrun = "a2a:grpcs://10.0.0.7:50051"\ndialect = "1.0"\norigins = ["grpc://b:1"]\n'
+    (entry,) = read(tmp_path, said).agents
+    assert entry.upstream is not None
+    assert (entry.upstream.url, entry.upstream.origins) == ("grpcs://10.0.0.7:50051", ("grpc://b:1",))
+    (entry,) = read(tmp_path, HEAD + 'binding = "GRPC"\ngrpc_tls = false\n').agents
+    assert entry.upstream is not None
+    assert (entry.upstream.binding, entry.upstream.grpc_tls) == ("GRPC", False)
+    (agent,) = load_agents((entry,), (), None)
+    assert isinstance(agent, UpstreamAgent)
+
+
 def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
     for said, places in (('"keys.json"', ("keys.json",)), ('["a", "https://b/c"]', ("a", "https://b/c"))):
         (entry,) = read(tmp_path, HEAD + f"card_keys = {said}\n").agents
@@ -48,6 +60,9 @@ def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
         ),
         ('[[agents]]\nid = "p"\nrun = "a2a:"\n', "must be a2a: and the http:// or https:// URL"),
         ('[[agents]]\nid = "p"\nrun = "a2a:https://u:secret@host/"\n', "must not hold a password"),
+        ('[[agents]]\nid = "p"\nrun = "a2a:grpc://host:1"\n', "dialect: must say which version is spoken there"),
+        ('[[agents]]\nid = "p"\nrun = "a2a:grpc://host:1/x"\ndialect = "1.0"\n', "must be a2a:grpc://host:port"),
+        (HEAD + 'binding = "SMTP"\n', "must be one of JSONRPC, HTTP+JSON, GRPC"),
         (HEAD + "failures = 0\n", "must be a whole number from 1 to 1000"),
         (HEAD + 'dialect = "2.0"\n', "must be one of 1.0, 0.3, beeos"),
         (HEAD + 'card_keys = ""\n', "of a JWK Set, or a list of such"),
