@@ -11,6 +11,7 @@ from grpc import aio
 from msgspec import Struct
 from yarl import URL
 
+from dragoman.dialects.extensions import EVENT_ID
 from dragoman.dialects.sse import Parser
 from tests.spec import failures, grpc_lane, lanes
 from tests.spec.failures import Failure
@@ -119,7 +120,7 @@ class Stream(Struct):
 
 
 class GrpcStream(Struct):
-    """An open stream over gRPC, or the refusal that came instead."""
+    """An open stream over gRPC, or the refusal that came instead. The ids of its frames are in their metadata."""
 
     lane: Lane
     told: Told
@@ -135,7 +136,10 @@ class GrpcStream(Struct):
         message = grpc_lane.whole(self.lane, "StreamResponse", message)
         self.lane.schema.check("StreamResponse", message)
         ((name, content),) = message.items()
-        return Frame("", _FRAMES[name], content)
+        event_id = content.get("metadata", {}).pop(EVENT_ID, "")
+        if not content.get("metadata", True):
+            del content["metadata"]
+        return Frame(event_id, _FRAMES[name], content)
 
     async def rest(self) -> list[Frame]:
         """All that comes until the end."""
@@ -249,7 +253,7 @@ class Caller(Struct, frozen=True):
         """Ask for an operation that is answered with a stream."""
         if self.lane.grpc:
             assert self.channel is not None
-            made = grpc_lane.called(self.lane, op, given, self.agent, headers)
+            made = grpc_lane.called(self.lane, op, given, self.agent, grpc_lane.with_ids(headers))
             async with grpc_lane.reading(self.channel, self.lane, made) as reading:
                 status = 0 if reading.failed is None else reading.failed.status
                 told = Told(self.lane, status, reading.headers, None, reading.failed)

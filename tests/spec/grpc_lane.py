@@ -18,6 +18,7 @@ from grpc import StatusCode, aio
 from msgspec import Struct
 from multidict import CIMultiDict
 
+from dragoman.dialects.extensions import EVENT_ID
 from tests.spec import lanes
 from tests.spec.failures import INNARDS, Failure
 from tests.spec.lanes import Json, Lane
@@ -61,6 +62,12 @@ def called(lane: Lane, op: str, params: Json, agent: str, headers: Mapping[str, 
     request = json_format.ParseDict(body, getattr(package, service.input_type.name)())
     answer = getattr(package, service.output_type.name, empty_pb2.Empty)
     return Called(f"/{SERVICES[lane.version]}/{method}", request, answer, tuple(metadata.items()))
+
+
+def with_ids(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """The headers of a stream whose items shall have ids, unless a test declares extensions of its own."""
+    sent = {name.lower(): value for name, value in (headers or {}).items()}
+    return sent if any(name.endswith("a2a-extensions") for name in sent) else {**sent, "a2a-extensions": EVENT_ID}
 
 
 def _spelled_03(lane: Lane, op: str, params: Json) -> Json:

@@ -150,6 +150,16 @@ async def test_extensions_that_are_active_are_echoed_under_the_name_of_0_3() -> 
             await call
 
 
+async def test_an_error_names_no_extension() -> None:
+    async with grpc_served(echo()) as caller:
+        stub, declared = stub_of(caller), (("x-a2a-extensions", DEDUPE),)
+        unary = stub.GetTask(pb.GetTaskRequest(name="tasks/t"), metadata=declared)
+        stream = stub.TaskSubscription(pb.TaskSubscriptionRequest(name="tasks/t"), metadata=declared)
+        for call in (unary, stream):
+            assert "x-a2a-extensions" not in dict(await call.initial_metadata())
+            assert await call.code() is Code.NOT_FOUND
+
+
 @pytest.mark.parametrize("version", ["1.0", "0.2"])
 async def test_another_version_is_refused(version: str) -> None:
     async with grpc_served(echo()) as caller:

@@ -147,9 +147,13 @@ class Procedures:
         """Answer a unary call. Raises A2AError."""
         call, operation = await rpc.decode(body)
         del body
+        answered = await self._result(rpc, call, operation)
+        await rpc.send_extensions(call)
+        return answered
+
+    async def _result(self, rpc: "Rpc", call: Call, operation: Operation) -> bytes:
         backend, request, dialect = rpc.backend, rpc.request, rpc.dialect
         handler, limits = backend.handler, backend.reception.limits
-        await rpc.send_extensions(call)
         if isinstance(operation, GetTask):  # a read may end with its RPC, and this one has to be quick
             return await self._encode(rpc, operation, await handler.call(call), dialect, limits)
         if not isinstance(operation, ListTasks):
@@ -185,7 +189,6 @@ class Procedures:
         """Answer a call with a stream, until that ends or its client leaves. Raises A2AError."""
         call, _ = await rpc.decode(body)
         del body
-        await rpc.send_extensions(call)
         await self._outlive(self._follow(rpc, call))
 
     async def _follow(self, rpc: "Rpc", call: Call) -> None:
@@ -195,6 +198,7 @@ class Procedures:
         rpc.follow(stream)
         streams.open += 1
         try:
+            await rpc.send_extensions(call)
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
             await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen, rpc.event_ids(call)))
         finally:
@@ -325,9 +329,17 @@ class Rpc:
         return self.dialect.decode(self.name, body)
 
     async def send_extensions(self, call: Call) -> None:
-        """Say which of the extensions that the caller declared are active, if any (A2A 1.0 §3.2.6)."""
-        if call.extensions and (active := active_extensions(self.backend.reception, call)):
+        """Say which of the extensions that the caller declared are active, if any (A2A 1.0 §3.2.6).
+
+        Not before the call is accepted: an error names none, because nothing was activated.
+        """
+        if self.left or not call.extensions or not (active := active_extensions(self.backend.reception, call)):
+            return
+        try:
             await self.context.send_initial_metadata(((self.dialect.extensions_header.decode(), active),))
+        except (grpc.aio.BaseError, asyncio.InvalidStateError):
+            if not self.left:
+                raise
 
     def event_ids(self, call: Call) -> Callable[[bytes, str], bytes] | None:
         """The function that adds ids to the items of a stream, if the caller has declared that it wants them."""
