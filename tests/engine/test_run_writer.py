@@ -2,12 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.events import Noted, StatusChanged
 from dragoman.model.message import Role
 from dragoman.model.task import TaskState
-from tests.engine.house import message
+from tests.engine.house import Fragile, message
 from tests.engine.test_task_log_turns import AT, CLOCK, a_task, in_time, loaded, said
 
 NOW_MS = CLOCK.ms
@@ -69,6 +71,25 @@ async def test_a_question_that_is_not_written_before_its_run_ends_is_left_out() 
         written = [logged.event for logged in await store.read(log.head.id, 1, 1 << 20)]
         states = [event.state for event in written if isinstance(event, StatusChanged)]
         assert states == [TaskState.WORKING, TaskState.CANCELED]
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_a_question_that_is_refused_while_its_run_ends_is_left_out(full: bool) -> None:
+    async with a_task() as (other, store):
+        fragile = Fragile(store)
+        log = await loaded(other.head.id, fragile)
+        writer = writer_of(log, answered=False)
+        if full:
+            fragile.full = 1
+        else:
+            await other.append(lambda _: said("meanwhile"))
+        writer.put(question(), NOW_MS)
+        while not fragile.appends:
+            await asyncio.sleep(0)
+        writer.put(StatusChanged(TaskState.CANCELED, AT), NOW_MS)
+        await in_time(writer.drained())
+        written = [logged.event for logged in await store.read(log.head.id, 1, 1 << 20)]
+        assert [event.state for event in written if isinstance(event, StatusChanged)] == [TaskState.CANCELED]
 
 
 async def test_a_run_that_is_lost_while_its_write_is_being_refused_writes_nothing_more() -> None:

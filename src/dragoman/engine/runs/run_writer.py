@@ -239,6 +239,8 @@ class RunWriter:
         self._buffer[:0] = self._flying
         self._buffer_bytes += sum(map(weigh, self._flying))
         self._flying = []
+        if self.state not in INTERRUPTED:  # the run went on while its question was being refused
+            self._withdraw_question()
 
     def _landed(self, outcome: Outcome) -> None:
         if isinstance(outcome, OutcomeUnknown):
