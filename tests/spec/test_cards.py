@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 from msgspec.structs import replace
 
-from dragoman.dialects.extensions import DEDUPE, DEDUPES
+from dragoman.dialects.extensions import DEDUPE, DEDUPES, EVENT_ID, EVENT_IDS
 from dragoman.server import serving
 from tests.spec.agents import OPTIONAL, OTHER, REQUIRED, Gates, house
 from tests.spec.caller import DEADLINE_S, Caller, params
@@ -96,7 +96,7 @@ async def test_a_card_holds_all_of_1_0_by_the_letter(served: House, mount: str) 
     assert capabilities["streaming"] is True
     assert capabilities["pushNotifications"] is True
     assert capabilities.get("extendedAgentCard", False) is False
-    assert [extension["uri"] for extension in capabilities["extensions"]] == [OPTIONAL, OTHER, DEDUPE]
+    assert [extension["uri"] for extension in capabilities["extensions"]] == [OPTIONAL, OTHER, DEDUPE, EVENT_ID]
     assert not any(extension.get("required") for extension in capabilities["extensions"])
     assert card["version"] == "2.1.0"
     assert card["provider"] == {"url": "https://example.org", "organization": "Example"}
@@ -135,6 +135,7 @@ async def test_what_an_agent_does_not_do_is_in_its_card(served: House) -> None:
     assert cards["strict"]["capabilities"]["extensions"] == [
         {"uri": REQUIRED, "required": True},
         msgspec.to_builtins(DEDUPES),
+        msgspec.to_builtins(EVENT_IDS),
     ]
     assert cards["plain"]["defaultInputModes"] == cards["plain"]["defaultOutputModes"] == ["text/plain"]
 
