@@ -193,7 +193,7 @@ class Choice:
         passed over for another one, but not if the caller chose gRPC.
         """
         for each in candidates:
-            if each.binding != GRPC or self._binding is not None:
+            if each.binding != GRPC or self._binding is not None or not installed():
                 return await self._make(each)
             try:
                 await self._reach(each.url)
