@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import grpc
@@ -236,3 +236,17 @@ async def test_a_reader_that_pauses_for_too_long_loses_its_stream() -> None:
         code, status = await refusal(slow)
         assert code is grpc.StatusCode.UNAVAILABLE
         assert "nothing was read" in status.message
+
+
+async def test_a_reader_that_does_not_read_does_not_hold_up_the_stop() -> None:
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as outlives:
+        async with grpc_served(large(3), config=replace(CONFIG, shutdown_grace_s=1.0)) as caller:
+            await caller.send("hi", return_immediately=True)
+            while (task := await only_task(caller)).status.state != pb.TASK_STATE_COMPLETED:
+                pass
+            channel = await outlives.enter_async_context(connected(caller.port, **SMALL_WINDOW))
+            call = unread(caller, channel, task.id)
+            await call.initial_metadata()
+            began_s = loop.time()
+        assert loop.time() - began_s < DEADLINE_S / 2

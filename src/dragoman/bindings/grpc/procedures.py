@@ -82,6 +82,11 @@ class Procedures:
                 found[f"/{service.name}/{name}"] = self._handler(service, name, streams)
         return found
 
+    async def finish(self) -> None:
+        """Wait for the calls whose RPCs have ended before them."""
+        while self._work:
+            await asyncio.wait(tuple(self._work))
+
     def _handler(self, service: Service, name: str, streams: bool) -> "grpc.RpcMethodHandler[Any, Any]":
         # As if the request were a stream: then gRPC lets us read it, after the caller is known.
         if streams:

@@ -4,6 +4,8 @@ Invariant: it is a transport. What it answers with is the backend of the HTTP si
 for both at once.
 """
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,8 @@ from dragoman.bindings.grpc.metadata import HttpSide
 from dragoman.bindings.grpc.procedures import Procedures
 from dragoman.bindings.grpc.reflection import ReflectionService
 from dragoman.bindings.grpc.services import SERVICES, Service
+
+log = logging.getLogger(__name__)
 
 HANDSHAKE_MS = 10_000
 """How long a connection may take until it is one of HTTP/2."""
@@ -35,6 +39,9 @@ PINGS_MS = 10_000
 
 STREAMS = 1_000
 """Most calls at once on one connection; clients queue further ones."""
+
+CUT_S = 0.5
+"""How long aborting the calls that are left may take; it takes milliseconds."""
 
 METADATA_BYTES = 16 * 1024
 """Most bytes of metadata: as with HTTP, more is refused."""
@@ -72,11 +79,11 @@ class GrpcServer:
             "grpc.http2.min_recv_ping_interval_without_data_ms": PINGS_MS,
         }
         self._server = grpc.aio.server(options=tuple(options.items()))
-        procedures = Procedures(services, backend, server=http, pause_s=reader_pause_s)
+        self._procedures = Procedures(services, backend, server=http, pause_s=reader_pause_s)
         names = [service.name for service in services]
         self._health = HealthService(fault, names)
         self._reflection = ReflectionService([*names, health.NAME])
-        handlers = {**procedures.handlers(), **self._health.handlers(), **self._reflection.handlers()}
+        handlers = {**self._procedures.handlers(), **self._health.handlers(), **self._reflection.handlers()}
         self._server.add_generic_rpc_handlers((_Table(handlers),))
 
     def bind(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> None:
@@ -95,10 +102,16 @@ class GrpcServer:
         await self._server.start()
 
     async def close(self, within_s: float) -> None:
-        """Accept no more calls, wait for those under way, and abort the rest when the time is over."""
+        """Accept no more calls, wait for those under way, and abort the rest. Returns within `within_s`, or `CUT_S`."""
         self._health.close()
         self._reflection.close()
-        await self._server.stop(max(0.0, within_s))
+        grace_s = max(0.0, within_s - CUT_S)
+        try:
+            async with asyncio.timeout(grace_s + CUT_S):
+                await self._server.stop(grace_s)
+                await self._procedures.finish()
+        except TimeoutError:
+            log.warning("stopping: gRPC did not end its calls in time and is left behind")
 
 
 class _Table(grpc.GenericRpcHandler):
