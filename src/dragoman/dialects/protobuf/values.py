@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from dragoman.dialects.extensions import EVENT_ID
 from dragoman.dialects.jsonrpc import clean
 from dragoman.model import ids
 from dragoman.model.errors import ParseError, UnsupportedOperation
@@ -154,6 +155,14 @@ def value_of(given: Value) -> Any:
             return [value_of(value) for value in given.list_value.values]
         case _:
             return None
+
+
+def add_event_id(kind: type[Message], frame: bytes, event_id: str) -> bytes:
+    """Return an item of a stream, a `kind`, with its id in the metadata of what it holds (EVENT_ID)."""
+    response = kind.FromString(frame)
+    if (held := response.WhichOneof("payload")) is not None:
+        fill_struct(getattr(response, held).metadata, {EVENT_ID: event_id})
+    return response.SerializeToString()
 
 
 def fill_timestamp(target: Timestamp, text: str) -> None:

@@ -4,14 +4,14 @@ Invariant: an event or record gives bytes that any parser of 0.3's proto reads. 
 `StreamResponse` have the same numbers for a task and a message, so that one encoding serves both.
 """
 
+from functools import partial
 from typing import assert_never
 
 import msgspec
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from google.protobuf import json_format
 
-from dragoman.dialects.extensions import EVENT_ID
-from dragoman.dialects.protobuf.values import fill_struct
+from dragoman.dialects.protobuf import values
 from dragoman.dialects.v03.card import proto_card
 from dragoman.dialects.v03.encode import (
     event_metadata,
@@ -33,6 +33,9 @@ from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceiv
 from dragoman.model.message import Message
 from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import Record, TaskHead, TaskStatus
+
+add_event_id = partial(values.add_event_id, pb.StreamResponse)
+"""Returns an item of a stream with its id (EVENT_ID)."""
 
 
 class Answers:
@@ -122,14 +125,6 @@ class Answers:
 
 _FLOWS = ("authorizationCode", "clientCredentials", "implicit", "password")
 """The OAuth flows of 0.3's proto, which has room for one of them."""
-
-
-def add_event_id(frame: bytes, event_id: str) -> bytes:
-    """Return an item of a stream with its id in the metadata (EVENT_ID)."""
-    response = pb.StreamResponse.FromString(frame)
-    if (held := response.WhichOneof("payload")) is not None:
-        fill_struct(getattr(response, held).metadata, {EVENT_ID: event_id})
-    return response.SerializeToString()
 
 
 def encode_card(card: AgentCard) -> bytes:

@@ -4,6 +4,7 @@ Invariant: each value of the model has the same meaning as in 1.0's JSON. A valu
 is nested too deeply, raises UnsupportedOperation.
 """
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,8 +13,9 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET
 
-from dragoman.dialects.extensions import EVENT_ID, PARENT, USAGE, parent_metadata, usage_metadata
+from dragoman.dialects.extensions import PARENT, USAGE, parent_metadata, usage_metadata
 from dragoman.dialects.jsonrpc import clean
+from dragoman.dialects.protobuf import values
 from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_value, struct_of_numbers
 from dragoman.dialects.v1.encode import status_metadata
 from dragoman.model.card import AgentCard
@@ -113,13 +115,8 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     return (frame.SerializeToString(),)
 
 
-def add_event_id(frame: bytes, event_id: str) -> bytes:
-    """Return an item of a stream with its id in the metadata (EVENT_ID)."""
-    response = pb.StreamResponse.FromString(frame)
-    held = response.WhichOneof("payload")
-    if held is not None:
-        fill_struct(getattr(response, held).metadata, {EVENT_ID: event_id})
-    return response.SerializeToString()
+add_event_id = partial(values.add_event_id, pb.StreamResponse)
+"""Returns an item of a stream with its id (EVENT_ID)."""
 
 
 def _encode_page(operation: Operation, page: TaskPage) -> bytes:
