@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.database.address import parse_address
-from dragoman.store.postgres.database.migrations import LOCKS, Migration, migrate, migrations
+from dragoman.store.postgres.database.migrations import LOCKS, Migration, migrate, migrations, steps_of
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.pool import Pool
 from tests.postgres import PostgresServer
@@ -18,12 +18,19 @@ NEWEST = STEPS[-1].version
 
 
 def next_step(serves: int) -> Migration:
-    return Migration(NEWEST + 1, serves, "next", "CREATE TABLE dragoman.next_things (thing int)")
+    return Migration(NEWEST + 1, serves, "CREATE TABLE dragoman.next_things (thing int)")
 
 
 def test_the_steps_are_numbered_without_a_gap() -> None:
     assert [step.version for step in STEPS] == list(range(1, NEWEST + 1))
     assert all(step.serves <= step.version for step in STEPS)
+
+
+def test_files_with_one_number_are_one_step_that_serves_whom_it_says() -> None:
+    texts = {"0002_b.sql": "B;", "0001_z.sql": "Z;", "0002_a.sql": "-- serves: 1\nA;", "0001_y.sql": "Y;"}
+    first, second = steps_of(texts)
+    assert first == Migration(1, 1, "Y;\nZ;")
+    assert second == Migration(2, 1, "-- serves: 1\nA;\nB;")
 
 
 async def test_many_replicas_make_the_tables_at_once(postgres_url: str) -> None:

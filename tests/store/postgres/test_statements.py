@@ -7,7 +7,6 @@ from typing import Any
 import asyncpg
 
 from dragoman.model.ids import SystemClock
-from dragoman.model.task import TaskState
 from dragoman.store.open import open_store
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.testing.store_cases.bench import by_run, chunk, ending, new_task
@@ -124,25 +123,6 @@ async def test_a_look_for_canceled_tasks_reads_no_others(used_postgres_url: str)
         await connection.execute("ANALYZE")
         assert await store.cancels("h1") == ("last",)
         assert await rows_read(connection, CANCELS, "h1") == 1
-    finally:
-        await connection.close()
-        await store.close()
-
-
-async def test_tasks_that_an_earlier_release_made_are_claimed(used_postgres_url: str) -> None:
-    """It does not know the column of the agent."""
-    store = open_store(used_postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(used_postgres_url)
-    try:
-        await store.replicas.join("h1", address="", agents=("echo",))
-        for number, (holder, agent) in enumerate(
-            ((None, "echo"), ("gone", "echo"), (None, "other"), ("gone", "other"))
-        ):
-            await store.create(new_task(f"t{number}", holder=holder, agent=agent, state=TaskState.SUBMITTED))
-        await connection.execute("UPDATE dragoman.tasks SET agent = NULL")
-        claimed = await store.claim("h1", 10, ["echo"])
-        assert [stored.head.id for stored in claimed] == ["t0", "t1"]
     finally:
         await connection.close()
         await store.close()

@@ -256,9 +256,9 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 -- latest: tasks of the agents $4, or (null) of those that nobody alive serves. Tasks that nobody has begun
 -- are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
--- first. Open tasks are read agent by agent, so that those of other agents cost nothing; `unnamed` are those that an earlier
--- release made. The order is that of the index of open tasks: by the number alone, the planner would walk through all tasks.
--- And a subquery locks each task by its number, since a join, or a plain condition on the state, would read all open tasks.
+-- first. Open tasks are read agent by agent, so that those of other agents cost nothing. The order is that of the index of
+-- open tasks: by the number alone, the planner would walk through all tasks. And a subquery locks each task by its number,
+-- since a join, or a plain condition on the state, would read all open tasks.
 WITH RECURSIVE holders (holder) AS (
     (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder IS NOT NULL ORDER BY t.holder LIMIT 1)
@@ -282,14 +282,6 @@ WITH RECURSIVE holders (holder) AS (
 ), dead (holder) AS MATERIALIZED (
     SELECT h.holder FROM holders h
     WHERE h.holder IS NOT NULL AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
-), unnamed AS (
-    SELECT t.task, t.epoch, t.offered_until_ms, t.scope FROM dragoman.tasks t
-    WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent IS NULL
-    UNION ALL
-    SELECT t.task, t.epoch, t.offered_until_ms, t.scope FROM dead d CROSS JOIN LATERAL (
-        SELECT * FROM dragoman.tasks t
-        WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = d.holder AND t.agent IS NULL
-        ORDER BY t.holder, t.agent, t.task OFFSET 0) t
 ), seen AS (
     SELECT q.task, q.epoch, q.offered_until_ms FROM wanted w CROSS JOIN LATERAL (
         SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
@@ -301,13 +293,9 @@ WITH RECURSIVE holders (holder) AS (
         WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = d.holder AND t.agent = w.agent
         ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) l
     UNION
-    SELECT u.task, u.epoch, u.offered_until_ms
-    FROM unnamed u JOIN dragoman.scopes s ON s.scope = u.scope WHERE s.agent IN (SELECT agent FROM wanted)
-    UNION
-    SELECT t.task, t.epoch, t.offered_until_ms
-    FROM dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
+    SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
     WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3 AND t.holder IS NOT NULL
-        AND s.agent IN (SELECT agent FROM wanted)
+        AND t.agent IN (SELECT agent FROM wanted)
 ), mine AS MATERIALIZED (
     SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen CROSS JOIN LATERAL (
         SELECT t.task FROM dragoman.tasks t

@@ -6,8 +6,9 @@ running.
 """
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
-from operator import attrgetter
+from itertools import groupby
 from zlib import crc32
 
 from msgspec import Struct
@@ -42,19 +43,26 @@ class Migration(Struct, frozen=True):
 
     version: int
     serves: int
-    name: str
     sql: str
 
 
 def migrations() -> tuple[Migration, ...]:
-    """All steps in order. They ship beside this module as `0001_what.sql`.
-
-    A step that earlier programs can work with says so in a line `-- serves: <version>`.
-    """
+    """All steps in order. They ship beside this module as `0001_what.sql`."""
     found = (entry for entry in (files(FOLDER) / "migrations").iterdir() if entry.name.endswith(".sql"))
-    return tuple(
-        sorted((_step(entry.name, entry.read_text(encoding="utf-8")) for entry in found), key=attrgetter("version"))
-    )
+    return steps_of({entry.name: entry.read_text(encoding="utf-8") for entry in found})
+
+
+def steps_of(texts: Mapping[str, str]) -> tuple[Migration, ...]:
+    """The steps that are in files, by name. Files with the same number are one step, in the order of their names.
+
+    A step that earlier programs can work with says so in a line `-- serves: <version>` of one of its files.
+    """
+    steps = []
+    for number, names in groupby(sorted(texts), key=lambda name: name[:4]):
+        version, sql = int(number), "\n".join(texts[name] for name in names)
+        serves = SERVES.search(sql)
+        steps.append(Migration(version, version if serves is None else int(serves[1]), sql))
+    return tuple(steps)
 
 
 async def migrated(pool: Pool) -> bool:
@@ -111,12 +119,6 @@ async def _version(connection: Connection, address: Address, known: int) -> int:
             "newer dragoman"
         )
     return int(version)
-
-
-def _step(name: str, sql: str) -> Migration:
-    version = int(name[:4])
-    serves = SERVES.search(sql)
-    return Migration(version, version if serves is None else int(serves[1]), name, sql)
 
 
 def _may_not(address: Address, owner: str | None, error: StoreError) -> StoreError:

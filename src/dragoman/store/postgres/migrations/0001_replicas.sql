@@ -1,4 +1,5 @@
--- The processes that lease tasks, the keys of callers and of the server, and the audit trail.
+-- What replicas share beside tasks: who they are, small values with an expiry, the keys of callers and of the server, and
+-- the audit trail.
 
 -- A replica is alive until `beats_until`, by the clock of the database, unless it is `dead`. Its id is the holder of leases
 -- and is never used again, so that the row stays for a while after its death. `address` and `agents` are what it says.
@@ -10,6 +11,19 @@ CREATE TABLE dragoman.replicas (
     beats_until timestamptz NOT NULL,
     dead boolean NOT NULL DEFAULT false
 );
+
+-- Leases of workers, sessions, rates, jobs. An entry has a `value` and a `version`; a bucket the time in microseconds at which
+-- it is full, as `amount`; a count the `counter` that it belongs to, and the `amount`. Times are those of the database. There
+-- is no index on `expires_ms`, so that an update stays within its page.
+CREATE TABLE dragoman.shared (
+    key text COLLATE "C" NOT NULL,
+    counter text COLLATE "C" NOT NULL,
+    value bytea,
+    version bigint NOT NULL,
+    amount bigint NOT NULL,
+    expires_ms bigint NOT NULL,
+    PRIMARY KEY (key, counter)
+) WITH (fillfactor = 70);
 
 -- `digest` is the SHA-256 of the whole key. `agents` and `scopes` null: all.
 CREATE TABLE dragoman.keys (
