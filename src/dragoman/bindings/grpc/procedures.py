@@ -7,37 +7,28 @@ exception's text.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 from msgspec.structs import replace
 
 from dragoman.bindings.backend import Backend
-from dragoman.bindings.calls import active_extensions, decode_body, encode_result, make_call
+from dragoman.bindings.calls import encode_result
 from dragoman.bindings.grpc.deadlines import Deadlines
-from dragoman.bindings.grpc.metadata import HttpSide, read_request
+from dragoman.bindings.grpc.frames import FrameEncoder
+from dragoman.bindings.grpc.metadata import HttpSide
+from dragoman.bindings.grpc.rpc import Context, Rpc
 from dragoman.bindings.grpc.services import Service
-from dragoman.bindings.limits import LARGE_BYTES, SMALL_BYTES, Limits
-from dragoman.bindings.request import Request, read_parameters
-from dragoman.bindings.routes import Route
-from dragoman.bindings.streams import FoldedStream, Streams
+from dragoman.bindings.limits import SMALL_BYTES, Limits
+from dragoman.bindings.streams import FoldedStream
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.extensions import EVENT_ID
-from dragoman.dialects.resolve import version_of
-from dragoman.engine.handler import Stream, StreamItem
+from dragoman.engine.handler import Stream
 from dragoman.model.card import Profile
-from dragoman.model.errors import (
-    A2AError,
-    AgentNotFound,
-    InternalError,
-    InvalidRequest,
-    Unavailable,
-    VersionNotSupported,
-)
-from dragoman.model.events import Logged, seq_and_frame
+from dragoman.model.errors import A2AError, InternalError, Unavailable
+from dragoman.model.events import seq_and_frame
 from dragoman.model.ids import new_id
 from dragoman.model.operations import Call, GetTask, ListTasks, Operation, SendMessage, TaskPage
 
@@ -45,11 +36,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Messages = Any
-
-DETAILS = "grpc-status-details-bin"
-"""The trailer that holds a google.rpc.Status (A2A 1.0 §10.6)."""
 
 RETRY_S = 1
 """When the reader of a stream that a stopping server cut should come back: a restart takes about that long."""
@@ -57,7 +44,8 @@ RETRY_S = 1
 PAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Most bytes of a page of tasks. Clients refuse messages of more than 4 MiB unless they are told otherwise."""
 
-CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+Answer = Callable[[Rpc, bytes], Coroutine[Any, Any, T]]
+"""Answers an RPC with its response, or with a stream of items."""
 
 
 class Procedures:
@@ -106,7 +94,7 @@ class Procedures:
         service: Service,
         name: str,
         context: Context,
-        answer: "Answer[T]",
+        answer: Answer[T],
     ) -> T:
         """Answer one RPC, or abort it with the status of an error."""
         backend = self._backend()
@@ -148,7 +136,7 @@ class Procedures:
         if not task.cancelled():
             task.exception()  # an RPC that has ended reads it no more
 
-    async def _answer(self, rpc: "Rpc", body: bytes) -> bytes:
+    async def _answer(self, rpc: Rpc, body: bytes) -> bytes:
         """Answer a unary call. Raises A2AError."""
         call, operation = await rpc.decode(body)
         del body
@@ -156,7 +144,7 @@ class Procedures:
         await rpc.send_extensions(call)
         return answered
 
-    async def _result(self, rpc: "Rpc", call: Call, operation: Operation) -> bytes:
+    async def _result(self, rpc: Rpc, call: Call, operation: Operation) -> bytes:
         backend, request, dialect = rpc.backend, rpc.request, rpc.dialect
         handler, limits = backend.handler, backend.reception.limits
         if isinstance(operation, GetTask):  # a read may end with its RPC, and this one has to be quick
@@ -170,7 +158,7 @@ class Procedures:
         finally:
             limits.unread.end_page(request.principal.id)
 
-    async def _list(self, rpc: "Rpc", call: Call, operation: ListTasks) -> bytes:
+    async def _list(self, rpc: Rpc, call: Call, operation: ListTasks) -> bytes:
         """Answer with a page that clients accept: with fewer tasks than asked for, if those are large."""
         backend, dialect = rpc.backend, rpc.dialect
         while True:
@@ -183,20 +171,20 @@ class Procedures:
             operation = replace(operation, page_size=fewer)
             call = replace(call, operation=operation)
 
-    async def _encode(self, rpc: "Rpc", operation: Operation, result: Any, dialect: Dialect, limits: Limits) -> bytes:
+    async def _encode(self, rpc: Rpc, operation: Operation, result: Any, dialect: Dialect, limits: Limits) -> bytes:
         if isinstance(result, Profile):
             result = await rpc.backend.cards.make_extended(rpc.request, result)
         length = operation.history_length if isinstance(operation, SendMessage | GetTask) else None
         encode = partial(dialect.encode_result, operation, result)
         return await encode_result(rpc.request, limits, result, encode, history_length=length)
 
-    async def _stream(self, rpc: "Rpc", body: bytes) -> None:
+    async def _stream(self, rpc: Rpc, body: bytes) -> None:
         """Answer a call with a stream, until that ends or its client leaves. Raises A2AError."""
         call, _ = await rpc.decode(body)
         del body
         await self._outlive(self._follow(rpc, call))
 
-    async def _follow(self, rpc: "Rpc", call: Call) -> None:
+    async def _follow(self, rpc: Rpc, call: Call) -> None:
         dialect, streams = rpc.dialect, rpc.backend.streams
         opened = await rpc.backend.handler.stream(call)
         stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened
@@ -212,7 +200,7 @@ class Procedures:
         if stream.retry:
             raise Unavailable("the server is stopping: subscribe again", RETRY_S)
 
-    async def _send(self, rpc: "Rpc", stream: Stream, encoder: "FrameEncoder") -> None:
+    async def _send(self, rpc: Rpc, stream: Stream, encoder: FrameEncoder) -> None:
         """Write the items of a stream, as fast as its reader takes them."""
         loop, context, pause_s = asyncio.get_running_loop(), rpc.context, self._pause_s
         try:
@@ -242,165 +230,6 @@ class Procedures:
                 raise
 
 
-@lru_cache(maxsize=256)
-def _route_to(name: str, mount: str, agent: str) -> Route:
-    """The route of a procedure's calls to an agent."""
-    return Route("grpc", {name: name}, mount, agent)
-
-
-class Rpc:
-    """One RPC in progress: its request, and what becomes of it when its client leaves."""
-
-    __slots__ = (
-        "_ended",
-        "_held",
-        "_stream",
-        "_watched",
-        "backend",
-        "context",
-        "dialect",
-        "left",
-        "name",
-        "request",
-        "service",
-    )
-
-    def __init__(self, service: Service, name: str, context: Context, backend: Backend, server: HttpSide) -> None:
-        self.service = service
-        self.name = name
-        self.context = context
-        self.backend = backend
-        self.left = False
-        self._stream: Stream | None = None
-        self._held = 0
-        self._watched = self._ended = False
-        route = _route_to(name, "/", backend.default)
-        metadata: Any = context.invocation_metadata()
-        unread = backend.reception.limits.unread
-        self.request: Request = read_request(name, metadata, context.peer(), route, server, unread)
-        self.dialect = service.dialect_for(self.request.text(b"user-agent") or "")
-
-    def route(self) -> None:
-        """Find the agent that the metadata names, and check the version. Raises A2AError."""
-        service, request = self.service, self.request
-        named = None if service.agent_header is None else request.text(service.agent_header)
-        if named:
-            request.route = _route_to(self.name, f"/agents/{named}", named)
-            if named not in self.backend.reception.profiles:
-                raise AgentNotFound(named)
-        sent = request.text(b"a2a-version")
-        if sent != service.version and (version := version_of(sent)) not in (service.version, ""):
-            raise VersionNotSupported(version, (service.version,))
-
-    async def read(self, deadlines: Deadlines) -> bytes:
-        """Read the request. Raises RequestTimeout or Unavailable if it does not arrive in time."""
-        wait_s, task = self.backend.reception.limits.body_pause_s, asyncio.current_task()
-        assert task is not None
-        deadlines.begin(task, wait_s)
-        try:
-            body = await self.context.read()
-        except asyncio.CancelledError:
-            if (refusal := deadlines.refusal(task)) is None:
-                raise
-            raise refusal from None
-        finally:
-            deadlines.end(task)
-        if not isinstance(body, bytes):
-            raise InvalidRequest("the request is missing: send one message")
-        self.request.size = len(body)
-        return body
-
-    async def decode(self, body: bytes) -> tuple[Call, Operation]:
-        """Decode the request to the call that it makes. Raises A2AError."""
-        dialect, request, reception = self.dialect, self.request, self.backend.reception
-        if len(body) < LARGE_BYTES:
-            operation = dialect.decode(self.name, body)
-        else:
-            operation = await decode_body(request, reception.limits, partial(self._decode_large, body))
-        call = await make_call(
-            reception,
-            self.backend.handler,
-            request,
-            read_parameters(request),
-            operation,
-            dialect=dialect.name,
-            manners=dialect.manners,
-            folds=bool(dialect.folds),
-        )
-        return call, operation
-
-    def _decode_large(self, body: bytes) -> Operation:
-        self.service.check_bounds(self.name, body, self.backend.reception.limits.max_values)
-        return self.dialect.decode(self.name, body)
-
-    async def send_extensions(self, call: Call) -> None:
-        """Say which of the extensions that the caller declared are active, if any (A2A 1.0 §3.2.6).
-
-        Not before the call is accepted: an error names none, because nothing was activated.
-        """
-        if self.left or not call.extensions or not (active := active_extensions(self.backend.reception, call)):
-            return
-        try:
-            await self.context.send_initial_metadata(((self.dialect.extensions_header.decode(), active),))
-        except (grpc.aio.BaseError, asyncio.InvalidStateError):
-            if not self.left:
-                raise
-
-    def event_ids(self, call: Call) -> Callable[[bytes, str], bytes] | None:
-        """The function that adds ids to the items of a stream, if the caller has declared that it wants them."""
-        return self.service.add_event_id if EVENT_ID in call.extensions else None
-
-    def hold(self, size: int) -> None:
-        """Count a large message until `let_go`, or until the RPC ends: gRPC keeps a copy that its reader does not take.
-
-        Raises TooManyRequests or Unavailable.
-        """
-        unread = self.request.unread
-        if unread is None or self._ended:
-            return
-        self.request.release()  # the room that its making took
-        unread.take(self.request.principal.id, size)
-        if not self._watched:
-            self._watched = True
-            context: Any = self.context  # types-grpcio 1.85 lets no method be a callback
-            context.add_done_callback(self._end)
-        self._held += size
-
-    def let_go(self, size: int) -> None:
-        """Stop counting a message that was sent."""
-        if self._held:
-            self._held -= size
-            assert self.request.unread is not None
-            self.request.unread.release(self.request.principal.id, size)
-
-    def _end(self, context: Context) -> None:
-        self._ended = True
-        self.let_go(self._held)
-
-    def follow(self, stream: Stream) -> None:
-        """Close the stream when the client leaves."""
-        self._stream = stream
-        if self.left:
-            stream.close()
-
-    def leave(self) -> None:
-        """The client has left."""
-        self.left = True
-        if self._stream is not None:
-            self._stream.close()
-
-    async def abort(self, error: A2AError) -> NoReturn:
-        """End the RPC with the status of an error. Always raises."""
-        status = self.service.status(error)
-        trailers = ((DETAILS, status.details),) if status.details else ()
-        await self.context.abort(CODES[status.code], status.message, trailers)
-        raise AssertionError("abort raises")
-
-
-Answer = Callable[[Rpc, bytes], Coroutine[Any, Any, T]]
-"""Answers an RPC with its response, or with a stream of items."""
-
-
 async def _finish(rpc: Rpc, work: Coroutine[Any, Any, T]) -> T:
     """Do work that may go on when its RPC has ended; then release the room that it has taken since."""
     try:
@@ -408,54 +237,3 @@ async def _finish(rpc: Rpc, work: Coroutine[Any, Any, T]) -> T:
     finally:
         if rpc.left:
             rpc.request.release()
-
-
-class FrameEncoder:
-    """Encodes the batches of a task's stream for one reader, a message for each frame.
-
-    `seen` is (seq, frame): the reader has the frames of the event `seq` up to that number, and the stream begins with
-    the rest of them. `add_event_id` adds the id of each frame, which is that of SSE; None: frames have no ids.
-    """
-
-    __slots__ = ("_add_event_id", "_dialect", "_head", "_seen", "_streams")
-
-    def __init__(
-        self,
-        stream: Stream,
-        dialect: Dialect,
-        streams: Streams,
-        seen: tuple[int, int],
-        add_event_id: Callable[[bytes, str], bytes] | None = None,
-    ) -> None:
-        self._add_event_id = add_event_id
-        self._head = stream.head
-        self._dialect = dialect
-        self._streams = streams
-        self._seen = seen
-
-    def frames(self, batch: Sequence[StreamItem]) -> Iterator[bytes]:
-        """Encode a batch. Each event is encoded once for all readers."""
-        key, (seq, number) = self._dialect.key, self._seen
-        for item in batch:
-            if not isinstance(item, Logged):
-                stands, whole = self._streams.encode_whole(self._dialect, item)
-                yield from self._with_ids(whole.frames, stands)
-                continue
-            frames = item.frames.get(key)
-            if frames is None:
-                assert self._head is not None  # a stream of events has a task
-                frames = item.frames[key] = self._dialect.encode_event(self._head, item.event, None)
-            marked = self._with_ids(frames, item.seq)
-            if seq == item.seq and item is batch[0] and len(frames) > 1:
-                marked = marked[number:]
-            yield from marked
-        if batch:
-            self._seen = (0, 0)  # only the first event can have frames that the reader has seen
-
-    def _with_ids(self, frames: tuple[bytes, ...], seq: int) -> Sequence[bytes]:
-        """The frames with their ids, if they have any: of several the last has the seq alone (`7.1`, `7.2`, `7`)."""
-        add = self._add_event_id
-        if add is None or not seq:
-            return frames
-        last = len(frames)
-        return [add(frame, str(seq) if number == last else f"{seq}.{number}") for number, frame in enumerate(frames, 1)]
