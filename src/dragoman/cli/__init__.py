@@ -9,6 +9,7 @@ from dragoman import __version__
 from dragoman.cli.a2a import add_commands
 from dragoman.cli.agents import agents
 from dragoman.cli.audit import audit
+from dragoman.cli.doctor.command import doctor
 from dragoman.cli.keys import keys
 from dragoman.cli.push import push
 from dragoman.cli.serve import serve
@@ -30,3 +31,4 @@ main.add_command(audit)
 main.add_command(push)
 main.add_command(store)
 add_commands(main)
+main.add_command(doctor)

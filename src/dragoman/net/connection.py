@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from dragoman.net.exchange import HttpAnswer, NotHttp, Want
+from dragoman.net.tls import TlsSession, describe_session
 
 HELD_BYTES_MAX = 64 * 1024
 """Unread bytes of an answer in pieces above which receiving pauses; bytes already on their way still arrive."""
@@ -76,6 +77,12 @@ class HttpConnection(asyncio.Protocol):
         self._fd = -1
         self._late: asyncio.TimerHandle | None = None
         self._until_s = 0.0
+
+    @property
+    def tls(self) -> TlsSession | None:
+        """What was agreed in the TLS handshake; None without TLS."""
+        ssl_object = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if ssl_object is None else describe_session(ssl_object)
 
     async def ask(self, request: bytes, answer: HttpAnswer, until_s: float) -> None:
         """Send a request, and feed its answer with what comes. Returns when the answer is over or the connection has

@@ -16,7 +16,7 @@ from dragoman.net.connection import ConnectionEnd, Destination, HttpConnection
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
 from dragoman.net.exchange import HttpAnswer
 from dragoman.net.target import Target
-from dragoman.net.tls import MACHINE_TLS, ClientTls, make_tls_context
+from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession, make_tls_context
 
 Policy = Callable[[str], str | None]
 """Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
@@ -223,9 +223,12 @@ class Dialer:
             await self._ask(connection, request, answer, until_s)
         return connection
 
-    async def reach(self, to: Target, until_s: float) -> None:
-        """Open a connection and close it again. Raises EgressError."""
-        (await self._dial(to, until_s)).close()
+    async def reach(self, to: Target, until_s: float) -> TlsSession | None:
+        """Open a connection and close it again; return its TLS session, None without TLS. Raises EgressError."""
+        connection = await self._dial(to, until_s)
+        session = connection.tls
+        connection.close()
+        return session
 
     def release(self, connection: HttpConnection) -> None:
         """Keep a connection if its answer is complete, else close it. Nothing more is read of the answer."""

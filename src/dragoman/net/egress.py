@@ -31,7 +31,7 @@ from dragoman.net.errors import BadUrl, Broken, TooLarge
 from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
 from dragoman.net.grpc import GrpcEgress
 from dragoman.net.target import Target, parse_operator_url
-from dragoman.net.tls import MACHINE_TLS, ClientTls
+from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession
 
 NEVER = float("inf")
 """The deadline of a reader that does not wait."""
@@ -292,9 +292,13 @@ class Egress:
         finally:
             self._release(connection)
 
-    async def reach(self, url: str | Target, *, timeout_s: float) -> None:
-        """Open a connection as for a request, under the same policy, without sending one. Raises EgressError."""
-        await self._dialer.reach(self._parse_url(url).to, asyncio.get_running_loop().time() + timeout_s)
+    async def reach(self, url: str | Target, *, timeout_s: float) -> TlsSession | None:
+        """Open a connection as for a request, under the same policy, without sending one.
+
+        Returns what was agreed in TLS; None without TLS. Raises EgressError, whose cause is the `ssl.SSLError` if the
+        handshake failed.
+        """
+        return await self._dialer.reach(self._parse_url(url).to, asyncio.get_running_loop().time() + timeout_s)
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""

@@ -30,6 +30,28 @@ MACHINE_TLS = ClientTls()
 """Trust the authorities that the machine trusts, and show no certificate."""
 
 
+class TlsSession(Struct, frozen=True, kw_only=True):
+    """What was agreed with a server in a TLS handshake. `version` is such as `TLSv1.3`.
+
+    `expires_s` is when its certificate expires, in seconds since the epoch; None if it was not verified.
+    """
+
+    version: str
+    cipher: str
+    expires_s: float | None = None
+
+
+def describe_session(connected: ssl.SSLObject | ssl.SSLSocket) -> TlsSession:
+    """Return what was agreed on a connection whose handshake is complete."""
+    certificate, cipher = connected.getpeercert() or {}, connected.cipher()
+    expires = certificate.get("notAfter")
+    return TlsSession(
+        version=connected.version() or "",
+        cipher="" if cipher is None else cipher[0],
+        expires_s=float(ssl.cert_time_to_seconds(expires)) if isinstance(expires, str) else None,
+    )
+
+
 def make_tls_context(tls: ClientTls) -> ssl.SSLContext:
     """Load the certificates, for HTTP/1.1. This reads files: call it on a thread. Raises BadTls."""
     try:

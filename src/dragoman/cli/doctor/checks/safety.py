@@ -1,0 +1,129 @@
+"""Checks of safety: TLS, authentication that is declared and enforced, and what web pages may do."""
+
+from collections.abc import Iterator
+
+from dragoman.cli.doctor.finding import Check, Color, Verdict
+from dragoman.cli.doctor.observation import Observations, Probe
+
+ORIGIN = "https://doctor.invalid"
+"""The origin of a web page that nobody has (RFC 6761 §6.4)."""
+
+DAY_S = 24 * 3600.0
+EXPIRES_SOON_DAYS = 14
+"""Certificates are renewed some weeks before they expire; this late it has failed."""
+
+
+def _tls(seen: Observations) -> Iterator[Verdict]:
+    if seen.certificate:
+        yield Verdict(Color.RED, f"the certificate is not trusted: {seen.certificate}")
+    elif seen.tls is not None:
+        yield _certificate(seen)
+    elif seen.place.startswith("http://"):
+        usual = "" if seen.public else ", which is usual in a network of one's own"
+        yield Verdict(Color.RED if seen.public else Color.GREY, f"the card is served over http{usual}")
+    for endpoint in seen.endpoints:
+        if seen.public and endpoint.interface.url.startswith(("http://", "grpc://")):
+            yield Verdict(Color.RED, "without TLS", endpoint.name)
+
+
+def _certificate(seen: Observations) -> Verdict:
+    assert seen.tls is not None
+    if seen.tls.expires_s is None:
+        return Verdict(Color.GREY, f"{seen.tls.version}; the certificate was not verified")
+    days = int((seen.tls.expires_s - seen.now_s) // DAY_S)
+    color = Color.YELLOW if days < EXPIRES_SOON_DAYS else Color.GREEN
+    return Verdict(color, f"{seen.tls.version}; the certificate is valid for {days} more days")
+
+
+def _declared(seen: Observations) -> Iterator[Verdict]:
+    if seen.card is None:
+        return
+    if seen.asks:
+        yield Verdict(Color.GREEN, f"callers must authenticate: {', '.join(seen.schemes) or 'by no named scheme'}")
+    elif seen.schemes:
+        yield Verdict(Color.GREEN, f"callers may authenticate: {', '.join(seen.schemes)}")
+    else:
+        color = Color.YELLOW if seen.public else Color.GREY
+        yield Verdict(color, "the card declares no authentication: anybody who reaches the agent may call it")
+
+
+def _enforced(seen: Observations) -> Iterator[Verdict]:
+    for endpoint in seen.endpoints:
+        came = endpoint.answers.get(Probe.NO_CREDENTIALS)
+        if came is None or came.failure or came.refused:
+            continue
+        if came.denied:
+            undeclared = not seen.schemes
+            color = Color.RED if undeclared else Color.GREEN
+            note = ", but the card declares no scheme" if undeclared else ""
+            yield Verdict(color, f"a call without credentials is refused with {came.words}{note}", endpoint.name)
+        elif not seen.asks:
+            continue
+        elif came.rpc_code == -32001 or came.status == 404 or came.error == "TaskNotFound":
+            yield Verdict(Color.RED, "a call without credentials is answered like any other", endpoint.name)
+        else:
+            yield Verdict(Color.GREY, f"not clear: without credentials the answer is {came.words}", endpoint.name)
+
+
+def _challenge(seen: Observations) -> Iterator[Verdict]:
+    for endpoint in seen.endpoints:
+        came = endpoint.answers.get(Probe.NO_CREDENTIALS)
+        if came is None or came.status != 401:
+            continue
+        challenge = came.headers.get("www-authenticate", "").partition(" ")[0].rstrip(",")
+        color = Color.GREEN if challenge else Color.YELLOW
+        yield Verdict(
+            color, f"a 401 with {'WWW-Authenticate: ' + challenge if challenge else 'no challenge'}", endpoint.name
+        )
+
+
+def _pages(seen: Observations) -> Iterator[Verdict]:
+    for endpoint in seen.endpoints:
+        came = endpoint.answers.get(Probe.PREFLIGHT)
+        if came is None or came.failure or came.refused:
+            continue
+        allowed = came.headers.get("access-control-allow-origin", "")
+        with_cookies = came.headers.get("access-control-allow-credentials", "").lower() == "true"
+        if allowed == ORIGIN and with_cookies:
+            yield Verdict(Color.RED, "web pages of any origin may call with the user's cookies", endpoint.name)
+        elif allowed in (ORIGIN, "*") and not seen.public and not seen.asks:
+            yield Verdict(Color.YELLOW, "any web page that somebody here opens may call the agent", endpoint.name)
+        elif allowed in (ORIGIN, "*"):
+            yield Verdict(Color.GREEN, "web pages of any origin may call, without cookies", endpoint.name)
+        else:
+            yield Verdict(Color.GREEN, "web pages of other origins may not call", endpoint.name)
+
+
+SAFETY_CHECKS = (
+    Check(
+        name="tls",
+        section="A2A 1.0 §7.1",
+        fix="serve https with a certificate of a public authority, and renew it in time",
+        judge=_tls,
+    ),
+    Check(
+        name="authentication-declared",
+        section="A2A 1.0 §4.5",
+        fix="declare securitySchemes and securityRequirements in the card",
+        judge=_declared,
+    ),
+    Check(
+        name="authentication-enforced",
+        section="A2A 1.0 §3.3.2",
+        fix="refuse calls without credentials with 401, and declare in the card what callers must show",
+        judge=_enforced,
+    ),
+    Check(
+        name="authentication-challenge",
+        section="A2A 1.0 §3.3.2",
+        fix="send WWW-Authenticate with a 401",
+        judge=_challenge,
+    ),
+    Check(
+        name="web-pages",
+        section="Fetch standard, CORS protocol",
+        fix="name the origins that may call in Access-Control-Allow-Origin",
+        judge=_pages,
+    ),
+)
+"""The rows, in the order of the report."""

@@ -1,0 +1,66 @@
+"""The doctor's report, as text and as JSON, and its exit status.
+
+Invariant: every finding is in both forms, in text with `--verbose`. The text of a stranger's server is printed without
+control characters.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from dragoman.cli.a2a.text import field
+from dragoman.cli.doctor.finding import Color, Finding
+from dragoman.cli.doctor.identity import Identity
+from dragoman.cli.doctor.observation import Observations
+
+FAILS = {"red": (Color.RED,), "yellow": (Color.RED, Color.YELLOW), "never": ()}
+"""The colours that make the command fail, by the word of `--fail-on`."""
+
+
+def report_value(seen: Observations, identity: Identity, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the report as one JSON object."""
+    return {
+        "agent": seen.agent,
+        "card": seen.place,
+        "server": {"name": identity.name, "evidence": identity.evidence or None},
+        "counts": {color.value: count for color, count in _counts(findings)},
+        "findings": [msgspec.to_builtins(finding) for finding in findings],
+    }
+
+
+def report_lines(
+    seen: Observations, identity: Identity, findings: Sequence[Finding], *, verbose: bool = False
+) -> Iterator[str]:
+    """Yield the report as text: the worst findings first, each with its fix.
+
+    Of what is green only the checks are named, unless `verbose`.
+    """
+    yield field("Agent", seen.agent)
+    yield field("Card", seen.place if seen.card is not None else "none")
+    yield field("Server", f"{identity.name} ({identity.evidence})" if identity.evidence else identity.name)
+    yield field("Result", ", ".join(f"{count} {color}" for color, count in _counts(findings)))
+    for color in Color:
+        of_color = [finding for finding in findings if finding.color is color]
+        if color is Color.GREEN and of_color and not verbose:
+            yield field("Green", ", ".join(dict.fromkeys(finding.check for finding in of_color)))
+            return
+        for finding in of_color:
+            yield from _finding_lines(finding)
+
+
+def _finding_lines(finding: Finding) -> Iterator[str]:
+    where = f"{finding.where}: " if finding.where else ""
+    yield field(finding.color.capitalize(), f"{finding.check}: {where}{finding.observed} ({finding.section})")
+    if finding.fix is not None:
+        yield field("Fix", finding.fix)
+
+
+def fails(findings: Iterable[Finding], on: str) -> bool:
+    """Whether the command fails, by the word of `--fail-on`."""
+    return any(finding.color in FAILS[on] for finding in findings)
+
+
+def _counts(findings: Iterable[Finding]) -> list[tuple[Color, int]]:
+    colors = [finding.color for finding in findings]
+    return [(color, colors.count(color)) for color in Color]

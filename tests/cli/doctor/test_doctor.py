@@ -1,0 +1,163 @@
+"""`dragoman doctor` against the demo server, and against agents with faults: its report and its exit status."""
+
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.certificates import Authority, Issued
+from tests.cli.a2a.command import Shell, demo_agents_with
+from tests.cli.doctor.recorded import CARD
+
+KEY = "k-51d3c0a8e7"
+"""The key of a server, which no output may have."""
+
+
+def found(report: Any, color: str) -> list[str]:
+    return sorted({each["check"] for each in report["findings"] if each["color"] == color})
+
+
+def test_the_demo_server_is_green_or_explained(shell: Shell, demo: str) -> None:
+    ran = shell.run("doctor", demo, "-o", "json", "--fail-on", "yellow")
+    assert ran.status == 0, ran.out
+    assert ran.json["server"]["name"] == "Dragoman"
+    assert found(ran.json, "red") == found(ran.json, "yellow") == []
+    assert found(ran.json, "grey") == ["authentication-declared", "card-signature", "tls"]
+    assert {"unknown-task", "unknown-method", "unknown-version", "broken-json"} <= set(found(ran.json, "green"))
+
+
+def test_the_text_begins_with_what_is_wrong(shell: Shell, demo: str) -> None:
+    lines = shell.run("doctor", demo).out.splitlines()
+    assert lines[:3] == [
+        f"Agent: {demo}",
+        f"Card: {demo}/.well-known/agent-card.json",
+        "Server: Dragoman (its card declares an extension of Dragoman)",
+    ]
+    assert lines[3].startswith("Result: 0 red, 0 yellow, ")
+    assert lines[-1].startswith("Green: card-found, ")
+    assert len(shell.run("doctor", demo, "--verbose").out.splitlines()) > len(lines) + 10
+
+
+def test_authentication_is_measured_with_a_key_and_without_and_the_key_is_not_printed(shell: Shell) -> None:
+    with demo_agents_with(f"api_key={KEY!r}") as url:
+        without = shell.run("doctor", url, "-o", "json")
+        given = shell.run("doctor", url, "-o", "json", A2ACLI_API_KEY=KEY)
+    for ran in (without, given):
+        assert ran.status == 0, ran.out
+        assert {"authentication-declared", "authentication-enforced", "authentication-challenge"} <= set(
+            found(ran.json, "green")
+        )
+        assert KEY not in ran.out + ran.err
+    assert "unknown-task" in found(without.json, "grey")
+    assert "unknown-task" in found(given.json, "green")
+
+
+def test_a_key_in_the_url_is_not_printed(shell: Shell, demo: str) -> None:
+    for words in (("-o", "json"), ("--verbose",)):
+        ran = shell.run("doctor", f"{demo}/.well-known/agent-card.json?key={KEY}", *words)
+        assert ran.status == 0, ran.out
+        assert KEY not in ran.out + ran.err
+
+
+def test_a_host_where_nobody_listens_is_an_error_of_status_3(shell: Shell, unused_port: int) -> None:
+    ran = shell.run("doctor", f"http://127.0.0.1:{unused_port}", "-o", "json")
+    assert (ran.status, ran.json["error"]["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
+
+
+def test_an_agent_that_is_named_twice_is_a_mistake(shell: Shell, demo: str) -> None:
+    assert shell.run("doctor", demo, "-a", demo).status == 2
+
+
+def test_a_site_without_a_card_is_red(shell: Shell) -> None:
+    with site({}) as url:
+        ran = shell.run("doctor", url, "-o", "json")
+        assert ran.status == 1
+        assert "card-found" in found(ran.json, "red")
+        assert shell.run("doctor", url, "--fail-on", "never").status == 0
+
+
+def test_endpoints_at_private_addresses_are_reported_and_not_dialled(shell: Shell) -> None:
+    with site({}) as other:
+        interfaces = [{"url": f"{other}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
+        with site({**CARD, "supportedInterfaces": interfaces}) as url:
+            ran = shell.run("doctor", url, "-o", "json")
+            assert "endpoint-private" in found(ran.json, "yellow")
+            assert asked(other) == []
+            trusting = shell.run("doctor", url, "-o", "json", "--trust-origin", other)
+    assert "endpoint-answers" in found(trusting.json, "red")
+    assert "POST /rpc" in asked(other)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with site({}) as url:
+        port = int(url.rpartition(":")[2])
+    return port
+
+
+_LOGS: dict[str, list[str]] = {}
+
+
+def asked(url: str) -> list[str]:
+    return _LOGS[url]
+
+
+def test_the_certificate_is_examined(shell: Shell, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with site(CARD, authority.issue(days=5)) as url:
+        trusted = shell.run("doctor", url, "-o", "json", "--ca-cert", str(authority.path), "--fail-on", "never")
+        stranger = shell.run("doctor", url, "-o", "json")
+    (soon,) = [each for each in trusted.json["findings"] if each["check"] == "tls"]
+    assert (soon["color"], soon["observed"]) == ("yellow", "TLSv1.3; the certificate is valid for 4 more days")
+    (red,) = stranger.json["findings"]
+    assert (red["check"], red["color"]) == ("tls", "red")
+    assert stranger.status == 1
+
+
+@contextmanager
+def site(card: dict[str, Any], issued: Issued | None = None) -> Iterator[str]:
+    """A site that serves a card and nothing else; an empty card: nothing. With a certificate it serves https."""
+    log: list[str] = []
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            log.append(f"GET {self.path}")
+            right = bool(card) and self.path == "/.well-known/agent-card.json"
+            self._answer(200 if right else 404, json.dumps(card).encode() if right else b"nothing here")
+
+        def do_POST(self) -> None:
+            log.append(f"POST {self.path}")
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self._answer(404, b"nothing here")
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json" if status == 200 else "text/plain")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    if issued is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(issued.cert, issued.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    url = f"{'http' if issued is None else 'https'}://127.0.0.1:{server.server_address[1]}"
+    _LOGS[url] = log
+    try:
+        yield url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,51 @@
+"""What the doctor says of the servers of others, compared with lists that were established by hand.
+
+A line here is a fact about that server: it was asked by hand, and its answer compared with the specification.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.a2a.command import Shell
+from tests.peers.test_servers import SERVERS, started
+
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
+
+UNMEASURED = ["authentication-declared", "card-signature", "tls"]
+"""They ask nobody who calls, sign nothing, and are served without TLS on this machine."""
+
+FINDINGS: dict[str, tuple[str, dict[str, list[str]]]] = {
+    # Its helper for the card sends an ETag alone.
+    "python-1": ("the official Python SDK, 1.x", {"red": [], "yellow": ["card-caching"]}),
+    "python-0.3": ("the official Python SDK, 0.3", {"red": [], "yellow": []}),
+    "js-1": ("the official JavaScript SDK, 1.x", {"red": [], "yellow": []}),
+    "js-0.3": ("the official JavaScript SDK, 0.3", {"red": [], "yellow": []}),
+    # A method that it does not know, and a body that is not JSON, end in HTTP 500. It does not read A2A-Version.
+    "fasta2a": (
+        "FastA2A",
+        {"red": ["broken-json", "unknown-method", "unknown-version"], "yellow": ["card-caching", "card-skills"]},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with started(FINDINGS, tmp_path_factory.mktemp("servers")) as urls:
+        yield urls
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_nothing_wrong_is_said_about_the_servers_of_others(name: str, urls: dict[str, str], tmp_path: Path) -> None:
+    assert name in urls, f"{SERVERS[name].needs} is missing: run `make peers`"
+    server, expected = FINDINGS[name]
+    report = Shell(tmp_path).run("doctor", urls[name], "-o", "json", "--fail-on", "never").json
+    assert report["server"]["name"] == server
+    assert {color: _checks(report, color) for color in expected} == expected
+    assert _checks(report, "grey") == UNMEASURED
+
+
+def _checks(report: Any, color: str) -> list[str]:
+    return sorted({each["check"] for each in report["findings"] if each["color"] == color})
