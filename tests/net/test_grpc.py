@@ -74,8 +74,11 @@ async def ask(door: GrpcEgress, to: Target, method: str = ECHO, body: bytes = b"
 
 @asynccontextmanager
 async def opened(door: GrpcEgress, to: Target, method: str, idle_s: float = DEADLINE_S) -> AsyncIterator[Any]:
-    async with door.stream(to, method, b"", head_timeout_s=DEADLINE_S, idle_timeout_s=idle_s, metadata={}) as flow:
+    flow = await door.stream(to, method, b"", head_timeout_s=DEADLINE_S, idle_timeout_s=idle_s, metadata={})
+    try:
         yield flow
+    finally:
+        flow.close()
 
 
 async def read_all(flow: Any) -> tuple[list[bytes], GrpcReply]:

@@ -5,7 +5,6 @@ A message or a status is decoded by the dialect, a failure of the connection by 
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -135,18 +134,18 @@ class GrpcTransport:
         if not supported:
             raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: use send, then get")
         request = self._encode(operation, idempotency_key, traceparent, after)
-        async with AsyncExitStack() as open_:
-            flow, came = await self._retrier.call(
-                partial(self._begin, request, open_),
-                repeatable=request.repeats_s > 0,
-                within_s=request.repeats_s or inf,
-            )
+        flow, came = await self._retrier.call(
+            partial(self._begin, request), repeatable=request.repeats_s > 0, within_s=request.repeats_s or inf
+        )
+        try:
             while not isinstance(came, GrpcReply):
                 if batch := self._read_batch(came, position):
                     yield batch
                 came = await self._next(flow)
             if not came.ok:
                 raise self._end(request, came, position)
+        finally:
+            flow.close()
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -181,43 +180,38 @@ class GrpcTransport:
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
-    async def _begin(self, request: GrpcRequest, open_: AsyncExitStack) -> tuple[GrpcFlow, bytes | GrpcReply]:
+    async def _begin(self, request: GrpcRequest) -> tuple[GrpcFlow, bytes | GrpcReply]:
         """Open a stream, and wait for its first message, or its end if it has none. Raises as `_send` does."""
         shown = await self._credential_metadata()
-        flow, came = await self._open(request, shown, open_)
-        if isinstance(came, GrpcReply) and _refuses_caller(came):
-            others = await self._renewed(shown)
-            if others is not None:
-                await open_.aclose()
-                flow, came = await self._open(request, others, open_)
+        flow, came = await self._open(request, shown)
+        if isinstance(came, GrpcReply) and not came.ok:
+            flow.close()
+            if _refuses_caller(came) and (others := await self._renewed(shown)) is not None:
+                flow, came = await self._open(request, others)
         if self._wire is not None:
             self._wire.answer(came.code if isinstance(came, GrpcReply) else 0, flow.metadata, b"")
         if isinstance(came, GrpcReply) and not came.ok:
-            await open_.aclose()
+            flow.close()
             raise self._refused(request, came)
         return flow, came
 
-    async def _open(
-        self, request: GrpcRequest, shown: Mapping[str, str], open_: AsyncExitStack
-    ) -> tuple[GrpcFlow, bytes | GrpcReply]:
+    async def _open(self, request: GrpcRequest, shown: Mapping[str, str]) -> tuple[GrpcFlow, bytes | GrpcReply]:
         self._log_request(request)
         try:
-            flow = await open_.enter_async_context(
-                self._way.stream(
-                    self._to,
-                    request.call.method,
-                    request.call.message,
-                    head_timeout_s=self._timeouts.answer_s,
-                    idle_timeout_s=self._timeouts.idle_s,
-                    metadata=self._merge(request.metadata, shown),
-                )
+            flow = await self._way.stream(
+                self._to,
+                request.call.method,
+                request.call.message,
+                head_timeout_s=self._timeouts.answer_s,
+                idle_timeout_s=self._timeouts.idle_s,
+                metadata=self._merge(request.metadata, shown),
             )
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
         try:
             return flow, await self._next(flow)
         except BaseException:
-            await open_.aclose()
+            flow.close()
             raise
 
     async def _next(self, flow: GrpcFlow) -> bytes | GrpcReply:

@@ -6,8 +6,7 @@ error only if the other side ended it. A slow reader slows down the sender. `Can
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dragoman.net.address import Resolves
@@ -28,24 +27,48 @@ _OURS = re.compile(r"grpc-.*|.*-bin|accept|accept-encoding|connection|content-.*
 
 
 class GrpcFlow:
-    """A stream that has begun. `metadata` is the answer's initial metadata, with names in lower case.
+    """A stream that has begun; its reader closes it. `metadata` is the answer's initial metadata, with names in lower
+    case.
 
     A quiet stream may wait for a long task, or for a peer that is gone. After `idle_s` without a message the
     connection is asked for a sign of life, and again after each further `idle_s`.
     """
 
-    def __init__(self, channel: GrpcChannel, call: Any, shown: str, *, idle_s: float, max_bytes: int) -> None:
+    def __init__(
+        self,
+        call: Any,
+        channel: GrpcChannel,
+        release: Callable[[], None],
+        probes: set[asyncio.Task[None]],
+        *,
+        shown: str,
+        idle_s: float,
+        max_bytes: int,
+    ) -> None:
+        """`release` gives the channel back; `probes` are the calls for a sign of life that are under way."""
         self.metadata: Mapping[str, str] = {}
-        self._channel = channel
         self._call = call
+        self._channel = channel
+        self._release = release
+        self._probes = probes
         self._shown = shown
         self._idle_s = idle_s
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
         self._late = False
+        self._closed = False
         self._probing: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(idle_s, self._look)
+
+    async def begin(self, until_s: float) -> None:
+        """Wait for the initial metadata. Raises TimeoutError at `until_s`, a time of the loop; Broken."""
+        try:
+            async with asyncio.timeout_at(until_s):
+                self.metadata = texts(await self._call.initial_metadata())
+        except asyncio.CancelledError:
+            raise_if_closed(self._channel, self._shown)
+            raise
 
     async def read(self) -> bytes | GrpcReply:
         """Return the next message, or the status after the last one.
@@ -71,13 +94,16 @@ class GrpcFlow:
             raise broken(self._shown)
         return message
 
-    async def close(self) -> None:
-        """End the stream; nothing more will be read."""
+    def close(self) -> None:
+        """End the stream; nothing more will be read. It does not wait, so that it may run while a loop ends."""
+        if self._closed:
+            return
+        self._closed = True
         self._timer.cancel()
         self._call.cancel()
         if self._probing is not None:
             self._probing.cancel()
-            await asyncio.wait([self._probing])
+        self._release()
 
     def _look(self) -> None:
         """Ask for a sign of life if nothing came for a while. One timer serves all waits."""
@@ -86,6 +112,8 @@ class GrpcFlow:
             self._timer = self._loop.call_at(late_s, self._look)
         else:
             self._probing = self._loop.create_task(self._probe(), name="probe a stream")
+            self._probes.add(self._probing)
+            self._probing.add_done_callback(self._probes.discard)
 
     async def _probe(self) -> None:
         """Make a call on the same connection. Any answer shows that it lives."""
@@ -117,6 +145,7 @@ class GrpcEgress:
         tls: ClientTls = MACHINE_TLS,
     ) -> None:
         self._max_bytes = max_answer_bytes
+        self._probes: set[asyncio.Task[None]] = set()
         self._dialer = GrpcDialer(
             policy, resolver, connect_timeout_s=connect_timeout_s, max_message_bytes=max_answer_bytes, tls=tls
         )
@@ -148,7 +177,6 @@ class GrpcEgress:
         finally:
             self._dialer.release(channel)
 
-    @asynccontextmanager
     async def stream(
         self,
         to: Target,
@@ -158,32 +186,38 @@ class GrpcEgress:
         head_timeout_s: float,
         idle_timeout_s: float,
         metadata: Mapping[str, str],
-    ) -> AsyncIterator[GrpcFlow]:
-        """Open a stream, and yield it once its initial metadata has come, which a status brings, too.
+    ) -> GrpcFlow:
+        """Open a stream, and return it once its initial metadata has come, which a status brings, too.
 
         `head_timeout_s` covers everything up to then; `idle_timeout_s` is said in GrpcFlow. The stream has no deadline.
-        If the block ends before the stream does, the stream is canceled. Raises EgressError as `call` does.
+        If it is closed before its end, it is canceled. Raises EgressError as `call` does.
         """
         sent = _encode(to, metadata)
         until_s = asyncio.get_running_loop().time() + head_timeout_s
         channel = await self._dialer.take(to, until_s)
         try:
             call = channel.channel.unary_stream(method)(message, metadata=sent)
-            flow = GrpcFlow(channel, call, to.shown, idle_s=idle_timeout_s, max_bytes=self._max_bytes)
-            try:
-                try:
-                    async with asyncio.timeout_at(until_s):
-                        flow.metadata = texts(await call.initial_metadata())
-                except TimeoutError as error:
-                    raise TimedOut(to.shown, head_timeout_s) from error
-                except asyncio.CancelledError:
-                    raise_if_closed(channel, to.shown)
-                    raise
-                yield flow
-            finally:
-                await flow.close()
-        finally:
+        except BaseException:
             self._dialer.release(channel)
+            raise
+        flow = GrpcFlow(
+            call,
+            channel,
+            lambda: self._dialer.release(channel),
+            self._probes,
+            shown=to.shown,
+            idle_s=idle_timeout_s,
+            max_bytes=self._max_bytes,
+        )
+        try:
+            await flow.begin(until_s)
+        except TimeoutError as error:
+            flow.close()
+            raise TimedOut(to.shown, head_timeout_s) from error
+        except BaseException:
+            flow.close()
+            raise
+        return flow
 
     async def reach(self, to: Target, *, timeout_s: float) -> None:
         """Connect as for a call, under the same policy, without making one. Raises EgressError."""
@@ -192,6 +226,8 @@ class GrpcEgress:
     async def close(self) -> None:
         """Close every channel, which ends the calls on them. A later call opens new ones."""
         await self._dialer.close()
+        if self._probes:
+            await asyncio.wait(self._probes)
 
 
 def raise_if_closed(channel: GrpcChannel, shown: str) -> None:
