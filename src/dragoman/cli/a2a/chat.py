@@ -4,7 +4,6 @@ Invariant: each turn continues the one before: in its task while that waits for 
 a terminal nothing asks for input: lines of stdin are the messages, and the output is plain text.
 """
 
-import asyncio
 import signal
 import sys
 import threading
@@ -73,6 +72,8 @@ async def _chat(session: "Session") -> None:
     from dragoman.cli.a2a.view import at_terminal
 
     draws = at_terminal() and session.output.form == "text"
+    import asyncio  # the help of all commands needs none
+
     if not draws and sys.stdin.isatty():
         raise Failure(Code.USAGE, "chat needs a terminal for its output", hint="use `dragoman send`, or pipe lines in")
     check_extensions(session)
@@ -127,6 +128,8 @@ class _LineReader:
     """
 
     def __init__(self, prompt: str) -> None:
+        import asyncio
+
         self._prompt = prompt
         self._loop = asyncio.get_running_loop()
         self._wanted = threading.Semaphore(0)
