@@ -512,7 +512,7 @@ class Database:
         rows = [
             row
             for row in self._all_shown()
-            if row.head.agent == query.agent
+            if query.agent in (None, row.head.agent)
             and (query.owner is Owners.ALL or row.head.owner == query.owner)
             and (query.context_id is None or row.head.context_id == query.context_id)
             and (query.state is None or row.state is query.state)

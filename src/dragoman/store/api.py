@@ -241,8 +241,8 @@ class Owners(Enum):
 class ListQuery(Struct, frozen=True, kw_only=True):
     """Selects tasks of `owner` with `agent`, newest status first, ties by id descending.
 
-    `Owners.ALL` selects the tasks of everybody, which only an operator may see. Such a page costs more, the more owners
-    the agent has.
+    `Owners.ALL` selects the tasks of everybody, which only an operator may see, and `agent` None those with any agent.
+    Such a page costs more, the more owners and agents there are, but no more for more tasks.
 
     `before` is the (status_ms, id) of the last task of the previous page. `artifacts` False and `history` 0 tell the
     store that it need not read those; it may read them nevertheless.
@@ -252,7 +252,7 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     """
 
     owner: str | Owners
-    agent: str
+    agent: str | None
     context_id: str | None = None
     state: TaskState | None = None
     status_after_ms: int | None = None

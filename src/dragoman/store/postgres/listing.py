@@ -55,23 +55,31 @@ async def newest_of_context(
 
 def _statement(sql: Mapping[str, str], query: ListQuery, *, files: bool) -> tuple[Any, ...]:
     """The statement for a page, and its values."""
-    everybody, in_context = query.owner is Owners.ALL, query.context_id is not None
+    in_context = query.context_id is not None
+    several = query.owner is Owners.ALL or query.agent is None
+    of_owner = [] if query.owner is Owners.ALL else [sql["of_owner"]]
+    scopes = " AND ".join([*of_owner, *([] if query.agent is None else [sql["of_agent"]])]) or "true"
     states = list(range(len(STATES))) if query.state is None else [STATES.index(query.state)]
     after = sql["after"] if query.status_after_ms is not None else ""
     before = sql["before"] if query.before is not None else ""
-    arm = sql[("agent" if everybody else "scope") + ("_context" if in_context else "")]
+    arm = sql[("scopes" if several else "scope") + ("_context" if in_context else "")]
     if in_context:
         total = sql["total_of_context"].replace("STATES", "" if query.state is None else sql["in_states"])
     elif after:
         total = sql["total_in_index"]
     else:
         total = sql["total"].replace("COUNTERS", " + ".join(f"c.n{state}" for state in states))
-    total = total.replace("BOUNDS", after).replace("OWNER", "" if everybody else sql["by_owner"])
-    text = sql["list"].replace("LIST", arm.replace("BOUNDS", f"{after} {before}")).replace("TOTAL", total)
+    total = total.replace("BOUNDS", after)
+    text = (
+        sql["list"]
+        .replace("LIST", arm.replace("BOUNDS", f"{after} {before}"))
+        .replace("TOTAL", total)
+        .replace("SCOPES", scopes)
+    )
     before_ms, before_id = query.before or (0, "")
     values = {
         "owner": query.owner if isinstance(query.owner, Owners) else to_text(query.owner),
-        "agent": to_text(query.agent),
+        "agent": None if query.agent is None else to_text(query.agent),
         "context": None if query.context_id is None else to_text(query.context_id),
         "states": states,
         "after_ms": query.status_after_ms,

@@ -32,15 +32,15 @@ ORDER BY v.place;
 SELECT p.* FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t WHERE t.scope = o.scope AND t.state = v.state BOUNDS
     ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
-WHERE o.owner = :owner AND o.agent = :agent
+WHERE SCOPES
 
--- name: agent
--- Tasks of an agent, whoever owns them. Each scope and state gives as many as the page may need, so that the cost grows with
+-- name: scopes
+-- Tasks of several scopes: those of an agent, of an owner, or all. Each scope and state gives as many as the page may need, so that the cost grows with
 -- the owners, not with their tasks.
 SELECT p.* FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t WHERE t.scope = o.scope AND t.state = v.state BOUNDS
     ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
-WHERE o.agent = :agent
+WHERE SCOPES
 
 -- name: scope_context
 -- Tasks of an owner with an agent, within a context.
@@ -48,15 +48,15 @@ SELECT p.* FROM dragoman.scopes o CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t
     WHERE t.scope = o.scope AND t.context = :context AND t.state = ANY (:states::smallint[]) BOUNDS
     ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
-WHERE o.owner = :owner AND o.agent = :agent
+WHERE SCOPES
 
--- name: agent_context
--- Tasks of an agent, whoever owns them, within a context, which each owner may have.
+-- name: scopes_context
+-- Tasks of several scopes within a context, which each of them may have.
 SELECT p.* FROM dragoman.scopes o CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t
     WHERE t.scope = o.scope AND t.context = :context AND t.state = ANY (:states::smallint[]) BOUNDS
     ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
-WHERE o.agent = :agent
+WHERE SCOPES
 
 -- name: after
 -- Only tasks whose status is not older than a time.
@@ -68,25 +68,29 @@ AND (t.status_ms, t.id) < (:before_ms, :before_id)
 
 -- name: total
 -- How many tasks there are, from the counters. COUNTERS are the sums of the states that the query asks for.
-SELECT coalesce(sum(COUNTERS), 0) FROM dragoman.scopes o JOIN dragoman.counts c USING (scope) WHERE OWNER o.agent = :agent
+SELECT coalesce(sum(COUNTERS), 0) FROM dragoman.scopes o JOIN dragoman.counts c USING (scope) WHERE SCOPES
 
 -- name: total_in_index
 -- The same by counting in an index, for a query with a context or a time.
 SELECT count(*) FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (
     SELECT FROM dragoman.tasks t WHERE t.scope = o.scope AND t.state = v.state BOUNDS OFFSET 0) p
-WHERE OWNER o.agent = :agent
+WHERE SCOPES
 
 -- name: total_of_context
 -- The same within a context.
 SELECT coalesce(sum(p.tasks), 0) FROM dragoman.scopes o CROSS JOIN LATERAL (
     SELECT count(*) AS tasks FROM dragoman.tasks t
     WHERE t.scope = o.scope AND t.context = :context STATES BOUNDS) p
-WHERE OWNER o.agent = :agent
+WHERE SCOPES
 
 -- name: in_states
 -- Only tasks in these states. Without it, a count compares nothing but the index.
 AND t.state = ANY (:states::smallint[])
 
--- name: by_owner
+-- name: of_owner
 -- Only the scopes of an owner.
-o.owner = :owner AND
+o.owner = :owner
+
+-- name: of_agent
+-- Only the scopes of an agent.
+o.agent = :agent

@@ -20,7 +20,7 @@ STATEMENTS = {
     (True, True): ("list_context_states_of_all", "agent_context_counts", "count_context_after_of_all"),
 }
 """The statements for a page of one state, for the counters, and to count one state from a time on: by whether the query
-is about all owners, and about one context."""
+is about several scopes, and about one context."""
 
 
 def list_tasks(reads: Reads, query: ListQuery) -> Listed:
@@ -50,35 +50,54 @@ def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit:
         return reads.by_number([task for task, _, _ in reversed(rows)], None, None)
 
 
-def _scope(reads: Reads, query: ListQuery) -> int | str | None:
-    """The number of an owner with an agent, None if it has no task. For all owners it is the agent itself."""
-    if query.owner is Owners.ALL:
-        return query.agent
+def _scope(reads: Reads, query: ListQuery) -> int | None:
+    """The number of an owner with an agent, None if it has no task. A query over several scopes has 0."""
+    if _several(query):
+        return 0
     found: int | None = reads.cursor.execute(reads.sql["find_scope"], (query.owner, query.agent)).get
     return found
 
 
+def _several(query: ListQuery) -> bool:
+    """Whether the query is about more than one owner with one agent."""
+    return query.owner is Owners.ALL or query.agent is None
+
+
 def _statements(query: ListQuery) -> tuple[str, str, str]:
-    return STATEMENTS[query.owner is Owners.ALL, query.context_id is not None]
+    return STATEMENTS[_several(query), query.context_id is not None]
 
 
-def _total(reads: Reads, scope: int | str, query: ListQuery, states: Sequence[int]) -> tuple[int, list[int]]:
+def _values(scope: int, query: ListQuery) -> dict[str, Any]:
+    """The values that the statements name."""
+    before_ms, before_id = query.before or (0, "")
+    return {
+        "scope": scope,
+        "owner": None if query.owner is Owners.ALL else query.owner,
+        "agent": query.agent,
+        "context": query.context_id,
+        "after_ms": query.status_after_ms,
+        "before_ms": before_ms,
+        "before_id": before_id,
+        "limit": query.limit + 1,
+        "offset": query.offset,
+    }
+
+
+def _total(reads: Reads, scope: int, query: ListQuery, states: Sequence[int]) -> tuple[int, list[int]]:
     """Return how many tasks match, and the states that have any."""
     _, counters, counting = _statements(query)
-    context = query.context_id
-    values: tuple[int | str, ...] = (scope,) if context is None else (scope, context)
+    values = _values(scope, query)
     counts: Sequence[Any] | None = reads.cursor.execute(reads.sql[counters], values).get
     if counts is None:
         return 0, []
     holding = [state for state in states if counts[state]]
     if query.status_after_ms is None:
         return int(sum(counts[state] for state in holding)), holding
-    bounds = {"scope": scope, "agent": query.agent, "context": context, "after_ms": query.status_after_ms}
-    found: list[Any] = [reads.cursor.execute(reads.sql[counting], {**bounds, "state": state}).get for state in holding]
+    found: list[Any] = [reads.cursor.execute(reads.sql[counting], {**values, "state": state}).get for state in holding]
     return sum(found), holding
 
 
-def _page(reads: Reads, scope: int | str, query: ListQuery, states: Sequence[int]) -> list[tuple[Any, ...]]:
+def _page(reads: Reads, scope: int, query: ListQuery, states: Sequence[int]) -> list[tuple[Any, ...]]:
     """Number, status and id of the page's tasks, and of one more if there is one. Merges one range for each state."""
     if not states:
         return []
@@ -88,15 +107,4 @@ def _page(reads: Reads, scope: int | str, query: ListQuery, states: Sequence[int
     if query.before is not None:
         bounds = f"{bounds} {sql['bound_before']}"
     arms = [arm.replace("STATE", str(state)).replace("BOUNDS", bounds) for state in states]
-    before_ms, before_id = query.before or (0, "")
-    values = {
-        "scope": scope,
-        "agent": query.agent,
-        "context": query.context_id,
-        "after_ms": query.status_after_ms,
-        "before_ms": before_ms,
-        "before_id": before_id,
-        "limit": query.limit + 1,
-        "offset": query.offset,
-    }
-    return reads.cursor.execute(" UNION ALL ".join(arms) + " " + sql["list_order"], values).fetchall()
+    return reads.cursor.execute(" UNION ALL ".join(arms) + " " + sql["list_order"], _values(scope, query)).fetchall()

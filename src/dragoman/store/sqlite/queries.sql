@@ -192,12 +192,12 @@ SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND state = STATE BOUNDS;
 
 -- name: list_states_of_all
--- A page of one state of an agent, whoever owns the tasks. Each scope gives as many as the page may need, so that the cost
+-- A page of one state of several scopes: those of an agent, of an owner, or all. Each scope gives as many as the page may need, so that the cost
 -- grows with the owners, not with their tasks.
 SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     SELECT task FROM tasks INDEXED BY tasks_by_scope WHERE scope = s.scope AND state = STATE BOUNDS
     ORDER BY status_ms DESC, id DESC LIMIT :limit + :offset)
-WHERE s.agent = :agent;
+WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
 -- name: list_context_states_of_all
 -- The same within a context, which each owner may have.
@@ -205,7 +205,7 @@ SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     SELECT task FROM tasks INDEXED BY tasks_by_context
     WHERE scope = s.scope AND context = :context AND state = STATE BOUNDS
     ORDER BY status_ms DESC, id DESC LIMIT :limit + :offset)
-WHERE s.agent = :agent;
+WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
 -- name: list_order
 -- The order of a list, for one arm or the merge of several.
@@ -221,32 +221,34 @@ AND (status_ms, id) < (:before_ms, :before_id);
 
 -- name: scope_counts
 -- How many tasks a scope has by state.
-SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM scopes WHERE scope = ?1;
+SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM scopes WHERE scope = :scope;
 
 -- name: context_counts
 -- How many tasks a context has by state.
-SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts WHERE scope = ?1 AND context = ?2;
+SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts WHERE scope = :scope AND context = :context;
 
 -- name: agent_counts
--- How many tasks an agent has by state, whoever owns them; nothing if it has no scope.
-SELECT total(n0), total(n1), total(n2), total(n3), total(n4), total(n5), total(n6), total(n7) FROM scopes WHERE agent = ?1;
+-- How many tasks several scopes have by state.
+SELECT total(n0), total(n1), total(n2), total(n3), total(n4), total(n5), total(n6), total(n7) FROM scopes
+WHERE (:agent IS NULL OR agent = :agent) AND (:owner IS NULL OR owner = :owner);
 
 -- name: agent_context_counts
 -- The same within a context.
 SELECT total(c.n0), total(c.n1), total(c.n2), total(c.n3), total(c.n4), total(c.n5), total(c.n6), total(c.n7)
-FROM scopes s JOIN contexts c ON c.scope = s.scope WHERE s.agent = ?1 AND c.context = ?2;
+FROM scopes s JOIN contexts c ON c.scope = s.scope
+WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner) AND c.context = :context;
 
 -- name: count_after_of_all
--- How many tasks of an agent and a state have a status not older than a time.
+-- How many tasks of several scopes and a state have a status not older than a time.
 SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope
     ON t.scope = s.scope AND t.state = :state AND t.status_ms >= :after_ms
-WHERE s.agent = :agent;
+WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
 -- name: count_context_after_of_all
 -- The same within a context.
 SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_context
     ON t.scope = s.scope AND t.context = :context AND t.state = :state AND t.status_ms >= :after_ms
-WHERE s.agent = :agent;
+WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
 -- name: count_after
 -- How many tasks of a state have a status not older than a time. Counted in the index.

@@ -91,11 +91,38 @@ async def tasks_of_all_owners_are_listed_only_for_those_who_say_so(bench: Bench)
         assert (await store.list(ListQuery(owner=Owners.ALL, agent="none"))).tasks == ()
         for mistaken in ("", "all", "ALL", "*", "None"):
             assert (await store.list(ListQuery(owner=mistaken, agent="echo"))).tasks == ()
+            assert (await store.list(ListQuery(owner=mistaken, agent=None))).tasks == ()
         try:
             ListQuery(agent="echo")  # type: ignore[call-arg]
         except TypeError:
             return
         raise AssertionError("a query without an owner")
+
+
+async def tasks_of_all_agents_are_listed(bench: Bench) -> None:
+    async with bench.store() as store:
+        rows: list[tuple[int, str, str, str]] = []
+        for number in range(12):
+            task_id, owner, agent, at = f"t{number:02}", f"owner{number % 2}", f"a{number % 3}", START_MS + number // 2
+            await store.create(new_task(task_id, context_id=f"c{number % 2}", owner=owner, agent=agent, at=at))
+            rows.append((at, task_id, owner, agent))
+        rows.sort(reverse=True)
+        for asked in (Owners.ALL, "owner1", "nobody"):
+            wanted = [row[1] for row in rows if asked in (Owners.ALL, row[2])]
+            everything = await store.list(ListQuery(owner=asked, agent=None, limit=50))
+            assert [stored.head.id for stored in everything.tasks] == wanted
+            assert (everything.total, everything.more) == (len(wanted), False)
+            in_context = await store.list(ListQuery(owner=asked, agent=None, context_id="c1", limit=50))
+            assert [stored.head.id for stored in in_context.tasks] == [each for each in wanted if int(each[1:]) % 2]
+            assert in_context.total == len(in_context.tasks)
+            after = await store.list(ListQuery(owner=asked, agent=None, status_after_ms=START_MS + 3, state=W, limit=2))
+            late = [row[1] for row in rows if row[1] in wanted and row[0] >= START_MS + 3]
+            assert [stored.head.id for stored in after.tasks] == late[:2]
+            assert (after.total, after.more) == (len(late), len(late) > 2)
+            if after.more:
+                place = (after.tasks[-1].status_ms, after.tasks[-1].head.id)
+                rest = await store.list(ListQuery(owner=asked, agent=None, before=place, limit=50))
+                assert [stored.head.id for stored in rest.tasks] == wanted[2:]
 
 
 async def _paged(
@@ -177,6 +204,7 @@ async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
 LISTS: tuple[Case, ...] = (
     a_list_is_ordered_filtered_paged_and_counted,
     tasks_of_all_owners_are_listed_only_for_those_who_say_so,
+    tasks_of_all_agents_are_listed,
     a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     the_newest_tasks_of_a_context_come_oldest_first,
