@@ -106,7 +106,10 @@ def test_what_a_role_may_do_is_said_with_its_key(run: Run) -> None:
     assert "an agent's worker: every operation and the worker API, with the agent sum, until" in worker
     admin = run("keys", "create", "root", "--role", "admin").output
     assert "every operation and the worker API, with all agents, and /metrics, until" in admin
-    assert "no role sees the tasks of other callers" in admin
+    assert "It sees only its own tasks, as every role but operator does." in admin
+    ops = run("keys", "create", "ops", "--role", "operator").output
+    assert "an operator: every operation, with all agents, and the admin API" in ops
+    assert "the worker API" not in ops
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])

@@ -79,6 +79,8 @@ class CredentialCache:
 class Authenticator:
     """Authenticates callers. `keys` are the store's, `shared` is one key for all callers, `agent_keys` are by agent.
 
+    The bearer of `operator_token` is an operator, without authentication being required of others.
+
     Without `always`, authentication is required as soon as there is a way to do it: once the store has ever had a key,
     or if anything else is given. Keys of agents alone require it only for calls to these agents.
     """
@@ -93,6 +95,7 @@ class Authenticator:
         tokens: "TokenVerifier | None" = None,
         certificates: "Certificates | None" = None,
         always: bool = False,
+        operator_token: str | None = None,
     ) -> None:
         self._keys = keys
         self._clock = clock
@@ -103,7 +106,8 @@ class Authenticator:
         self._fixed = always or shared is not None or tokens is not None or certificates is not None
         self._asks = self._fixed or bool(agent_keys)
         self._shared = shared is not None
-        self._common = _index_keys(shared, {})
+        self._operators = _index_operator(operator_token)
+        self._common = _index_keys(shared, {}) | self._operators
         self._configured = _index_keys(None, agent_keys) | self._common
         self._keyed = False
         self._unsure = keys is not None
@@ -176,6 +180,13 @@ class Authenticator:
         if self._unsure and not self._fixed:
             raise Unavailable(NO_LOOK_UP)
         raise Unauthorized(f"this server asks who is calling: {self._ways()}", missing=True)
+
+    def operator(self, headers: Mapping[bytes, bytes]) -> Principal | None:
+        """The operator whose token was sent, for a server that asks nobody; None if there is none."""
+        for name in (*KEY_HEADERS, AUTHORIZATION):
+            if (raw := headers.get(name)) and (secret := _secret(name, raw)):
+                return self._operators.get(hashlib.sha256(secret).digest())
+        return None
 
     def schemes(self, agent: str = "") -> Mapping[str, Any]:
         """The security schemes for all callers, or for those of one agent, as in an A2A 1.0 card (§4.5); may be empty.
@@ -271,6 +282,13 @@ def _index_keys(shared: str | None, agent_keys: Mapping[str, str]) -> dict[bytes
         for key, principal in principals.items()
         for spelled in _spellings(key)
     }
+
+
+def _index_operator(token: str | None) -> dict[bytes, Principal]:
+    """The operator of this machine, by the digest of the token."""
+    if token is None:
+        return {}
+    return {hashlib.sha256(token.encode()).digest(): Principal("operator:local", AccessRole.OPERATOR)}
 
 
 def _spellings(key: str) -> set[bytes]:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.bindings.a2a import A2a
+from dragoman.bindings.admin import Admin
 from dragoman.bindings.backend import Backend, Elsewhere
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
@@ -89,6 +90,7 @@ class App:
         streams: Streams | None = None,
         files: FileDoor | None = None,
         elsewhere: Elsewhere | None = None,
+        admin: Admin | None = None,
     ) -> None:
         self._agents = frozenset(reception.profiles)
         self._callers = reception.callers
@@ -100,7 +102,7 @@ class App:
         self._streams = Streams() if streams is None else streams
         self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere)
         a2a = A2a(handler, reception, cards, self._streams)
-        self._endpoints = _endpoints(a2a, reception, cards, health, openai, mcp, metrics, workers, files)
+        self._endpoints = _endpoints(a2a, reception, cards, health, openai, mcp, metrics, workers, files, admin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
@@ -225,6 +227,7 @@ def _endpoints(
     metrics: Metrics | None,
     workers: Workers | None,
     files: FileDoor | None,
+    admin: Admin | None,
 ) -> Mapping[EndpointName, HttpEndpoint]:
     """All endpoints by the name in their routes."""
     callers, refuse = reception.callers, a2a.refuse_rest
@@ -245,7 +248,8 @@ def _endpoints(
         "chat": absent if openai is None else HttpEndpoint(openai.answer, openai.refuse),
         "models": absent if openai is None else HttpEndpoint(openai.answer_models, openai.refuse),
         "mcp": absent if mcp is None else HttpEndpoint(mcp.answer, mcp.refuse),
-        "metrics": absent if metrics is None else HttpEndpoint(metrics.answer, refuse, admit=callers.admit_operator),
+        "metrics": absent if metrics is None else HttpEndpoint(metrics.answer, refuse, admit=callers.admit_scraper),
+        "admin": absent if admin is None else HttpEndpoint(admin.answer, admin.refuse, admit=callers.admit_operator),
         "workers": HttpEndpoint(_answer_no_workers, refuse)
         if workers is None
         else HttpEndpoint(workers.answer, workers.refuse, admit=callers.admit_worker),

@@ -158,13 +158,38 @@ class Callers:
             raise error
 
     def admit_operator(self, request: Request) -> None:
-        """Check that the caller is an admin, if every caller must authenticate. Raises Unauthorized or Forbidden."""
+        """Check that the caller is an operator: on a server that asks nobody else, by the server's own token.
+
+        Raises Unauthorized or Forbidden.
+        """
+        principal = request.principal
+        if principal is ANONYMOUS and (found := self._authenticator.operator(request.headers)) is not None:
+            principal = found
+        try:
+            if self._hosts is not None and not self._authenticator.required:
+                self._hosts.check(request.headers.get(b"host", b""))
+            if principal is ANONYMOUS:
+                raise Unauthorized("only operators: send an operator's key, or this server's token", missing=True)
+            if not principal.operates:
+                raise Forbidden(
+                    "only a key with the role operator, without limits (dragoman keys create NAME --role operator)"
+                )
+        except (Unauthorized, Forbidden) as error:
+            self._refused(request, error, "")
+            raise
+        request.principal = principal
+
+    def admit_scraper(self, request: Request) -> None:
+        """Check that the caller may see the metrics, if every caller must authenticate.
+
+        Raises Unauthorized or Forbidden.
+        """
         if not self._asks_all:
             return
         error: A2AError
         if request.principal is ANONYMOUS:
             error = Unauthorized(SAY, missing=True)
-        elif request.principal.role is not AccessRole.ADMIN:
+        elif request.principal.role not in (AccessRole.ADMIN, AccessRole.OPERATOR):
             error = Forbidden("only a key with the role admin may see this (dragoman keys create NAME --role admin)")
         else:
             return

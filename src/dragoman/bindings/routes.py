@@ -31,6 +31,7 @@ EndpointName = Literal[
     "files",
     "jwks",
     "grpc",
+    "admin",
 ]
 
 Methods = Mapping[str, str]
@@ -46,7 +47,7 @@ class Route(Struct, frozen=True):
     `kind` is that mount's kind. `agent` is the name in the path; there may be no such agent. `methods` are the HTTP
     methods allowed; for `rest` each maps to its A2A 1.0 method (§11.3). `ids` are the ids in the path. `legacy` marks
     the paths below `/v1`, for 0.3's HTTP+JSON. `own` is the path if only one system has it, and `others` are the routes
-    of the HTTP methods for which the path means something else.
+    of the HTTP methods for which the path means something else. `segments` are those of a path below `/admin/v1`.
     """
 
     endpoint: EndpointName
@@ -58,6 +59,7 @@ class Route(Struct, frozen=True):
     kind: Mount = ROOT
     own: OwnPath | None = None
     others: Mapping[str, "Route"] = NOTHING_ELSE
+    segments: tuple[str, ...] = ()
 
 
 NOWHERE = Route("rest", NOTHING)
@@ -67,6 +69,9 @@ READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
 CALL: Methods = MappingProxyType({"POST": ""})
 # MCP 2025-11-25, Transports: GET opens a stream for messages outside of calls.
 TOOLS: Methods = MappingProxyType({"POST": "", "GET": "", "DELETE": ""})
+
+ADMIN: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "DELETE": ""})
+"""The methods of the admin API, which knows those of each of its paths itself."""
 
 SEND: Methods = MappingProxyType({"POST": "SendMessage"})
 STREAM: Methods = MappingProxyType({"POST": "SendStreamingMessage"})
@@ -191,6 +196,8 @@ class Routes:
         match segments:
             case ["v1", "models", model] if model:
                 return Route("models", READ, ids={"id": model})
+            case ["admin", "v1", *below]:
+                return Route("admin", ADMIN, segments=tuple(below))
             case ["files", task_id, digest]:
                 return Route("files", READ, ids={"task_id": task_id, "digest": digest})
             case ["workers", agent, action] if agent and action in WORKER_ACTIONS:

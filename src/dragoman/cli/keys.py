@@ -29,7 +29,7 @@ FIRST_KEY = (
     "second.\nTasks made before it are hidden: docs/keys.md says how to read them."
 )
 
-ROLES = ("caller", "agent", "admin")
+ROLES = ("caller", "agent", "admin", "operator")
 SCOPES = ("send", "read", "cancel", "push", "card")
 """The values of `model.principal`, repeated here so that `--help` imports nothing."""
 
@@ -61,7 +61,8 @@ def keys() -> None:
     type=click.Choice(ROLES),
     default="caller",
     show_default=True,
-    help="caller uses agents; agent also runs their tasks, as a worker; admin also reads /metrics.",
+    help="caller uses agents; agent also runs their tasks, as a worker; admin also reads /metrics; operator uses "
+    "`dragoman admin`.",
 )
 @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -84,6 +85,8 @@ def create(
         raise click.UsageError(
             f"NAME {name!r}: must be 1 to 64 letters, digits or . _ @ + - and begin with a letter or a digit"
         )
+    if role == "operator" and (agents or scopes):
+        raise click.UsageError("--role operator: goes without --agent and --scope, because it reaches every task")
     _check_agents(config, agents)
     import secrets
 
@@ -234,14 +237,17 @@ def _describe(config: Config, key: "StoredKey", new: "NewKey", others: "Sequence
     """Describe a key that was just made, and how to use it."""
     reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
     doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
-    if key.role.value != "caller":
+    if key.role.value in ("agent", "admin"):
         doing += " and the worker API"
     until = "until it is revoked" if key.expires_ms is None else f"until {moment(key.expires_ms)}"
-    role = {"caller": "a caller", "agent": "an agent's worker", "admin": "an administrator"}[key.role.value]
-    beside = ", and /metrics" if key.role.value == "admin" else ""
+    role = {"caller": "a caller", "agent": "an agent's worker", "admin": "an administrator", "operator": "an operator"}[
+        key.role.value
+    ]
+    beside = {"admin": ", and /metrics", "operator": ", and the admin API"}.get(key.role.value, "")
     lines = [
         f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}.",
-        *(["It sees only its own tasks: no role sees the tasks of other callers."] if beside else []),
+        *(["It sees only its own tasks, as every role but operator does."] if key.role.value == "admin" else []),
+        *(["It reads and changes the tasks of every caller: keep it safe."] if key.role.value == "operator" else []),
         "",
         f"    {new.text}",
         "",
@@ -263,6 +269,8 @@ def _sample_commands(config: Config, key: "StoredKey", text: str) -> list[str]:
     from dragoman.store.open import noted_server
 
     base = noted_server(config.store) or base_url(config)
+    if key.role.value == "operator":
+        return [f"DRAGOMAN_API_KEY={text} dragoman admin tasks list --server {base}"]
     if key.role.value == "agent":
         return [f"dragoman worker MODULE:AGENT --server {base} --key {text}"]
     header = f"curl -H 'x-api-key: {text}'"

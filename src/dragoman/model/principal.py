@@ -9,11 +9,16 @@ from msgspec import Struct
 
 
 class AccessRole(StrEnum):
-    """The role of a principal: a caller of agents, an agent's own worker, or the operator."""
+    """The role of a principal.
+
+    A caller uses agents. An agent's own worker also does its tasks. An admin may do both and read the metrics. An
+    operator uses the admin API, which reads and changes the tasks of everybody.
+    """
 
     CALLER = "caller"
     AGENT = "agent"
     ADMIN = "admin"
+    OPERATOR = "operator"
 
 
 class Scope(StrEnum):
@@ -44,7 +49,12 @@ class Principal(Struct, frozen=True):
 
     def works_for(self, agent: str) -> bool:
         """Whether the principal may report on this agent's tasks."""
-        return self.role is not AccessRole.CALLER and self.reaches(agent)
+        return self.role in (AccessRole.AGENT, AccessRole.ADMIN) and self.reaches(agent)
+
+    @property
+    def operates(self) -> bool:
+        """Whether the principal may use the admin API. One that is limited to agents or scopes may not."""
+        return self.role is AccessRole.OPERATOR and self.agents is None and self.scopes is None
 
 
 ANONYMOUS = Principal("anonymous", AccessRole.ADMIN)

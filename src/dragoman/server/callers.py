@@ -50,9 +50,11 @@ class IssuerEgress(Struct, frozen=True):
 
 
 async def make_authenticator(
-    config: Config, agents: Iterable[str], store: Store, clock: Clock, issuers: IssuerEgress
+    config: Config, agents: Iterable[str], store: Store, clock: Clock, issuers: IssuerEgress, token: str | None = None
 ) -> Authenticator:
-    """Make the authenticator. Raises StartError for contradictory settings, and for a port open to the world.
+    """Make the authenticator. The bearer of `token` is an operator.
+
+    Raises StartError for contradictory settings, and for a port open to the world.
 
     Raises StoreError if the store cannot tell whether it has keys.
     """
@@ -105,6 +107,7 @@ async def make_authenticator(
         tokens=tokens,
         certificates=certificates,
         always=asks,
+        operator_token=token,
     )
     if asks and config.store == MEMORY and not (config.api_key or own or tokens or certificates):
         asked = f"profile {config.profile}" if profile_asks else "authentication = 'required'"

@@ -13,6 +13,7 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import SigningRoom
+from dragoman.bindings.admin import Admin
 from dragoman.bindings.app import App
 from dragoman.bindings.backend import Elsewhere
 from dragoman.bindings.callers import Callers
@@ -35,6 +36,7 @@ from dragoman.dialects.system import ROOT, Mount
 from dragoman.dialects.systems import load_profile, load_system
 from dragoman.engine.api import Runner
 from dragoman.engine.handler import Handler
+from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.card import AgentExtension, Profile
 from dragoman.model.errors import A2AError
@@ -78,6 +80,7 @@ def make_app(
     sessions: Sessions,
     files: FileDoor | None,
     elsewhere: Elsewhere | None,
+    administration: Administration,
 ) -> App:
     """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
@@ -138,6 +141,7 @@ def make_app(
         streams=streams,
         files=files,
         elsewhere=elsewhere,
+        admin=Admin(administration, bounds) if config.tasks and config.profile is None else None,
     )
 
 

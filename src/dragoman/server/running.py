@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -22,6 +22,8 @@ from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.desk import Desk
+from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.operator_token import kept_token, new_token
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App, CurrentApp
 from dragoman.bindings.listener import Listener, bound_socket
@@ -32,6 +34,7 @@ from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler
+from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.handlers.admission import Admission
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.no_store import NoStore
@@ -114,7 +117,8 @@ async def running(
     clock = store.clock
     try:
         issuers = IssuerEgress.of()
-        authenticator = await make_authenticator(config, runners, store, clock, issuers)
+        token = new_token()
+        authenticator = await make_authenticator(config, runners, store, clock, issuers, token)
         warn_if_open(config, authenticator, runners)
         counts = Counts() if config.metrics else None
         telemetry = _make_telemetry(config)
@@ -156,6 +160,7 @@ async def running(
         if counts is not None:
             named = config.telemetry_prefix, __version__
             metrics = Metrics(counts, *named, lambda: _writes(store), streams, watch.figures)
+        administration = Administration(engine, store, trail, clock)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
         sessions = Sessions(notifications, store.shared if store.replicas.shared else None, bus)
@@ -163,7 +168,7 @@ async def running(
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
             elsewhere = engine.served_elsewhere if store.replicas.shared else None
-            watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere
+            watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere, administration
             return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
         current = CurrentApp(app_for(config, runners))
@@ -211,7 +216,8 @@ async def running(
                     await listener.open(bound)
                     if grpc is not None:
                         await grpc.open()
-                    yield ListeningServer(bound_to, authenticator.required, reload)
+                    with _operator_token(config, authenticator, token, bound_to.port):
+                        yield ListeningServer(bound_to, authenticator.required, reload)
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
                     stopping.set()  # makes /ready answer 503
@@ -296,6 +302,13 @@ def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runn
         if isinstance(agent, Agent):
             agent.threads = threads
     return {agent.profile.id: agent for agent in agents}
+
+
+def _operator_token(
+    config: Config, authenticator: Authenticator, token: str, port: int
+) -> AbstractContextManager[None]:
+    """Keep the operator's token in its file, on a server that asks nobody when it starts."""
+    return nullcontext() if authenticator.required else kept_token(token, config.store, port)
 
 
 def _writes(store: Store) -> tuple[int, int]:

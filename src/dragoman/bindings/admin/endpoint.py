@@ -1,0 +1,84 @@
+"""The endpoint of the admin API: finds the route, reads what was given, and encodes the answer.
+
+Invariant: nobody but an operator gets here, which `Callers.admit_operator` decides before.
+"""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dragoman import __version__
+from dragoman.bindings.admin.openapi import make_document
+from dragoman.bindings.admin.routes import ROUTES, AdminRoute, Asked
+from dragoman.bindings.calls import decode_body
+from dragoman.bindings.http import HttpRequest, HttpResponse, error_response, json_response, read_json
+from dragoman.bindings.limits import Limits
+from dragoman.bindings.request import Header, Request
+from dragoman.dialects import json_bounds, json_fields
+from dragoman.dialects.v1.errors import encode_http_error, http_status
+from dragoman.engine.handlers.administration import Administration, Operator
+from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
+
+DOCUMENT = ("openapi.json",)
+
+NO_STORE: Header = (b"cache-control", b"no-store")
+
+
+class Admin:
+    """Answers requests below `/admin/v1`."""
+
+    def __init__(self, administration: Administration, limits: Limits) -> None:
+        self._administration = administration
+        self._limits = limits
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request of an operator. Raises A2AError."""
+        segments = request.route.segments
+        if segments == DOCUMENT:
+            if request.method not in ("GET", "HEAD"):
+                raise MethodNotAllowed(["GET", "HEAD"], "")
+            return json_response(200, make_document(__version__), NO_STORE)
+        route, ids = _find(request.method, segments)
+        asked = Asked(Operator(request.principal.id, request.peer), ids, await self._read(request, route))
+        return json_response(200, msgspec.json.encode(await route.act(self._administration, asked)), NO_STORE)
+
+    def refuse(self, request: Request, error: A2AError) -> HttpResponse:
+        """Encode an error, as A2A 1.0 does over HTTP+JSON (§11.6)."""
+        return error_response(error, http_status(error), b"application/json", encode_http_error(error))
+
+    async def _read(self, request: HttpRequest, route: AdminRoute) -> Any:
+        if route.given is None:
+            return None
+        if route.method == "POST":
+            limits = self._limits
+            body = await read_json(request, limits)
+            await decode_body(request, limits, partial(json_bounds.check, body, limits.max_depth, limits.max_values))
+            return _convert(json_fields.read(msgspec.json.Decoder(dict[str, Any]), body), route.given, strict=True)
+        return _convert(request.query_fields(), route.given, strict=False)
+
+
+def _find(method: str, segments: tuple[str, ...]) -> tuple[AdminRoute, dict[str, str]]:
+    """The route of a request, and the ids in its path. Raises NotFound or MethodNotAllowed."""
+    allowed: list[str] = []
+    for route in ROUTES:
+        ids = route.match(segments)
+        if ids is not None:
+            if route.method == method or (route.method == "GET" and method == "HEAD"):
+                return route, ids
+            allowed += [route.method] if route.method != "GET" else ["GET", "HEAD"]
+    if allowed:
+        raise MethodNotAllowed(list(dict.fromkeys(allowed)), "")
+    raise NotFound("no such path here: GET /admin/v1/openapi.json describes those that exist")
+
+
+def _convert(values: dict[str, Any], into: type[Struct], *, strict: bool) -> Struct:
+    """Read a body, or a query (not `strict`), whose values are all text. Raises InvalidParams."""
+    unknown = [name for name in values if name not in into.__struct_fields__]
+    if unknown:
+        raise InvalidParams(unknown[0][:100], f"is unknown here: there are {', '.join(into.__struct_fields__)}")
+    try:
+        return msgspec.convert(values, into, strict=strict)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(*json_fields.violation(error)) from None

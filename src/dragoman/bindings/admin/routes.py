@@ -1,0 +1,116 @@
+"""The routes of the admin API: each with the struct that its query or body is read into, and that of its answer.
+
+Invariant: the routes, the decoding, the encoding and the OpenAPI document come from this one table.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from dragoman.engine.handlers.administration import Administration, Canceled, CancelReport, CancelRequest, Operator
+from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
+
+PREFIX = "/admin/v1"
+
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class TaskQuery(TaskFilter, frozen=True, kw_only=True):
+    """The tasks that fit every field that is set, a page of at most `limit` after `cursor`."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: str = ""
+
+
+class LogQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The events after seq `after`, at most `limit`."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    limit: Limit = 200
+
+
+class Asked(Struct, frozen=True):
+    """A request as read: the ids in its path, its query or body, and who sent it."""
+
+    operator: Operator
+    ids: Mapping[str, str]
+    given: Any
+
+
+class AdminRoute(Struct, frozen=True, kw_only=True):
+    """One operation. `path` is below the prefix; a part in braces stands for an id. `given` is read from the body of a
+    POST, otherwise from the query; None if the operation takes nothing."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    answer: type[Struct]
+    act: Callable[[Administration, Asked], Awaitable[Struct]]
+    given: type[Struct] | None = None
+
+    def match(self, segments: Sequence[str]) -> dict[str, str] | None:
+        """The ids in a path by their names; None for a path of another route."""
+        pattern = self.path.strip("/").split("/")
+        if len(pattern) != len(segments):
+            return None
+        ids: dict[str, str] = {}
+        for expected, sent in zip(pattern, segments, strict=True):
+            name, brace, suffix = expected.removeprefix("{").partition("}")
+            if not brace:
+                if expected != sent:
+                    return None
+            elif not sent.endswith(suffix) or len(sent) == len(suffix):
+                return None
+            else:
+                ids[name] = sent.removesuffix(suffix) if suffix else sent
+        return ids
+
+
+ROUTES: tuple[AdminRoute, ...] = (
+    AdminRoute(
+        name="listTasks",
+        method="GET",
+        path="/tasks",
+        summary="List tasks of everybody, newest status first.",
+        given=TaskQuery,
+        answer=TaskLines,
+        act=lambda admin, asked: admin.list_tasks(asked.operator, asked.given, asked.given.limit, asked.given.cursor),
+    ),
+    AdminRoute(
+        name="cancelTasks",
+        method="POST",
+        path="/tasks:cancel",
+        summary="Cancel all open tasks that fit a filter, or list them with dry_run.",
+        given=CancelRequest,
+        answer=CancelReport,
+        act=lambda admin, asked: admin.cancel_tasks(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="cancelTask",
+        method="POST",
+        path="/tasks/{id}:cancel",
+        summary="Cancel one task, and wait until it has ended.",
+        answer=Canceled,
+        act=lambda admin, asked: admin.cancel_task(asked.operator, asked.ids["id"]),
+    ),
+    AdminRoute(
+        name="showTask",
+        method="GET",
+        path="/tasks/{id}",
+        summary="Show one task.",
+        answer=TaskReport,
+        act=lambda admin, asked: admin.show_task(asked.operator, asked.ids["id"]),
+    ),
+    AdminRoute(
+        name="readLog",
+        method="GET",
+        path="/tasks/{id}/log",
+        summary="Read the events of a task in their order.",
+        given=LogQuery,
+        answer=Timeline,
+        act=lambda admin, asked: admin.read_log(asked.operator, asked.ids["id"], asked.given.after, asked.given.limit),
+    ),
+)
+"""All operations. A path with a suffix stands before the one that would match it as an id."""

@@ -1,0 +1,302 @@
+"""The admin API of a whole server: who gets in, and what they read and change."""
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from dragoman import Agent, Context
+from dragoman.auth.keys import digest_of, make_key
+from dragoman.auth.operator_token import read_token, token_path
+from dragoman.bindings.admin.routes import PREFIX, ROUTES
+from dragoman.config import Config
+from dragoman.model.ids import SystemClock
+from dragoman.model.principal import AccessRole, Scope
+from dragoman.server import serving
+from dragoman.store.audit import AuditEntry
+from dragoman.store.keyring import StoredKey
+from dragoman.store.open import open_store
+
+DEADLINE_S = 60.0
+V1 = {"A2A-Version": "1.0"}
+
+
+def waiting_agent(name: str) -> Agent:
+    agent = Agent(name)
+
+    @agent.skill
+    async def wait(ctx: Context) -> str:
+        """Ask, so that the task stays open."""
+        return await ctx.ask(f"which one, {ctx.message.text}?")
+
+    return agent
+
+
+@asynccontextmanager
+async def server(store: str, **settings: Any) -> AsyncIterator[aiohttp.ClientSession]:
+    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
+    async with (
+        serving(config, [waiting_agent("echo"), waiting_agent("other")]) as url,
+        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
+    ):
+        yield http
+
+
+def url_of(folder: Path) -> str:
+    return f"sqlite:///{folder}/dragoman.db"
+
+
+def bearer(store: str) -> dict[str, str]:
+    token = read_token(store, 0)
+    assert token is not None
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def make_keys(store_url: str, **roles: tuple[AccessRole, tuple[Scope, ...] | None]) -> dict[str, dict[str, str]]:
+    """Make a key for each name; returns the headers with them."""
+    store = open_store(store_url, SystemClock())
+    await store.open(None)
+    headers = {}
+    for name, (role, scopes) in roles.items():
+        new = make_key(token_bytes)
+        await store.keys.add(
+            StoredKey(
+                id=new.id, name=name, role=role, agents=None, scopes=scopes, digest=digest_of(new.text), made_ms=1
+            )
+        )
+        headers[name] = {"x-api-key": new.text}
+    await store.close()
+    return headers
+
+
+async def make_task(http: aiohttp.ClientSession, agent: str, text: str, headers: dict[str, str] | None = None) -> str:
+    message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
+    sent = {"message": message}
+    async with http.post(f"/agents/{agent}/message:send", json=sent, headers=V1 | (headers or {})) as answer:
+        task = (await answer.json())["task"]
+        assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        return str(task["id"])
+
+
+async def read(
+    http: aiohttp.ClientSession, path: str, headers: dict[str, str], method: str = "GET", **sent: Any
+) -> tuple[int, Any]:
+    async with http.request(method, PREFIX + path, headers=headers, **sent) as answer:
+        assert answer.headers["Content-Type"] == "application/json"
+        return answer.status, json.loads(await answer.read())
+
+
+async def test_a_server_that_asks_nobody_admits_the_bearer_of_its_token_alone(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    path = token_path(store, 0)
+    assert path is not None
+    async with server(store) as http:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert (await read(http, "/tasks", bearer(store)))[0] == 200
+        assert (await read(http, "/tasks", {}))[0] == 401
+        assert (await read(http, "/tasks", {"x-api-key": "dgo_wrong"}))[0] == 401
+        assert (await read(http, "/openapi.json", {}))[0] == 401
+        assert (await read(http, "/tasks", bearer(store) | {"Host": "evil.example"}))[0] == 403
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("settings", [{"api_key": "shared"}, {"api_key": "shared", "audit": "refused"}])
+async def test_the_shared_key_and_admins_are_no_operators(tmp_path: Path, settings: dict[str, Any]) -> None:
+    store = url_of(tmp_path)
+    every = tuple(Scope)
+    keys = await make_keys(
+        store,
+        admin=(AccessRole.ADMIN, None),
+        agent=(AccessRole.AGENT, None),
+        caller=(AccessRole.CALLER, None),
+        limited=(AccessRole.OPERATOR, every),
+        operator=(AccessRole.OPERATOR, None),
+    )
+    async with server(store, **settings) as http:
+        assert read_token(store, 0) is None
+        statuses = {name: (await read(http, "/tasks", header))[0] for name, header in keys.items()}
+        assert statuses == {"admin": 403, "agent": 403, "caller": 403, "limited": 403, "operator": 200}
+        assert (await read(http, "/tasks", {"x-api-key": "shared"}))[0] == 403
+        assert (await read(http, "/tasks", {}))[0] == 401
+
+
+async def test_an_operator_sees_and_cancels_the_tasks_of_everybody(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    keys = await make_keys(
+        store, ann=(AccessRole.CALLER, None), bob=(AccessRole.CALLER, None), ops=(AccessRole.OPERATOR, None)
+    )
+    ops = keys["ops"]
+    async with server(store) as http:
+        made = [
+            await make_task(http, "echo", "one", keys["ann"]),
+            await make_task(http, "other", "two", keys["ann"]),
+            await make_task(http, "echo", "three", keys["bob"]),
+        ]
+        status, page = await read(http, "/tasks", ops)
+        assert (status, page["total"], page["next_cursor"]) == (200, 3, "")
+        assert sorted(line["id"] for line in page["tasks"]) == sorted(made)
+        for query, wanted in (
+            ("agent=echo", {made[0], made[2]}),
+            ("principal=key:ann", {made[0], made[1]}),
+            ("principal=key:bob&agent=other", set()),
+            ("state=input-required", set(made)),
+            ("state=completed", set()),
+            ("dialect=1.0", set(made)),
+            ("dialect=0.3", set()),
+            ("older_than_s=3600", set()),
+            ("newer_than_s=3600", set(made)),
+        ):
+            _, page = await read(http, f"/tasks?{query}", ops)
+            assert {line["id"] for line in page["tasks"]} == wanted, query
+        paged, cursor = [], ""
+        while True:
+            _, page = await read(http, f"/tasks?limit=1&cursor={cursor}", ops)
+            paged += [line["id"] for line in page["tasks"]]
+            cursor = page["next_cursor"]
+            if not cursor:
+                break
+        assert sorted(paged) == sorted(made)
+        _, shown = await read(http, f"/tasks/{made[0]}", ops)
+        assert (shown["task"]["principal"], shown["text"]) == ("key:ann", "one")
+        assert shown["status_text"] == "which one, one?"
+        _, log = await read(http, f"/tasks/{made[0]}/log", ops)
+        assert log["events"][0]["kind"] == "submitted"
+        assert [entry["seq"] for entry in log["events"]] == list(range(1, log["seq"] + 1))
+        assert all(entry["at"] for entry in log["events"] if entry["kind"] in ("submitted", "status"))
+        _, rest = await read(http, f"/tasks/{made[0]}/log?after=1&limit=1", ops)
+        assert [entry["seq"] for entry in rest["events"]] == [2]
+        assert await read(http, f"/tasks/{made[0]}:cancel", ops, "POST") == (
+            200,
+            {"id": made[0], "state": "canceled"},
+        )
+        filtered = {"principal": "key:ann"}
+        _, report = await read(http, "/tasks:cancel", ops, "POST", json=filtered | {"dry_run": True})
+        assert ([line["id"] for line in report["matched"]], report["canceled"]) == ([made[1]], [])
+        _, report = await read(http, "/tasks:cancel", ops, "POST", json=filtered)
+        assert (report["canceled"], report["failed"], report["more"]) == ([made[1]], [], False)
+        _, page = await read(http, "/tasks?state=canceled", ops)
+        assert {line["id"] for line in page["tasks"]} == {made[0], made[1]}
+        assert (await read(http, "/tasks?state=input-required", ops))[1]["total"] == 1
+    entries = await audit_of(store, "key:ops")
+    cancels = [(entry.action, entry.task_id) for entry in entries if entry.action == "tasks.cancel"]
+    assert cancels == [("tasks.cancel", made[0]), ("tasks.cancel", made[1])]
+    assert {entry.action for entry in entries} == {
+        "tasks.list",
+        "tasks.show",
+        "tasks.log",
+        "tasks.cancel",
+        "tasks.cancel-many",
+    }
+    assert all(entry.action != "CancelTask" for entry in await audit_of(store, "key:ann"))
+
+
+async def audit_of(store_url: str, principal: str) -> tuple[AuditEntry, ...]:
+    store = open_store(store_url, SystemClock())
+    await store.open(None)
+    entries = await store.audit.read(principal=principal, limit=1000)
+    await store.close()
+    return entries
+
+
+async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        for method, path, body, expected, words in (
+            ("GET", "/nothing", None, 404, "openapi.json"),
+            ("GET", "/tasks/none", None, 404, "none"),
+            ("GET", "/tasks/none/log", None, 404, "none"),
+            ("POST", "/tasks/none:cancel", None, 404, "none"),
+            ("POST", "/tasks", None, 405, ""),
+            ("GET", "/tasks?state=dead", None, 400, "state"),
+            ("GET", "/tasks?limit=0", None, 400, "limit"),
+            ("GET", "/tasks?colour=red", None, 400, "colour"),
+            ("GET", "/tasks?cursor=%21", None, 400, "leave it out"),
+            ("GET", "/tasks?older_than_s=nan", None, 400, "older_than_s"),
+            ("POST", "/tasks:cancel", {}, 400, "older_than_s = 0"),
+            ("POST", "/tasks:cancel", {"state": "failed"}, 400, "submitted"),
+        ):
+            status, answer = await read(http, path, ops, method, json=body)
+            assert status == expected, (method, path, answer)
+            assert words in json.dumps(answer), (method, path, answer)
+
+
+async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        _, document = await read(http, "/openapi.json", ops)
+        assert document["openapi"] == "3.1.0"
+        described = {(path, method.upper()) for path, each in document["paths"].items() for method in each}
+        assert described == {(PREFIX + route.path, route.method) for route in ROUTES}
+        task_id = await make_task(http, "echo", "one")
+        for route in ROUTES:
+            path = route.path.replace("{id}", task_id)
+            body = {"agent": "other"} if route.given is not None and route.method == "POST" else None
+            status, answer = await read(http, path, ops, route.method, json=body)
+            assert status == 200, (path, answer)
+            operation = document["paths"][PREFIX + route.path][route.method.lower()]
+            check(document, operation["responses"]["200"], answer)
+            assert msgspec.convert(answer, route.answer)
+        status, answer = await read(http, "/tasks/none", ops)
+        check(document, operation["responses"]["default"], answer)
+
+
+def check(document: Any, response: Any, answer: Any) -> None:
+    """The answer fits the schema of the response."""
+    schema = response["content"]["application/json"]["schema"]
+    assert fits(document, schema, answer), answer
+
+
+def fits(document: Any, schema: Any, value: Any) -> bool:
+    """Whether a value fits a schema of the document, and has no member that the schema does not name."""
+    if "$ref" in schema:
+        return fits(document, document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], value)
+    if "anyOf" in schema:
+        return any(fits(document, one, value) for one in schema["anyOf"])
+    if "enum" in schema:
+        return value in schema["enum"]
+    match schema.get("type"):
+        case None:
+            return True
+        case "null":
+            return value is None
+        case "object" if "properties" in schema:
+            known = schema["properties"]
+            return (
+                isinstance(value, dict)
+                and {*schema.get("required", ())} <= {*value} <= {*known}
+                and all(fits(document, known[name], each) for name, each in value.items())
+            )
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            firsts = schema.get("prefixItems", [])
+            rest = schema.get("items", {})
+            return isinstance(value, list) and all(
+                fits(document, firsts[place] if place < len(firsts) else rest, each) for place, each in enumerate(value)
+            )
+        case kind:
+            types = {"string": str, "integer": int, "number": int | float, "boolean": bool}
+            return isinstance(value, types[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+async def test_a_task_that_is_canceled_meanwhile_is_reported(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        task_id = await make_task(http, "echo", "one")
+        first, second = await asyncio.gather(
+            read(http, "/tasks:cancel", ops, "POST", json={"older_than_s": 0}),
+            read(http, f"/tasks/{task_id}:cancel", ops, "POST"),
+        )
+        assert (first[0], second) == (200, (200, {"id": task_id, "state": "canceled"}))
+        assert first[1]["failed"] == []
