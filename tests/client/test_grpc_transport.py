@@ -1,7 +1,6 @@
 """Agents over gRPC: what is sent to them, what their answers are, and to whom credentials go."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -520,40 +519,3 @@ def chunks_of(updates: list[Any]) -> list[str]:
     chunks = [update for update in updates if isinstance(update, ArtifactUpdate)]
     joined = "".join(part.text or "" for chunk in chunks for part in chunk.artifact.parts)
     return [f"{word} " for word in joined.split()]
-
-
-LEAVES = """
-import asyncio
-import sys
-from dragoman import Agent
-from dragoman.client import connect
-from dragoman.config import Config
-from dragoman.server import serving
-
-agent = Agent("writer")
-
-@agent.skill
-async def write(ctx):
-    yield "a"
-    yield "b"
-
-async def main():
-    async with serving(Config(port=0, grpc_port={port}, store="memory:"), [agent]) as url:
-        async with connect(url, binding="GRPC") as writer:
-            global left
-            left = writer.stream("hi")
-            print(type(await anext(left)).__name__)
-
-asyncio.run(main())
-"""
-
-
-async def test_a_stream_that_is_left_open_ends_with_its_loop() -> None:
-    """The loop ends all generators at once, in any order, and says what went wrong."""
-    script = LEAVES.format(port=kept_port())
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
-    assert out.decode().strip() == "Task"
-    assert b"error occurred" not in err

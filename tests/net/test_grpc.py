@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress, operator_named
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, TooLarge, Unreachable
 from dragoman.net.grpc import GrpcEgress, GrpcReply
+from dragoman.net.grpc.dialer import CALLS_MAX
 from dragoman.net.target import Target, grpc_target
 from dragoman.net.tls import ClientTls
 from tests.net.grpc_peer import (
@@ -165,6 +166,29 @@ async def test_many_streams_take_a_further_connection(peer: GrpcPeer) -> None:
         gate.set()
     await egress.close()
     assert len(dialled) == 2
+
+
+async def test_a_stream_that_is_closed_twice_gives_its_place_back_once(peer: GrpcPeer) -> None:
+    """A loop that ends closes generators in any order, so that a stream may be closed by several of them."""
+    dialled: list[str] = []
+
+    async def wait(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield b"begun"
+        await asyncio.Event().wait()
+
+    peer.streams["/s/Wait"] = wait
+    egress = Egress(lambda address: dialled.append(address))
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+        for _ in range(5):
+            async with opened(egress.grpc, at(peer.port), "/s/Wait") as flow:
+                assert await flow.read() == b"begun"
+                flow.close()
+        for _ in range(CALLS_MAX):
+            assert await (await stack.enter_async_context(opened(egress.grpc, at(peer.port), "/s/Wait"))).read()
+        assert len(dialled) == 1
+        assert (await ask(egress.grpc, at(peer.port))).ok
+        assert len(dialled) == 2
+    await egress.close()
 
 
 async def test_the_deadline_is_the_other_sides_too(door: GrpcEgress, peer: GrpcPeer) -> None:
