@@ -72,7 +72,7 @@ def test_what_the_agent_said_of_its_state_comes_before_what_kaos_says() -> None:
 
 
 def test_terminal_states_are_those_that_nothing_follows() -> None:
-    ended = {state for state in canonical.TaskState if task_of(record(state)).terminal}
+    ended = {state for state in canonical.STATES if task_of(record(state)).terminal}
     assert ended == canonical.TERMINAL
 
 

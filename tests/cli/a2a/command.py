@@ -20,6 +20,15 @@ DEADLINE_S = 60.0
 """No command here takes so long, unless it hangs."""
 
 
+_HEEDING_SIGINT = """\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dragoman.cli import main
+main(prog_name="dragoman")
+"""
+"""Runs the command. A shell that starts tests in the background has them ignore SIGINT, and so all that they start."""
+
+
 class Ran(Struct, frozen=True):
     """A command that has ended."""
 
@@ -73,9 +82,9 @@ class Shell:
         return Ran(ran.exit_code, ran.stdout, ran.stderr)
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a command in a process of its own."""
+        """Start a command in a process of its own, which heeds SIGINT even where the tests run in the background."""
         return subprocess.Popen(
-            [*ENDS_WITH_US, sys.executable, "-m", "dragoman", *words],
+            [*ENDS_WITH_US, sys.executable, "-c", _HEEDING_SIGINT, *words],
             cwd=self.work,
             env={**self.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environment},
             stdin=subprocess.DEVNULL,

@@ -28,6 +28,7 @@ def test_reports_of_an_agent_arrive_and_strangers_are_refused(shell: Shell) -> N
         out, err = receiving.communicate(timeout=DEADLINE_S)
     finally:
         receiving.kill()
+        receiving.communicate()
     assert receiving.returncode == 0
     assert [next(iter(json.loads(line))) for line in out.splitlines()] == ["task", "statusUpdate"]
     assert TOKEN not in out + err

@@ -157,6 +157,7 @@ def test_ctrl_c_leaves_the_task_and_its_id(shell: Shell, demo: str) -> None:
         out, err = sending.communicate(timeout=DEADLINE_S)
     finally:
         sending.kill()
+        sending.communicate()
     task = told.split()[2].rstrip(",")
     assert sending.returncode == 130
     assert err.strip() == f"dragoman: interrupted; the task goes on: dragoman task get --wait {task}"
