@@ -88,10 +88,10 @@ class Workers:
     async def _lease(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.TakeRequest)
         taking = agent.leases.take(asked.worker, asked.wait_s, replays=asked.replays)
-        offer = await _unless_gone(taking, request) if asked.wait_s else await taking
-        if offer is None or offer.lease is None:
+        item = await _unless_gone(taking, request) if asked.wait_s else await taking
+        if item is None or item.lease is None:
             return NO_CONTENT
-        run, token = offer.run, offer.lease.token
+        run, token = item.run, item.lease.token
         history = await run.history(asked.history) if asked.history else ()
         delivered = _json(
             wire.LeasedTask(

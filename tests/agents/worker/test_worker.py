@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.leases import Offer
+from dragoman.agents.worker.leases import WorkItem
 from dragoman.agents.worker.words import AskCaller, Give, Say
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
@@ -38,26 +38,26 @@ def worker(agent_id: str = "agent", **said: Any) -> WorkerAgent:
     return WorkerAgent(Profile(id=agent_id, name=agent_id, description="Elsewhere", version="1", skills=()), **said)
 
 
-async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> Offer:
+async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> WorkItem:
     """The task that a worker gets."""
-    offer = await agent.leases.take(name, DEADLINE_S, replays=replays)
-    assert offer is not None
-    return offer
+    item = await agent.leases.take(name, DEADLINE_S, replays=replays)
+    assert item is not None
+    return item
 
 
-def token(offer: Offer) -> str:
-    assert offer.lease is not None
-    return offer.lease.token
+def token(item: WorkItem) -> str:
+    assert item.lease is not None
+    return item.lease.token
 
 
 def artifact(text: str, artifact_id: str = "a") -> Artifact:
     return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
 
 
-async def fall_silent(agent: WorkerAgent, offer: Offer) -> None:
+async def fall_silent(agent: WorkerAgent, item: WorkItem) -> None:
     """Have the worker's lease run out in a moment, and no other."""
     agent.leases.lease_s = SOON_S
-    await agent.leases.beat(token(offer), 0, 0)
+    await agent.leases.beat(token(item), 0, 0)
     agent.leases.lease_s = NEVER_S
 
 
@@ -80,9 +80,9 @@ async def test_a_worker_takes_the_task_and_completes_it() -> None:
     agent = worker()
     async with house(agent) as here:
         sending = asyncio.create_task(here.send("hello"))
-        offer = await taken(agent)
-        assert offer.run.message.text == "hello"
-        ended = await here.ask(done(offer.run.head.id, token(offer)))
+        item = await taken(agent)
+        assert item.run.message.text == "hello"
+        ended = await here.ask(done(item.run.head.id, token(item)))
         assert (ended.state, text_of(ended)) == (TaskState.COMPLETED, "Done!")
         assert (await sending) == ended
 
@@ -94,8 +94,8 @@ async def test_the_task_that_waited_longest_comes_first_and_each_goes_to_one_wor
         one, other = await taken(agent), await taken(agent, "w2")
         assert [one.run.head.id, other.run.head.id] == [first, second]
         assert await agent.leases.take("w3", 0) is None
-        for offer in (one, other):
-            await here.ask(done(offer.run.head.id, token(offer)))
+        for item in (one, other):
+            await here.ask(done(item.run.head.id, token(item)))
 
 
 async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next() -> None:
@@ -106,10 +106,10 @@ async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next() -> None
         await asyncio.sleep(0)
         task_id = await here.begin()
         impatient.cancel()
-        offer = await patient
+        item = await patient
         assert impatient.cancelled()
-        assert offer is not None
-        await here.ask(done(task_id, token(offer)))
+        assert item is not None
+        await here.ask(done(task_id, token(item)))
 
 
 async def test_a_silent_worker_loses_its_task_to_another() -> None:
@@ -139,11 +139,11 @@ async def test_a_heartbeat_keeps_the_lease() -> None:
     agent = worker(lease_s=0.2)
     async with house(agent) as here:
         task_id = await here.begin()
-        offer = await taken(agent)
+        item = await taken(agent)
         for _ in range(4):
-            beat = await agent.leases.beat(token(offer), 0.1, 0)  # in all twice the time of a lease
+            beat = await agent.leases.beat(token(item), 0.1, 0)  # in all twice the time of a lease
             assert not beat.cancel
-        await here.ask(done(task_id, token(offer)))
+        await here.ask(done(task_id, token(item)))
 
 
 async def test_what_is_given_back_goes_to_the_next_at_once() -> None:
@@ -154,8 +154,8 @@ async def test_what_is_given_back_goes_to_the_next_at_once() -> None:
         agent.leases.release(old)
         with pytest.raises(LeaseLost):
             agent.leases.release(old)
-        offer = await taken(agent, "w2")
-        await here.ask(done(task_id, token(offer)))
+        item = await taken(agent, "w2")
+        await here.ask(done(task_id, token(item)))
 
 
 async def test_without_a_lease_a_task_ends_as_long_as_it_was_delivered_once_at_most() -> None:
@@ -172,10 +172,10 @@ async def test_without_a_lease_a_task_ends_as_long_as_it_was_delivered_once_at_m
 
         twice = await here.begin()
         agent.leases.release(token(await taken(agent)))
-        offer = await taken(agent, "w2")
+        item = await taken(agent, "w2")
         with pytest.raises(InvalidParams, match="send the one you got"):
             await here.ask(done(twice))
-        assert (await here.ask(done(twice, token(offer)))).state is TaskState.COMPLETED
+        assert (await here.ask(done(twice, token(item)))).state is TaskState.COMPLETED
 
 
 async def test_what_made_a_state_may_be_said_again_and_nothing_else() -> None:
@@ -273,21 +273,21 @@ async def test_reports_on_unknown_and_foreign_tasks_of_an_agent_that_is_no_worke
                     await here.ask(report, owner="somebody else")
 
 
-async def question(here: House, agent: WorkerAgent) -> tuple[str, Offer]:
+async def question(here: House, agent: WorkerAgent) -> tuple[str, WorkItem]:
     """A task whose worker has asked, and that waits for its caller."""
     task_id = await here.begin()
-    offer = await taken(agent)
-    asked = await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "Which city?", token(offer)))
+    item = await taken(agent)
+    asked = await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "Which city?", token(item)))
     assert asked.state is TaskState.INPUT_REQUIRED
     assert asked.status.message.text == "Which city?"
-    return task_id, offer
+    return task_id, item
 
 
 async def test_the_answer_comes_with_the_workers_heartbeat() -> None:
     agent = worker()
     async with house(agent) as here:
-        task_id, offer = await question(here, agent)
-        lease = token(offer)
+        task_id, item = await question(here, agent)
+        lease = token(item)
         with pytest.raises(InvalidParams, match="waits for its caller"):
             await here.ask(done(task_id, lease))
         again = await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "Which city?", lease))
@@ -301,8 +301,8 @@ async def test_the_answer_comes_with_the_workers_heartbeat() -> None:
 async def test_an_answer_finds_another_worker_if_the_one_that_asked_is_gone() -> None:
     agent = worker()
     async with house(agent) as here:
-        task_id, offer = await question(here, agent)
-        agent.leases.release(token(offer))
+        task_id, item = await question(here, agent)
+        agent.leases.release(token(item))
         assert await agent.leases.take("w2", 0) is None  # nobody needs it while the caller thinks
         await here.send("Lyon", task_id=task_id, return_immediately=True)
         other = await taken(agent, "w2")
@@ -313,8 +313,8 @@ async def test_an_answer_finds_another_worker_if_the_one_that_asked_is_gone() ->
 async def test_a_worker_that_replays_is_given_the_recorded_answers() -> None:
     agent = worker()
     async with house(agent) as here:
-        task_id, offer = await question(here, agent)
-        agent.leases.release(token(offer))
+        task_id, item = await question(here, agent)
+        agent.leases.release(token(item))
         await here.send("Lyon", task_id=task_id, return_immediately=True)
         other = await taken(agent, "w2", replays=True)
         before = (await here.get(task_id)).seq
@@ -384,13 +384,13 @@ async def test_with_no_worker_there_sends_are_refused() -> None:
         assert await here.begin(message_id=message_id) == task_id  # the same call again
         waiting = asyncio.create_task(agent.leases.take("w1", DEADLINE_S))
         await asyncio.sleep(1.1 * seen_s)
-        offer = await waiting
-        assert offer is not None
+        item = await waiting
+        assert item is not None
         waiting = asyncio.create_task(agent.leases.take("w2", DEADLINE_S))
         await asyncio.sleep(1.1 * seen_s)
         other = await here.begin("a worker that waits is there")
         await waiting
-        await here.ask(done(task_id, token(offer)))
+        await here.ask(done(task_id, token(item)))
         await here.ask(done(other))
 
 
@@ -398,30 +398,30 @@ async def test_a_report_that_was_refused_counts_when_it_comes_again() -> None:
     agent = worker()
     async with house(agent) as here:
         task_id = await here.begin()
-        offer = await taken(agent)
-        await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "which?", token(offer)))
+        item = await taken(agent)
+        await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "which?", token(item)))
         said = Say((Part(text="looking"),))
         with pytest.raises(InvalidParams):
-            await agent.tell(offer, said, number=1)
+            await agent.tell(item, said, number=1)
         await here.send("Lyon", task_id=task_id, return_immediately=True)
-        await answered(agent, token(offer))
-        await agent.tell(offer, said, number=1)
-        await offer.run.written()
+        await answered(agent, token(item))
+        await agent.tell(item, said, number=1)
+        await item.run.written()
         record = await here.get(task_id)
         assert record.status.message is not None
         assert record.status.message.text == "looking"
-        await here.ask(done(task_id, token(offer)))
+        await here.ask(done(task_id, token(item)))
 
 
 async def test_a_report_of_a_number_counts_once() -> None:
     agent = worker()
     async with house(agent) as here:
         task_id = await here.begin()
-        offer = await taken(agent)
+        item = await taken(agent)
         for number in (1, 1, 2, 1, 2):
             chunk = Give(artifact(f"{number} "), append=True, last_chunk=False)
-            await agent.tell(offer, chunk, usage=Usage(1, 1, 2), number=number)
-        ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=token(offer)))
+            await agent.tell(item, chunk, usage=Usage(1, 1, 2), number=number)
+        ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=token(item)))
         assert text_of(ended) == "1 2 "
         assert ended.usage == Usage(2, 2, 4)
 
@@ -435,14 +435,14 @@ async def test_a_restart_offers_the_task_again(tmp_path: Path) -> None:
         queued = await here.begin("more work")
     second = worker()
     async with house(second, url=url) as here:
-        offers = {offer.run.head.id: offer for offer in (await taken(second), await taken(second))}
-        assert set(offers) == {task_id, queued}
+        items = {item.run.head.id: item for item in (await taken(second), await taken(second))}
+        assert set(items) == {task_id, queued}
         with pytest.raises(LeaseLost):
             await here.ask(done(task_id, old))
         with pytest.raises(InvalidParams, match="lease"):
             await here.ask(done(task_id))
-        for known, offer in offers.items():
-            ended: Record = await here.ask(done(known, token(offer)))
+        for known, item in items.items():
+            ended: Record = await here.ask(done(known, token(item)))
             assert ended.state is TaskState.COMPLETED
 
 
@@ -452,18 +452,18 @@ async def test_a_stopping_server_gives_out_nothing_and_keeps_what_waits(tmp_path
     async with house(agent, url=url) as here:
         task_id = await here.begin()
         waiting = asyncio.create_task(agent.leases.take("w2", DEADLINE_S))
-        offer = await waiting
-        assert offer is not None
+        item = await waiting
+        assert item is not None
         queued = await here.begin()
         agent.leases.close()
         with pytest.raises(Unavailable):
             await agent.leases.take("w1", DEADLINE_S)
-        await here.ask(done(task_id, token(offer)))  # what is under way may end
+        await here.ask(done(task_id, token(item)))  # what is under way may end
     agent = worker()
     async with house(agent, url=url) as here:
-        offer = await taken(agent)
-        assert offer.run.head.id == queued
-        await here.ask(done(queued, token(offer)))
+        item = await taken(agent)
+        assert item.run.head.id == queued
+        await here.ask(done(queued, token(item)))
 
 
 async def test_a_task_that_is_given_back_and_canceled_at_once_is_canceled() -> None:
@@ -482,20 +482,20 @@ async def test_a_message_while_the_task_goes_to_another_worker_is_kept() -> None
         task_id = await here.begin("first")
         agent.leases.release(token(await taken(agent)))
         await here.send("second", task_id=task_id, return_immediately=True)
-        offer = await taken(agent, "w2")
-        answer = await agent.ask(token(offer), AskCaller((Part(text="And?"),)), 1, DEADLINE_S)
+        item = await taken(agent, "w2")
+        answer = await agent.ask(token(item), AskCaller((Part(text="And?"),)), 1, DEADLINE_S)
         assert answer is not None
         assert answer.text == "second"
-        await here.ask(done(task_id, token(offer)))
+        await here.ask(done(task_id, token(item)))
 
 
 async def test_a_full_disk_delays_the_next_worker_and_loses_nothing() -> None:
     agent = worker()
     async with house(agent) as here:
         task_id = await here.begin()
-        offer = await taken(agent)
+        item = await taken(agent)
         here.store.full = 1
-        agent.leases.release(token(offer))
+        agent.leases.release(token(item))
         again = await taken(agent, "w2")
         assert (await here.ask(done(task_id, token(again)))).state is TaskState.COMPLETED
 
@@ -533,9 +533,9 @@ async def test_what_a_worker_reports_is_told_to_webhooks_in_order_whatever_worke
     async with house(agent, announcer=telling) as here:
         task_id = await here.begin(push_config=PushConfig(url="https://hooks.example/w"))
         await fall_silent(agent, await taken(agent))
-        offer = await taken(agent, "w2")
-        await here.ask(updated(task_id, TaskState.WORKING, "half", token(offer)))
-        await here.ask(done(task_id, token(offer)))
+        item = await taken(agent, "w2")
+        await here.ask(updated(task_id, TaskState.WORKING, "half", token(item)))
+        await here.ask(done(task_id, token(item)))
         bodies = await calls(here)
     states = [(each["kind"], each["state"]) for each in bodies]
     assert states[0] == ("Submitted", "submitted")

@@ -21,9 +21,9 @@ from dragoman.agents.worker.leases import (
     LeaseMoved,
     Leases,
     Lost,
-    Offer,
     PendingWord,
     Unwanted,
+    WorkItem,
 )
 from dragoman.agents.worker.words import AskCaller, EndTask, Give, Hand, Say, Word, adds, says_anything, word_of
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Run, RunAgain, RunElsewhere
@@ -84,23 +84,23 @@ class WorkerAgent:
 
     async def run(self, run: Run) -> None:
         """Offer the task to workers until one has ended it."""
-        offer, desk = Offer(run), self.leases.desk
+        item, desk = WorkItem(run), self.leases.desk
         if desk is None:
-            self.leases.add(offer)
+            self.leases.add(item)
         else:
-            await self._enter(offer, desk)
+            await self._enter(item, desk)
         canceled, moved = True, False
         try:
             async with asyncio.TaskGroup() as questions:
-                ended = await self._serve(offer, questions)
-                for handed in offer.handed.values():
+                ended = await self._serve(item, questions)
+                for handed in item.handed.values():
                     handed.cancel()  # the task ends with this one
             canceled = False
         except asyncio.CancelledError:
             moved = desk is not None and not run.canceled
             raise
         finally:
-            self.leases.remove(offer, canceled=canceled and not moved, moved=moved)
+            self.leases.remove(item, canceled=canceled and not moved, moved=moved)
         if desk is not None:
             await desk.settle(run.head.id)
         match ended:
@@ -113,44 +113,44 @@ class WorkerAgent:
             case _:
                 raise ended
 
-    async def _enter(self, offer: Offer, desk: Desk) -> None:
+    async def _enter(self, item: WorkItem, desk: Desk) -> None:
         """Let a run go on with the lease of its task, or offer it to the workers that wait here.
 
         Raises RunElsewhere if there are none.
         """
         found = None
-        while offer.run.epoch > 1:  # nobody has a lease of a task that has just been made
+        while item.run.epoch > 1:  # nobody has a lease of a task that has just been made
             try:
-                found = await desk.find(offer.run.head.id)
+                found = await desk.find(item.run.head.id)
             except StoreError:
                 await asyncio.sleep(1)
             else:
                 break
         if found is not None:
-            self.leases.attach(offer, found)
+            self.leases.attach(item, found)
         elif self.leases.wants:
-            self.leases.add(offer)
+            self.leases.add(item)
         else:
             raise RunElsewhere
 
-    async def _serve(self, offer: Offer, questions: asyncio.TaskGroup) -> EndTask | Lost | Unwanted | Exception:
+    async def _serve(self, item: WorkItem, questions: asyncio.TaskGroup) -> EndTask | Lost | Unwanted | Exception:
         """Carry out the workers' words, one after the other, until the run is over."""
         while True:
-            told = await offer.inbox.get()
+            told = await item.inbox.get()
             if isinstance(told, LeaseExpired):
-                await self.leases.check_expiry(offer)
+                await self.leases.check_expiry(item)
                 continue
             if not isinstance(told, PendingWord):
                 return told
             try:
-                ends = await self._carry_out(offer, told, questions)
+                ends = await self._carry_out(item, told, questions)
             except InvalidParams as fault:
                 if not told.taken.done():
                     told.taken.set_exception(fault)
                 continue
             except BaseException:
                 if not told.taken.done():
-                    moved = self.leases.desk is not None and not offer.run.canceled
+                    moved = self.leases.desk is not None and not item.run.canceled
                     told.taken.set_exception(LeaseMoved() if moved else LeaseLost())
                 raise
             if not told.taken.done():
@@ -158,17 +158,17 @@ class WorkerAgent:
             if ends is not None:
                 return ends
 
-    async def _carry_out(self, offer: Offer, told: PendingWord, questions: asyncio.TaskGroup) -> EndTask | None:
-        run, word, lease = offer.run, told.word, offer.lease
+    async def _carry_out(self, item: WorkItem, told: PendingWord, questions: asyncio.TaskGroup) -> EndTask | None:
+        run, word, lease = item.run, told.word, item.lease
         if lease is not None and 0 < told.number <= lease.reported:
             return None  # a repeated word: its answer was lost
-        if offer.asked is not None:
-            if isinstance(word, AskCaller) and word.parts == offer.asked:
+        if item.asked is not None:
+            if isinstance(word, AskCaller) and word.parts == item.asked:
                 return None
             raise InvalidParams("id", WAITS)
         if lease is not None:
             lease.reported = max(told.number, lease.reported)
-        if not offer.replays:
+        if not item.replays:
             run.caught_up()
         if told.usage is not None:
             run.usage(told.usage)
@@ -185,14 +185,14 @@ class WorkerAgent:
             case AskCaller(_, _, number) if lease is not None and 0 < number <= len(lease.answers):
                 pass  # the answer arrived while the question was repeated
             case AskCaller():
-                offer.asked = word.parts
-                await self.leases.asks(offer)
-                questions.create_task(self._ask(offer, word))
+                item.asked = word.parts
+                await self.leases.asks(item)
+                questions.create_task(self._ask(item, word))
                 await asyncio.sleep(0)  # lets `_ask` begin and put the question
                 await run.written()
             case Hand(order):
-                if order.number not in offer.handed:
-                    offer.handed[order.number] = questions.create_task(self._delegate(offer, order))
+                if order.number not in item.handed:
+                    item.handed[order.number] = questions.create_task(self._delegate(item, order))
             case EndTask(_, _, artifacts):
                 for artifact in artifacts:
                     await run.artifact(artifact, append=False, last_chunk=True)
@@ -203,28 +203,28 @@ class WorkerAgent:
             await run.written()
         return None
 
-    async def _ask(self, offer: Offer, question: AskCaller) -> None:
+    async def _ask(self, item: WorkItem, question: AskCaller) -> None:
         """Wait for the caller's answer, and give it to the worker's next heartbeat. Without a worker the run ends."""
         try:
             if question.note:
-                offer.run.note(**question.note)
-            answer = await offer.run.ask(question.parts, auth=question.auth)
+                item.run.note(**question.note)
+            answer = await item.run.ask(question.parts, auth=question.auth)
         except ReplayMismatch as mismatch:
-            offer.inbox.put_nowait(mismatch)
+            item.inbox.put_nowait(mismatch)
             return
-        offer.asked = None
-        if offer.lease is not None:
-            self.leases.answered(offer.lease, answer)
-        elif offer.leased:
-            offer.inbox.put_nowait(Lost())
+        item.asked = None
+        if item.lease is not None:
+            self.leases.answered(item.lease, answer)
+        elif item.leased:
+            item.inbox.put_nowait(Lost())
 
-    async def _delegate(self, offer: Offer, order: Delegation) -> Delegated | None:
+    async def _delegate(self, item: WorkItem, order: Delegation) -> Delegated | None:
         try:
-            return await offer.run.delegate(order)
+            return await item.run.delegate(order)
         except DelegationFailed as failed:
             return failed.delegated
         except ReplayMismatch as mismatch:
-            offer.inbox.put_nowait(mismatch)
+            item.inbox.put_nowait(mismatch)
             return None
 
     # -- for workers -------------------------------------------------------------------------------------------------
@@ -232,9 +232,9 @@ class WorkerAgent:
     async def say(self, token: str, word: Word, *, usage: Usage | None = None, number: int = 0) -> None:
         """As `tell`, for the lease with that token, on whatever replica its run is. Raises Unavailable, too."""
         while True:
-            offer = await self.leases.hold(token)
+            item = await self.leases.hold(token)
             try:
-                await self.tell(offer, word, usage=usage, number=number)
+                await self.tell(item, word, usage=usage, number=number)
             except LeaseMoved:
                 continue
             except InvalidParams:
@@ -243,14 +243,14 @@ class WorkerAgent:
                 continue
             return
 
-    async def tell(self, offer: Offer, word: Word, *, usage: Usage | None = None, number: int = 0) -> None:
+    async def tell(self, item: WorkItem, word: Word, *, usage: Usage | None = None, number: int = 0) -> None:
         """Hand a worker's word to the run. Returns once the run has taken it.
 
         A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
         Raises InvalidParams, or LeaseLost if the run ended first.
         """
         told = PendingWord(word, usage, number, asyncio.get_running_loop().create_future())
-        offer.inbox.put_nowait(told)
+        item.inbox.put_nowait(told)
         await told.taken
 
     async def ask(self, token: str, question: AskCaller, number: int, wait_s: float) -> Message | None:
@@ -261,14 +261,14 @@ class WorkerAgent:
         while True:
             if not await self.leases.wait_for_answer(token, wait_s):
                 return None
-            offer = await self.leases.hold(token)
-            answered = 0 if offer.lease is None else len(offer.lease.answers)
+            item = await self.leases.hold(token)
+            answered = 0 if item.lease is None else len(item.lease.answers)
             number = number or answered + 1
             try:
                 if number > answered + 1:
                     raise InvalidParams("question", f"the next one has the number {answered + 1}")
                 if number > answered:
-                    await self.tell(offer, replace(question, number=number))
+                    await self.tell(item, replace(question, number=number))
             except LeaseMoved:
                 continue
             except InvalidParams:
@@ -286,18 +286,18 @@ class WorkerAgent:
         None if there is none within `wait_s`: ask again with the same number. Raises LeaseLost.
         """
         while True:
-            offer = await self.leases.hold(token)
+            item = await self.leases.hold(token)
             shared = self.leases.desk is not None
-            number = order.number or await self.leases.number_order(offer)
-            if number > len(offer.handed) + 1 and not shared:  # another replica may know the earlier ones
-                raise InvalidParams("delegation", f"the next one has the number {len(offer.handed) + 1}")
+            number = order.number or await self.leases.number_order(item)
+            if number > len(item.handed) + 1 and not shared:  # another replica may know the earlier ones
+                raise InvalidParams("delegation", f"the next one has the number {len(item.handed) + 1}")
             try:
-                if number not in offer.handed:
-                    await self.tell(offer, Hand(replace(order, number=number)))
+                if number not in item.handed:
+                    await self.tell(item, Hand(replace(order, number=number)))
             except LeaseMoved:
                 continue
             await self.leases.beat(token, 0, 0)
-            handed = offer.handed[number]
+            handed = item.handed[number]
             await asyncio.wait((handed,), timeout=min(wait_s, self.leases.lease_s / 2))
             if (await self.leases.beat(token, 0, 0)).cancel:
                 raise LeaseLost
@@ -325,11 +325,11 @@ class WorkerAgent:
     async def report(self, report: CompleteTask | UpdateStatus) -> None:
         """See `engine.api.Reported`."""
         word = word_of(report)
-        offer = self.leases.find_offer(report.id, report.lease)
-        if offer is None:
+        item = self.leases.find_item(report.id, report.lease)
+        if item is None:
             raise Unavailable("nobody can report on the task at this moment: try again", 1)
         try:
-            await self.tell(offer, word)
+            await self.tell(item, word)
         except LeaseMoved as moved:
             raise Unavailable("the task is on its way to another server: try again", 1) from moved
         except InvalidParams:
@@ -337,4 +337,4 @@ class WorkerAgent:
                 raise
             raise Unavailable("the task is on its way from another server: try again", 1) from None
         if isinstance(word, Say):
-            await offer.run.written()
+            await item.run.written()

@@ -94,7 +94,7 @@ class Lease(Struct, eq=False):
                 future.set_result(None)
 
 
-class Offer:
+class WorkItem:
     """A run that workers may take: its lease, if a worker has it, and the worker's words.
 
     `first`: nobody has worked on the task before. `leased`: a worker has had it since the run began.
@@ -126,7 +126,7 @@ class Beat(Struct, frozen=True):
 
 
 class Leases:
-    """The offers of the agent `agent`, and the workers that wait for them."""
+    """The work items of the agent `agent`, and the workers that wait for them."""
 
     def __init__(self, agent: str, lease_s: float = LEASE_S, seen_s: float = SEEN_S) -> None:
         self.lease_s = lease_s
@@ -135,9 +135,9 @@ class Leases:
         self._agent = agent
         self._seen_s = seen_s
         self._seen_at: float | None = None
-        self._offers: dict[str, Offer] = {}
-        self._waiting: deque[Offer] = deque()
-        self._leases: dict[str, tuple[Offer, Lease]] = {}
+        self._items: dict[str, WorkItem] = {}
+        self._waiting: deque[WorkItem] = deque()
+        self._leases: dict[str, tuple[WorkItem, Lease]] = {}
         self._ended: dict[str, tuple[str, bool]] = {}
         self._idle: dict[asyncio.Future[None], None] = {}
         self._arriving: dict[str, list[asyncio.Future[None]]] = {}
@@ -167,8 +167,8 @@ class Leases:
     def close(self) -> None:
         """Give out no more work, since the server is stopping. Tasks without a worker are left to the next start."""
         self._closed = True
-        for offer in tuple(self._waiting):
-            offer.inbox.put_nowait(Lost())
+        for item in tuple(self._waiting):
+            item.inbox.put_nowait(Lost())
         self._waiting.clear()
         for idle in self._idle:
             if not idle.done():
@@ -183,18 +183,18 @@ class Leases:
         """How many more tasks workers wait for here."""
         return max(0, len(self._idle) - len(self._waiting))
 
-    def add(self, offer: Offer) -> None:
+    def add(self, item: WorkItem) -> None:
         """Offer a run to the first worker that asks."""
-        self._enter(offer)
+        self._enter(item)
         if self._closed:
-            offer.inbox.put_nowait(Lost())
+            item.inbox.put_nowait(Lost())
             return
-        self._waiting.append(offer)
+        self._waiting.append(item)
         self._wake_one()
 
-    def attach(self, offer: Offer, found: FoundLease) -> None:
+    def attach(self, item: WorkItem, found: FoundLease) -> None:
         """Let a run go on with the lease that a worker has already. It may have begun on another replica."""
-        stored, run = found.lease, offer.run
+        stored, run = found.lease, item.run
         said = run.known(stored.base + stored.asked, replays=stored.replays)
         run.carries_on()
         token, _, number = (run.record.note or {}).get(REPORTED, "").rpartition(":")
@@ -206,29 +206,29 @@ class Leases:
             stored=stored,
             version=found.version,
         )
-        offer.lease, offer.leased, offer.first, offer.replays = lease, True, stored.first, stored.replays
-        self._leases[lease.token] = offer, lease
-        self._renew(offer, lease, found.left_s)
-        self._enter(offer)
+        item.lease, item.leased, item.first, item.replays = lease, True, stored.first, stored.replays
+        self._leases[lease.token] = item, lease
+        self._renew(item, lease, found.left_s)
+        self._enter(item)
 
-    def _enter(self, offer: Offer) -> None:
-        task_id = offer.run.head.id
-        self._offers[task_id] = offer
+    def _enter(self, item: WorkItem) -> None:
+        task_id = item.run.head.id
+        self._items[task_id] = item
         for arrived in self._arriving.pop(task_id, ()):
             if not arrived.done():
                 arrived.set_result(None)
 
-    def remove(self, offer: Offer, *, canceled: bool, moved: bool = False) -> None:
-        """Withdraw the offer of a run that is over. With `canceled`, its worker learns of it at its next heartbeat.
+    def remove(self, item: WorkItem, *, canceled: bool, moved: bool = False) -> None:
+        """Withdraw the work item of a run that is over. With `canceled`, its worker learns of it at its next heartbeat.
 
         With `moved` the lease goes on, with a run on another replica.
         """
-        task_id = offer.run.head.id
-        if self._offers.get(task_id) is offer:
-            del self._offers[task_id]
-        if offer in self._waiting:
-            self._waiting.remove(offer)
-        lease = self._end_lease(offer)
+        task_id = item.run.head.id
+        if self._items.get(task_id) is item:
+            del self._items[task_id]
+        if item in self._waiting:
+            self._waiting.remove(item)
+        lease = self._end_lease(item)
         if lease is not None:
             lease.moved = moved
             if not moved:
@@ -237,34 +237,34 @@ class Leases:
                     del self._ended[next(iter(self._ended))]
             if self.desk is not None:
                 self.desk.forget(task_id)
-        while not offer.inbox.empty():
-            if isinstance(told := offer.inbox.get_nowait(), PendingWord) and not told.taken.done():
+        while not item.inbox.empty():
+            if isinstance(told := item.inbox.get_nowait(), PendingWord) and not told.taken.done():
                 told.taken.set_exception(LeaseMoved() if moved else LeaseLost())
         if lease is not None:
             lease.wake()
 
-    async def check_expiry(self, offer: Offer) -> None:
+    async def check_expiry(self, item: WorkItem) -> None:
         """Take the task away from a worker that has not called here in time, unless it has called another replica."""
-        lease, desk = offer.lease, self.desk
+        lease, desk = item.lease, self.desk
         if lease is None or desk is None:
             return
         try:
-            found = await desk.find(offer.run.head.id)
+            found = await desk.find(item.run.head.id)
         except StoreError:
-            self._renew(offer, lease, AGAIN_S)
+            self._renew(item, lease, AGAIN_S)
             return
-        if offer.lease is lease:
+        if item.lease is lease:
             if found is not None and found.lease.token == lease.token:
-                self._renew(offer, lease, found.left_s)
+                self._renew(item, lease, found.left_s)
             else:
-                self._lose(offer)
+                self._lose(item)
 
-    async def asks(self, offer: Offer) -> None:
+    async def asks(self, item: WorkItem) -> None:
         """Store that the worker puts its next question, so that the answer finds it on any replica."""
-        lease = offer.lease
+        lease = item.lease
         if lease is not None and lease.stored is not None:
             try:
-                await self._change(offer, lease, replace(lease.stored, asked=len(lease.answers) + 1))
+                await self._change(item, lease, replace(lease.stored, asked=len(lease.answers) + 1))
             except StoreError:
                 pass  # the worker may have to repeat its question, if it turns to another replica meanwhile
 
@@ -273,26 +273,26 @@ class Leases:
         lease.answers.append(answer)
         lease.wake()
 
-    async def number_order(self, offer: Offer) -> int:
+    async def number_order(self, item: WorkItem) -> int:
         """The number of the lease's next delegation, also if earlier ones were given on another replica.
 
         Raises Unavailable.
         """
-        lease = offer.lease
-        number = max(offer.handed, default=0) + 1
+        lease = item.lease
+        number = max(item.handed, default=0) + 1
         if lease is not None and lease.stored is not None:
             number = max(number, lease.stored.handed + 1)
             try:
-                await self._change(offer, lease, replace(lease.stored, handed=number))
+                await self._change(item, lease, replace(lease.stored, handed=number))
             except StoreError as error:
                 raise Unavailable("the server's store cannot answer now: try again", 5) from error
         return number
 
-    async def _change(self, offer: Offer, lease: Lease, stored: StoredLease) -> None:
+    async def _change(self, item: WorkItem, lease: Lease, stored: StoredLease) -> None:
         """Change a lease, here and in the store. Raises StoreError."""
         lease.stored = stored
         if self.desk is not None:
-            await self._store(self.desk, offer.run.head.id, lease, stored)
+            await self._store(self.desk, item.run.head.id, lease, stored)
 
     async def _store(self, desk: Desk, task_id: str, lease: Lease, stored: StoredLease) -> None:
         """Replace the stored lease, unless another worker has the task by now. Raises StoreError."""
@@ -305,7 +305,7 @@ class Leases:
 
     # -- for workers -------------------------------------------------------------------------------------------------
 
-    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> Offer | None:
+    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> WorkItem | None:
         """Lease the task that has waited longest; None if there is none for `wait_s`.
 
         Raises Unavailable when the server is stopping.
@@ -316,15 +316,15 @@ class Leases:
         deadline = _now() + wait_s
         try:
             while True:
-                while (offer := self._next()) is None and not self._closed and (rest := deadline - _now()) > 0:
+                while (item := self._next()) is None and not self._closed and (rest := deadline - _now()) > 0:
                     await self._wait(rest)
-                if offer is None or await self._lease(offer, worker, replays=replays):
-                    return offer
+                if item is None or await self._lease(item, worker, replays=replays):
+                    return item
         finally:
             self._return_surplus()
 
     async def _wait(self, rest_s: float) -> None:
-        """Wait for an offer."""
+        """Wait for an item."""
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle[idle] = None
         if self.desk is not None:
@@ -342,56 +342,56 @@ class Leases:
             self._idle.pop(idle, None)
             self.saw()
 
-    async def _lease(self, offer: Offer, worker: str, *, replays: bool) -> bool:
+    async def _lease(self, item: WorkItem, worker: str, *, replays: bool) -> bool:
         """Give a task to a worker. Returns False if it is over meanwhile. Raises Unavailable."""
-        run, desk = offer.run, self.desk
+        run, desk = item.run, self.desk
         lease = Lease(f"{run.head.id}.{secrets.token_urlsafe(12)}", worker)
         if desk is not None:
-            offer.first = DELIVERED not in (run.record.note or {})
+            item.first = DELIVERED not in (run.record.note or {})
             base = 0 if replays else len(run.known(0, replays=False))
-            lease.stored = StoredLease(lease.token, worker, replays, offer.first, base)
+            lease.stored = StoredLease(lease.token, worker, replays, item.first, base)
             try:
                 lease.version = await desk.write(run.head.id, lease.stored, self.lease_s) or 0
             except StoreError as error:
-                self._put_back(offer)
+                self._put_back(item)
                 raise Unavailable("the server's store cannot answer now: ask again", 1) from error
             except asyncio.CancelledError:  # the worker has gone
-                self._put_back(offer)
+                self._put_back(item)
                 raise
-            if not await self._deliver(offer, desk, lease):
+            if not await self._deliver(item, desk, lease):
                 return False
-        offer.lease, offer.leased, offer.replays = lease, True, replays
-        self._leases[lease.token] = offer, lease
-        self._renew(offer, lease)
+        item.lease, item.leased, item.replays = lease, True, replays
+        self._leases[lease.token] = item, lease
+        self._renew(item, lease)
         return True
 
-    async def _deliver(self, offer: Offer, desk: Desk, lease: Lease) -> bool:
+    async def _deliver(self, item: WorkItem, desk: Desk, lease: Lease) -> bool:
         """Write down that a worker begins with the task. Returns False if the task is over meanwhile.
 
         The mark is committed before the worker knows its lease. With its first call the run may move to a replica that
         knows only the log, and there the mark tells what this worker wrote from what earlier ones did.
         """
-        run, task = offer.run, asyncio.current_task()
+        run, task = item.run, asyncio.current_task()
         try:
-            if self._offers.get(run.head.id) is offer:
+            if self._items.get(run.head.id) is item:
                 run.note(**{DELIVERED: "yes", USED: ""})
                 await run.written()
-            if self._offers.get(run.head.id) is offer:
+            if self._items.get(run.head.id) is item:
                 return True
         except asyncio.CancelledError:  # the run's, which is over, unless the worker has gone
             if task is not None and task.cancelling():
                 desk.drop(run.head.id, lease.version)
-                self._put_back(offer)
+                self._put_back(item)
                 raise
         desk.drop(run.head.id, lease.version)
         return False
 
-    def _put_back(self, offer: Offer) -> None:
+    def _put_back(self, item: WorkItem) -> None:
         """Offer a run, unless it is over, to the next worker that asks, since this one does not get it."""
         if self._closed:
-            offer.inbox.put_nowait(Lost())
-        elif self._offers.get(offer.run.head.id) is offer:
-            self._waiting.appendleft(offer)
+            item.inbox.put_nowait(Lost())
+        elif self._items.get(item.run.head.id) is item:
+            self._waiting.appendleft(item)
             self._wake_one()
 
     def _return_surplus(self) -> None:
@@ -418,8 +418,8 @@ class Leases:
                 continue
 
     async def _beat_here(self, token: str, deadline: float, known: int) -> Beat:
-        offer, lease = self._find(token)
-        self._renew(offer, lease)
+        item, lease = self._find(token)
+        self._renew(item, lease)
         wait_s = deadline - _now()
         if not lease.over and len(lease.answers) <= known and wait_s > 0 and not self._closed:
             news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -436,7 +436,7 @@ class Leases:
             if self._was_canceled(token):
                 return Beat(cancel=True)
             raise LeaseMoved if lease.moved else LeaseLost
-        self._renew(offer, lease)
+        self._renew(item, lease)
         return Beat(cancel=False, answers=tuple(lease.answers[known:]))
 
     async def _beat_elsewhere(self, desk: Desk, token: str, deadline: float, known: int) -> Beat | None:
@@ -480,8 +480,8 @@ class Leases:
                 await log.wait(loop, deadline)
         return True
 
-    async def hold(self, token: str, *, confirmed: bool = False) -> Offer:
-        """The offer that a lease belongs to. A run on another replica is brought here.
+    async def hold(self, token: str, *, confirmed: bool = False) -> WorkItem:
+        """The work item that a lease belongs to. A run on another replica is brought here.
 
         A run that is here may have gone to another replica a moment ago, so that what is written for it is refused.
         With `confirmed` the store has been asked. Raises LeaseLost, Unavailable, or InvalidParams while a question of
@@ -540,8 +540,8 @@ class Leases:
     def release(self, token: str) -> None:
         """Give a task back, so that another worker gets it at once. Raises LeaseLost."""
         self.saw()
-        offer, _ = self._find(token)
-        self._lose(offer)
+        item, _ = self._find(token)
+        self._lose(item)
 
     async def find_task(self, token: str) -> str:
         """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
@@ -553,28 +553,28 @@ class Leases:
             return task_of(token)
         return self._find(token)[0].run.head.id
 
-    def find_offer(self, task_id: str, token: str | None) -> Offer | None:
-        """The offer that a report belongs to; None if the task is not offered now.
+    def find_item(self, task_id: str, token: str | None) -> WorkItem | None:
+        """The work item that a report belongs to; None if the task is not offered now.
 
         A report may omit the lease only while at most one worker can have it. Raises LeaseLost, or InvalidParams.
         """
         self.saw()
         if token is not None:
-            offer, _ = self._find(token)
-            if offer.run.head.id != task_id:
+            item, _ = self._find(token)
+            if item.run.head.id != task_id:
                 raise LeaseLost
-            return offer
-        offer_or_none = self._offers.get(task_id)
-        if offer_or_none is not None and offer_or_none.leased and not offer_or_none.first:
+            return item
+        item_or_none = self._items.get(task_id)
+        if item_or_none is not None and item_or_none.leased and not item_or_none.first:
             raise InvalidParams("lease", "is needed, since the task was delivered again: send the one you got")
-        return offer_or_none
+        return item_or_none
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _was_canceled(self, token: str) -> bool:
         return token in self._ended and self._ended[token][1]
 
-    def _next(self) -> Offer | None:
+    def _next(self) -> WorkItem | None:
         return self._waiting.popleft() if self._waiting and not self._closed else None
 
     def _wake_one(self) -> None:
@@ -585,13 +585,13 @@ class Leases:
                 idle.set_result(None)
                 return
 
-    def _find(self, token: str) -> tuple[Offer, Lease]:
+    def _find(self, token: str) -> tuple[WorkItem, Lease]:
         held = self._leases.get(token)
         if held is None:
             raise LeaseLost
         return held
 
-    def _renew(self, offer: Offer, lease: Lease, left_s: float | None = None) -> None:
+    def _renew(self, item: WorkItem, lease: Lease, left_s: float | None = None) -> None:
         """Let a lease last for as long as leases do, or for `left_s`, because that is what the store says."""
         if lease.over:
             return
@@ -599,24 +599,24 @@ class Leases:
             lease.expiry.cancel()
         loop = asyncio.get_running_loop()
         if self.desk is None:
-            lease.expiry = loop.call_later(self.lease_s, self._lose, offer)
+            lease.expiry = loop.call_later(self.lease_s, self._lose, item)
             return
         if left_s is None:
-            self.desk.hear(offer.run.head.id, self.lease_s)
-        lease.expiry = loop.call_later(left_s or self.lease_s, offer.inbox.put_nowait, LeaseExpired())
+            self.desk.hear(item.run.head.id, self.lease_s)
+        lease.expiry = loop.call_later(left_s or self.lease_s, item.inbox.put_nowait, LeaseExpired())
 
-    def _lose(self, offer: Offer) -> None:
+    def _lose(self, item: WorkItem) -> None:
         """Take the task away from its worker. While a question is open, no other worker is needed."""
-        lease = self._end_lease(offer)
+        lease = self._end_lease(item)
         if lease is not None:
             if self.desk is not None:
-                self.desk.drop(offer.run.head.id, lease.version)
+                self.desk.drop(item.run.head.id, lease.version)
             lease.wake()
-        if offer.asked is None:
-            offer.inbox.put_nowait(Lost())
+        if item.asked is None:
+            item.inbox.put_nowait(Lost())
 
-    def _end_lease(self, offer: Offer) -> Lease | None:
-        lease, offer.lease = offer.lease, None
+    def _end_lease(self, item: WorkItem) -> Lease | None:
+        lease, item.lease = item.lease, None
         if lease is not None:
             lease.over = True
             if lease.expiry is not None:
