@@ -22,6 +22,7 @@ from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.hints import Hints
 from dragoman.engine.intake import Intake
+from dragoman.engine.leases import Leases
 from dragoman.engine.lineage import server_name
 from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.observer import Observer
@@ -132,13 +133,21 @@ class Engine:
         self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
-        self._supervisor = supervisor = Supervisor(
+        self._leases = leases = Leases(
+            holder,
             runners,
+            store,
+            clock,
+            retry_s=settings.retry_s,
+            run_of=lambda task: self._supervisor.run_of(task),
+            hints=hints,
+        )
+        self._supervisor = supervisor = Supervisor(
+            leases,
             tasks,
             store,
             clock,
             settings,
-            holder=holder,
             server=server,
             files=files,
             past=past,
@@ -151,7 +160,7 @@ class Engine:
         self._intake = Intake(
             store, tasks, supervisor, clock, settings, self._webhooks, files=files, past=past, server=server
         )
-        self._neighbours = None if hints is None else Neighbours(store, lambda: supervisor.holder)
+        self._neighbours = None if hints is None else Neighbours(store, lambda: leases.holder)
         self._delegations = Delegations(
             self._serving,
             tasks,
@@ -176,7 +185,7 @@ class Engine:
     @property
     def replica_id(self) -> str:
         """The id under which this engine leases tasks at present."""
-        return self._supervisor.holder
+        return self._leases.holder
 
     @property
     def taken_over(self) -> int:
@@ -186,7 +195,7 @@ class Engine:
     @property
     def fenced(self) -> bool:
         """Whether this engine cannot prove at present that it is alive, and takes no work."""
-        return self._supervisor.fenced
+        return self._leases.fenced
 
     async def start(self, group: asyncio.TaskGroup, address: str = "") -> None:
         """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on.
@@ -197,11 +206,11 @@ class Engine:
         self._address = address
         self._store.replicas.on_fenced(self._lost, self._back)
         self._store.replicas.on_rewound(self._rewound)
-        await self._store.replicas.join(self._supervisor.holder, address=address, agents=self._runners)
+        await self._store.replicas.join(self._leases.holder, address=address, agents=self._runners)
         try:
             await self._recovery.settle_all()
         except StoreError:
-            if await self._store.replicas.alive(self._supervisor.holder):
+            if await self._store.replicas.alive(self._leases.holder):
                 raise
             log.warning("the store has not heard of this server for too long while it started")  # `_lost` comes next
         await self._delegations.left(await self._store.asking())
@@ -213,7 +222,7 @@ class Engine:
         self._recovery.stop()
         with suppress(StoreError, TimeoutError):  # without an answer the lease runs out
             async with asyncio.timeout(LEAVE_S):
-                await self._store.replicas.leave(self._supervisor.holder)
+                await self._store.replicas.leave(self._leases.holder)
         if self._hints is not None:
             for agent in self._runners:
                 self._hints.queued(agent)  # what this engine leaves behind is taken over at once
@@ -222,11 +231,11 @@ class Engine:
         """Let other replicas know that this one takes no work any more."""
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                await self._store.replicas.serve(self._supervisor.holder, ())
+                await self._store.replicas.serve(self._leases.holder, ())
 
     def _lost(self, replica_id: str) -> None:
         """Others may take the tasks of this replica soon: see `Replicas.on_fenced`."""
-        if replica_id == self._supervisor.holder:
+        if replica_id == self._leases.holder:
             self._supervisor.fence()
 
     def _rewound(self) -> None:
@@ -238,12 +247,11 @@ class Engine:
         self._recovery.wake()  # a run that lost its task left it leased to this engine
 
     def _back(self, replica_id: str) -> None:
-        if replica_id == self._supervisor.holder and not self._stopping.begun:
+        if replica_id == self._leases.holder and not self._stopping.begun:
             self._supervisor.background(self._rejoin())
 
     async def _rejoin(self) -> None:
         """Go on under another id, and claim what the old one has lost, unless others have."""
-        supervisor = self._supervisor
         while not self._stopping.begun:
             self._joined += 1
             holder = f"{self._first}+{self._joined}"
@@ -252,7 +260,7 @@ class Engine:
             except StoreError:
                 await asyncio.sleep(self._settings.retry_s)
                 continue
-            supervisor.rejoin(holder)
+            self._leases.rejoin(holder)
             if self._hints is not None:
                 self._hints.serve(holder, self._runners)
             self._recovery.wake()
@@ -306,19 +314,19 @@ class Engine:
         Workers of an agent that is no longer served may go on reporting until `finished` has returned.
         """
         old, self._serving = self._serving, Generation(runners)
-        self._runners = self._supervisor.runners = runners
+        self._runners = self._leases.runners = runners
         self._delegations.serving = self._serving
         if self._hints is not None:
-            self._hints.serve(self._supervisor.holder, runners)
+            self._hints.serve(self._leases.holder, runners)
             self._supervisor.background(self._serve_again())
         self._leaving |= {agent: runner for agent, runner in old.runners.items() if runners.get(agent) is not runner}
         return old
 
     async def _serve_again(self) -> None:
         """Let other replicas know which agents are served here now."""
-        while self._supervisor.takes_work:
+        while self._leases.takes_work:
             try:
-                await self._store.replicas.serve(self._supervisor.holder, self._runners)
+                await self._store.replicas.serve(self._leases.holder, self._runners)
             except StoreError:
                 await asyncio.sleep(self._settings.retry_s)
             else:
@@ -350,7 +358,7 @@ class Engine:
                 return await self._answer(runner or self._leaving_runner(call), call, operation)
             if runner is None and not await self.served_elsewhere(call.agent):
                 raise AgentNotFound(call.agent)
-            if not self._supervisor.takes_work:
+            if not self._leases.takes_work:
                 raise self._supervisor.refusal()
             serving = self._serving
             serving.busy += 1
@@ -403,7 +411,7 @@ class Engine:
         try:
             match call.operation:
                 case StreamMessage() as send:
-                    if self._supervisor.fenced:
+                    if self._leases.fenced:
                         raise self._supervisor.refusal()
                     return await self._stream(runner, call, send)
                 case Subscribe(id=task_id):

@@ -72,6 +72,7 @@ class Intake:
     __slots__ = (
         "_clock",
         "_files",
+        "_leases",
         "_past",
         "_server",
         "_settings",
@@ -99,6 +100,7 @@ class Intake:
         self._store = store
         self._tasks = tasks
         self._supervisor = supervisor
+        self._leases = supervisor.leases
         self._clock = clock
         self._settings = settings
         self._webhooks = webhooks
@@ -154,7 +156,7 @@ class Intake:
             events=(Submitted(submitted, head.created_at),),
             state=TaskState.SUBMITTED,
             status_ms=now_ms,
-            holder=None if runner is None else self._supervisor.holder,
+            holder=None if runner is None else self._leases.holder,
             dedupe=dedupe,
             quota=policy.quota(self._settings, now_ms) if origin is None else None,
             write=new_write(),
@@ -316,7 +318,7 @@ class Intake:
                 place = f"{call.manners.webhook}."
                 push = await self._webhooks.registration(call, send.push_config, task_id, place)
             while True:
-                keeper = await self._supervisor.keeper_of(task) if task.keeper is not None else None
+                keeper = await self._leases.keeper_of(task) if task.keeper is not None else None
                 written = await self._append(runner, call, task, message, logged, dedupe, push, keeper)
                 if isinstance(written, Appended):
                     return Taken(task, written.last_seq, repeated=False)
@@ -364,8 +366,8 @@ class Intake:
             now_ms = self._clock.now_ms()
             said = MessageReceived(logged, timestamp(now_ms))
             if answers:
-                addressee = self._supervisor.addressee(log, keeper)
-                return replace(self._supervisor.lease_for(log, addressee, (said,)), dedupe=dedupe, push=push)
+                addressee = self._leases.addressee(log, keeper)
+                return replace(self._leases.lease_for(log, addressee, (said,)), dedupe=dedupe, push=push)
             # A run here hears of messages in the order of the log. A webhook is told how the task stands at a seq.
             in_order = log.attached or push is not None
             expected = None if in_order else log.epoch
@@ -373,10 +375,10 @@ class Intake:
 
         def committed() -> None:
             task.shown = call.shown
-            if answers and addressee == self._supervisor.holder:
+            if answers and addressee == self._leases.holder:
                 self._supervisor.answer(task, message)
             elif answers:
-                self._supervisor.left_to(task, addressee)
+                self._leases.tell(task, addressee)
             else:
                 self._supervisor.deliver(task, message)
 
@@ -463,7 +465,7 @@ class Intake:
             events=(Submitted(message, head.created_at),),
             state=TaskState.SUBMITTED,
             status_ms=now_ms,
-            holder=self._supervisor.holder,
+            holder=self._leases.holder,
             dedupe=dedupe,
             quota=policy.quota(self._settings, now_ms),
             write=new_write(),

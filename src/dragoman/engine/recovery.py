@@ -32,7 +32,7 @@ CHECK_S = 10.0
 
 
 class Recovery:
-    """Claims tasks for the holder of a supervisor, and lets them go on or ends them."""
+    """Claims tasks for this replica, and lets them go on or ends them."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Recovery:
         self._store = store
         self._tasks = tasks
         self._supervisor = supervisor
+        self._leases = supervisor.leases
         self._delegations = delegations
         self._settings = settings
         self._observer = observer
@@ -69,9 +70,9 @@ class Recovery:
         store must not start.
         """
         waiting = self._wants() if self._settings.poll_s > 0 else ()  # their tasks wait for those who want them
-        own = tuple(agent for agent in self._supervisor.runners if agent not in waiting)
+        own = tuple(agent for agent in self._leases.runners if agent not in waiting)
         for agents in (own, None):
-            while claimed := await self._store.claim(self._supervisor.holder, CLAIMED_MAX, agents):
+            while claimed := await self._store.claim(self._leases.holder, CLAIMED_MAX, agents):
                 await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
 
     # -- while the engine runs -----------------------------------------------------------------------------------------
@@ -99,13 +100,13 @@ class Recovery:
                 self._pause = loop.create_future()
                 await asyncio.wait((self._pause,), timeout=self._settings.claim_s)
             wanted, self._wanted = self._wanted, False
-            if not self._supervisor.takes_work:
+            if not self._leases.takes_work:
                 continue
             try:
                 if wanted or self._failing or loop.time() >= self._check_s:
                     self._check_s = loop.time() + CHECK_S
                     await self._claim_lost()
-                while self._supervisor.takes_work and await self._claim_some():
+                while self._leases.takes_work and await self._claim_some():
                     pass
                 await self._delegations.enforce()
                 self._failing = False
@@ -118,13 +119,13 @@ class Recovery:
 
     def _wants(self) -> dict[str, int]:
         """How many queued tasks each agent with a limit takes at present."""
-        numbers = ((agent, getattr(runner, "wants", None)) for agent, runner in self._supervisor.runners.items())
+        numbers = ((agent, getattr(runner, "wants", None)) for agent, runner in self._leases.runners.items())
         return {agent: wants for agent, wants in numbers if wants is not None}
 
     async def _claim_some(self) -> bool:
         """Claim a batch for the agents that are served here. Returns whether there may be more."""
         wants = self._wants()
-        more = await self._claim(SHARE_MAX, tuple(agent for agent in self._supervisor.runners if agent not in wants))
+        more = await self._claim(SHARE_MAX, tuple(agent for agent in self._leases.runners if agent not in wants))
         for agent, number in wants.items():
             await self._claim(min(number, SHARE_MAX), (agent,))
         return more
@@ -134,7 +135,7 @@ class Recovery:
         if not (limit and agents):
             return False
         supervisor = self._supervisor
-        claimed = await self._store.claim(supervisor.holder, limit, agents)
+        claimed = await self._store.claim(self._leases.holder, limit, agents)
         self.taken_over += len(claimed)
         for stored in claimed:
             if self._observer is not None:
@@ -148,7 +149,7 @@ class Recovery:
         The answer to a claim may have been lost, or an offer was for a run that is gone.
         """
         supervisor = self._supervisor
-        for task_id in await self._store.leased(supervisor.holder):
+        for task_id in await self._store.leased(self._leases.holder):
             if not supervisor.works_on(task_id):
                 supervisor.errand_on(task_id, partial(self._settle_in_time, None))
 
@@ -170,7 +171,7 @@ class Recovery:
 
     def _is_mine(self, stored: Stored, task: TaskLog) -> bool:
         """Whether the lease is still that of `stored`, and of this engine."""
-        return task.holder == stored.holder == self._supervisor.holder and task.epoch == stored.epoch
+        return task.holder == stored.holder == self._leases.holder and task.epoch == stored.epoch
 
     # -- a claimed task ------------------------------------------------------------------------------------------------
 
@@ -189,7 +190,7 @@ class Recovery:
 
     async def _go_on(self, task: TaskLog, stored: Stored) -> None:
         """Cancel a claimed task, run it, or let it fail. Raises StoreError, or Refused if the lease is lost again."""
-        supervisor, runner = self._supervisor, self._supervisor.runners.get(stored.head.agent)
+        supervisor, runner = self._supervisor, self._leases.runners.get(stored.head.agent)
         unbegun = stored.offered_until_ms is not None
         if stored.cancel_requested or await self._tasks.orphaned(stored.head):
             await supervisor.end(task, TaskState.CANCELED)

@@ -1,4 +1,4 @@
-"""Supervisor: starts runs, hands them their callers' messages, ends tasks in place of their runs, and recovers them.
+"""Supervisor: starts runs, hands them their callers' messages, stops them, and ends tasks in their place.
 
 Invariant: a task has at most one run in this process. It ends once, by the first end to be committed. After that a run
 that does not stop is left behind, and its later writes are refused (invariant 5).
@@ -10,26 +10,25 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 
-from msgspec.structs import replace
-
 from dragoman.engine import policy
 from dragoman.engine.api import DIRECT_WAIT_S, Outreaching, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
+from dragoman.engine.leases import Leases
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
-from dragoman.engine.runs.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
+from dragoman.engine.runs.run import Delegate, RunServices, TaskRun, closing, failed
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import Unavailable
-from dragoman.model.events import Event, Logged, StatusChanged
-from dragoman.model.ids import Clock, timestamp
+from dragoman.model.events import Logged
+from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
-from dragoman.model.task import INTERRUPTED, TaskState
+from dragoman.model.task import TaskState
 from dragoman.store.api import Fenced, Refused, Store, StoreError
 from dragoman.store.blobs.api import BlobMissing
 
@@ -41,9 +40,6 @@ time that the server keeps of its grace period for closing (`server.shutdown`)."
 
 CANCEL_S = 0.1
 """The least time that a canceled agent has before it counts as one that does not stop."""
-
-OFFERED_MS = 2_000
-"""How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """The text for the caller of a task whose run died with its process and cannot be repeated."""
@@ -78,7 +74,7 @@ class Generation:
 class Supervisor:
     """Owns the asyncio tasks of all runs of this process, and of the work beside them ("errands").
 
-    Tasks are leased under the name `holder`. A run begins with an agent of `runners`, and keeps it. Runs delegate
+    `leases` says which tasks run here. A run begins with an agent of `leases.runners`, and keeps it. Runs delegate
     through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the tasks that it delegated
     can be ended, and `work_offered` when another engine says that it left work. `hints` are there if other engines
     write to the store.
@@ -86,13 +82,12 @@ class Supervisor:
 
     def __init__(
         self,
-        runners: Mapping[str, Runner],
+        leases: Leases,
         tasks: Tasks,
         store: Store,
         clock: Clock,
         settings: EngineSettings,
         *,
-        holder: str,
         server: str,
         files: Files,
         past: History,
@@ -102,8 +97,7 @@ class Supervisor:
         observer: Observer | None = None,
         hints: Hints | None = None,
     ) -> None:
-        self.holder = holder
-        self.runners = runners
+        self.leases = leases
         self.stopping = Stopping()
         self.loop: asyncio.AbstractEventLoop
         """The loop of the runs, from `begin` on. Asking asyncio for it costs a system call (getpid, CPython 3.11)."""
@@ -130,8 +124,6 @@ class Supervisor:
         """How many errands there are for each task."""
         self._polling: asyncio.Task[None] | None = None
         self._over = False
-        self.fenced = False
-        """Whether this process cannot prove that it is alive, so that others may take its tasks."""
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Start errands in `group` from now on.
@@ -153,11 +145,6 @@ class Supervisor:
         if self._hints is not None:
             self._polling = group.create_task(self._poll(self._hints), name="poll")
 
-    @property
-    def takes_work(self) -> bool:
-        """Whether runs may begin."""
-        return not (self.stopping.begun or self.fenced)
-
     def refusal(self) -> Unavailable:
         """Why no work can be taken now."""
         if self.stopping.begun:
@@ -178,7 +165,7 @@ class Supervisor:
     @property
     def may_write_tasks(self) -> bool:
         """Whether a run may still become a task, as it may during a drain."""
-        return not (self._over or self.fenced)
+        return not (self._over or self.leases.fenced)
 
     def start_auto(self, runner: Runner, make: Callable[[RunServices], AutoRun]) -> AutoRun:
         """Start the run that `make` makes, which is to become a task or to answer with a Message."""
@@ -229,7 +216,7 @@ class Supervisor:
         observer = self._observer
         if observer is not None and replay is None:
             observer.submitted(task.head.agent)
-        if self._over or self.fenced or task.holder != self.holder:
+        if self._over or self.leases.fenced or task.holder != self.leases.holder:
             if auto is not None:
                 auto.drop()
             return
@@ -264,66 +251,18 @@ class Supervisor:
         if error is not None and not self._over:
             self.give_up_on(task, error)
         elif run.again and not self.stopping.begun:
-            again, epoch = self._queue if run.elsewhere else self._run_again, run.lease
+            again, epoch = self.leases.release if run.elsewhere else self._run_again, run.lease
             self.errand(task, lambda: again(task, epoch))
         elif run.expired and self._hints is not None:
-            self.errand(task, lambda: self._disown(task))
+            self.errand(task, lambda: self.leases.disown(task))
         self._forget(run, task)
         task.wake()
-
-    async def keeper_of(self, task: TaskLog) -> str | None:
-        """Another replica that is alive and keeps the suspended run of the task; None if there is none.
-
-        One that does not serve the agent any more is about to stop. Raises StoreError.
-        """
-        keeper = task.keeper
-        if keeper is None or keeper == self.holder or self.run_of(task) is not None or self._hints is None:
-            return None
-        for replica in await self._store.replicas.all():
-            if replica.id == keeper:
-                return keeper if task.head.agent in replica.agents else None
-        return None
-
-    async def _disown(self, task: TaskLog) -> None:
-        """Say that no run of the task is kept here any more, so that nobody offers it to this process."""
-
-        def decide(log: TaskLog) -> Decision | None:
-            kept = log.keeper == self.holder and self.run_of(log) is None and log.state in INTERRUPTED
-            return Decision(events=(), now_ms=0, release=True, expected_epoch=log.epoch) if kept else None
-
-        while True:
-            try:
-                await task.append(decide)
-            except Refused:
-                return
-            except StoreError:
-                await asyncio.sleep(self._settings.retry_s)
-            else:
-                return
-
-    def addressee(self, task: TaskLog, keeper: str | None) -> str | None:
-        """The replica that goes on with a task that is answered: the `keeper` of its run, else this one.
-
-        Returns None if this one does not serve the agent; then the task is queued.
-        """
-        if keeper is not None and task.keeper == keeper and self.run_of(task) is None:
-            return keeper
-        return self.holder if task.head.agent in self.runners else None
 
     def queued(self, task: TaskLog) -> None:
         """Note that a task was made that other replicas run."""
         if self._observer is not None:
             self._observer.submitted(task.head.agent)
-        self.left_to(task, None)
-
-    def left_to(self, task: TaskLog, replica_id: str | None) -> None:
-        """Tell another replica that it goes on with the task; None tells all that serve the agent."""
-        if self._hints is None:
-            return
-        if replica_id is None:
-            self._hints.queued(task.head.agent)
-        else:
-            self._hints.tell(replica_id)
+        self.leases.tell(task, None)
 
     def answer(self, task: TaskLog, message: Message | None) -> None:
         """Resume a task that has been leased anew, with the caller's answer, or None if no answer is wanted any more.
@@ -339,23 +278,15 @@ class Supervisor:
 
     def _leased_anew(self, run: TaskRun, task: TaskLog) -> bool:
         """Take note that another engine has leased the task of a run. Returns whether the lease is for that run."""
-        if task.holder == self.holder and run.goes_on_under(task.epoch) and self.takes_work:
+        leases = self.leases
+        if task.holder == leases.holder and run.goes_on_under(task.epoch) and leases.takes_work:
             self.errand(task, lambda: self._accept(task))
             return True
         run.abandon()
         return False
 
     async def _accept(self, task: TaskLog) -> None:
-        """Accept a lease that was offered for a suspended run, and let it go on with what the caller said.
-
-        If the store cannot be written in time, somebody else claims the task.
-        """
-
-        def decide(log: TaskLog) -> Decision | None:
-            run = self.run_of(log)
-            mine = log.epoch == epoch and log.holder == self.holder and not log.terminal
-            waits = run is not None and run.goes_on_under(epoch)
-            return Decision(events=(), now_ms=0, epoch=epoch) if mine and waits else None
+        """Accept a lease that was offered for a suspended run, and let it go on with what the caller said."""
 
         def accepted() -> None:
             run = self.run_of(task)
@@ -365,16 +296,11 @@ class Supervisor:
                 self._take_up(task, crashed=False)
 
         epoch = task.epoch
-        while True:
-            try:
-                await task.append(decide, accepted)
-            except Refused:
-                if (run := self.run_of(task)) is not None and run.lease < epoch:
-                    self._leave_behind(run, task)
-            except StoreError:
-                await asyncio.sleep(self._settings.retry_s)
-                continue
-            return
+        try:
+            await self.leases.accept(task, accepted)
+        except Refused:
+            if (run := self.run_of(task)) is not None and run.lease < epoch:
+                self._leave_behind(run, task)
 
     def deliver(self, task: TaskLog, message: Message) -> None:
         """Hand a message to the run of a working task."""
@@ -384,31 +310,7 @@ class Supervisor:
 
     async def take_back(self, task: TaskLog, child_id: str) -> None:
         """Withdraw the question that the task asks on behalf of its child, if that is the one now open."""
-
-        def decide(log: TaskLog) -> Decision | None:
-            if self.stopping.begun or log.state not in INTERRUPTED:
-                return None
-            asked = log.record().status.message
-            if asked is None or asked.reference_task_ids != (child_id,):
-                return None
-            return self.lease_for(log, self.addressee(log, keeper))
-
-        def leased() -> None:
-            if task.holder == self.holder:
-                self.answer(task, None)
-            else:
-                self.left_to(task, task.holder)
-
-        while not self.stopping.begun:
-            try:
-                keeper = await self.keeper_of(task)
-                await task.append(decide, leased)
-            except Refused:
-                return
-            except StoreError:
-                await asyncio.sleep(self._settings.retry_s)
-            else:
-                return
+        await self.leases.take_back(task, child_id, lambda: self.answer(task, None))
 
     def _leave_behind(self, run: TaskRun, task: TaskLog) -> None:
         """Abandon the run and forget it, even if it does not stop. Its task goes on without it."""
@@ -427,86 +329,25 @@ class Supervisor:
         Raises StoreError, or Refused if the task has been deleted.
         """
 
-        def decide(log: TaskLog) -> Decision | None:
-            mine = log.holder == self.holder and self.run_of(log) is not None
-            idle = log.terminal or log.state in INTERRUPTED or not self.takes_work
-            if mine or idle:
-                return None
-            return Decision(events=(), now_ms=0, holder=self.holder, expected_epoch=log.epoch)
-
-        if await task.append(decide) is not None:
+        if await self.leases.take(task):
             if (run := self.run_of(task)) is not None:
                 self._leave_behind(run, task)
             self._take_up(task, crashed=True)
 
-    async def _queue(self, task: TaskLog, epoch: int) -> None:
-        """Put a task back into the queue of its agent, from which any replica takes it."""
-
-        def decide(log: TaskLog) -> Decision | None:
-            lost = log.terminal or log.epoch != epoch or log.holder != self.holder or self.run_of(log) is not None
-            return None if lost else Decision(events=(), now_ms=0, epoch=epoch, release=True)
-
-        while True:
-            try:
-                if await task.append(decide) is not None:
-                    self.left_to(task, None)
-            except Refused:
-                return
-            except StoreError as error:
-                log.warning("task %s waits: it cannot be queued: %s", task.head.id, error)
-                await asyncio.sleep(self._settings.retry_s)
-            else:
-                return
-
     async def _run_again(self, task: TaskLog, epoch: int) -> None:
-        """Lease the task anew and run it from its start, unless it ends or somebody else runs it."""
-
-        def decide(log: TaskLog) -> Decision | None:
-            lost = log.terminal or log.epoch != epoch or self.run_of(log) is not None
-            return None if lost else self.lease_for(log, self.holder)
-
-        while True:
-            try:
-                if await task.append(decide) is not None:
-                    self._take_up(task, crashed=True)
-            except Refused:
-                return
-            except StoreError as error:
-                log.warning("task %s waits: it cannot be leased: %s", task.head.id, error)
-                await asyncio.sleep(self._settings.retry_s)
-            else:
-                return
-
-    def lease_for(self, task: TaskLog, replica_id: str | None, before: tuple[Event, ...] = ()) -> Decision:
-        """Decide on the lease that lets a task go on, after the events `before`; None leaves it in the queue.
-
-        Another replica is offered the lease, because it keeps the suspended run.
-        """
-        now_ms = self._clock.now_ms()
-        state = leased_as(self.runners.get(task.head.agent), task.state)
-        offered_ms = OFFERED_MS if replica_id not in (None, self.holder) else None
-        events = (*before, StatusChanged(state, timestamp(now_ms)))
-        return Decision(events=events, now_ms=now_ms, holder=replica_id, offered_ms=offered_ms)
+        """Run the task from its start under another lease, unless it ends or somebody else runs it."""
+        if await self.leases.take_again(task, epoch):
+            self._take_up(task, crashed=True)
 
     async def go_on(self, task: TaskLog, *, crashed: bool) -> None:
         """Continue a task that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
         run = self.run_of(task)
         if run is not None and run.goes_on_under(task.epoch):
             await self._accept(task)
-        elif await task.append(self._resume_claimed) is not None:
+        elif await self.leases.use_claim(task):
             if run is not None:
                 self._leave_behind(run, task)
             self._take_up(task, crashed=crashed)
-
-    def _resume_claimed(self, log: TaskLog) -> Decision | None:
-        """Decide on the status with which a claimed task continues, under its lease."""
-        run = self.run_of(log)
-        goes_on = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
-        return (
-            None
-            if log.terminal or log.holder != self.holder or goes_on
-            else replace(self.lease_for(log, self.holder), holder=None, epoch=log.epoch)
-        )
 
     def _take_up(self, task: TaskLog, *, crashed: bool) -> None:
         self.errand(task, lambda: self._replay(task, crashed=crashed))
@@ -516,11 +357,11 @@ class Supervisor:
             whole = await self._read_log(task)
             try:
                 async with task.turn():  # an end that is being written comes first, and so does a message
-                    if self.run_of(task) is not None or task.holder != self.holder or self._over:
+                    if self.run_of(task) is not None or task.holder != self.leases.holder or self._over:
                         return  # it has a run here, or has ended, or another engine has leased it
                     if whole[-1].seq < task.seq:
                         continue
-                    if (runner := self.runners.get(task.head.agent)) is not None:
+                    if (runner := self.leases.runners.get(task.head.agent)) is not None:
                         prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
                         message, replay = replay_of(task.head, prefix, crashed=crashed)
                         self.start(runner, task, message, replay)
@@ -598,7 +439,7 @@ class Supervisor:
     async def _stop_run(self, task: TaskLog) -> None:
         """Mark the task, ask its run to stop, and wait for that up to `cancel_grace_s`; not for a suspended run."""
         run = self.run_of(task)
-        if (run is None and not self._runs_elsewhere(task)) or (run is not None and run.suspended):
+        if (run is None and not self.leases.is_elsewhere(task)) or (run is not None and run.suspended):
             return
         await self._store.request_cancel(task.head.id)
         if run is not None:
@@ -607,13 +448,9 @@ class Supervisor:
         elif self._hints is not None and task.holder is not None:
             self._hints.tell(task.holder)
         deadline = self.loop.time() + self._settings.cancel_grace_s
-        while not task.terminal and (self.run_of(task) is not None or self._runs_elsewhere(task)):
+        while not task.terminal and (self.run_of(task) is not None or self.leases.is_elsewhere(task)):
             if not await task.wait(self.loop, deadline):
                 return
-
-    def _runs_elsewhere(self, task: TaskLog) -> bool:
-        """Whether another engine has leased the task."""
-        return task.holder is not None and task.holder != self.holder
 
     async def end(
         self,
@@ -654,9 +491,9 @@ class Supervisor:
 
     def tell_runner(self, task: TaskLog) -> None:
         """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""
-        agent = task.head.agent
-        if agent in self.runners and task.state is TaskState.CANCELED:
-            runner = self.runners[agent]
+        agent, runners = task.head.agent, self.leases.runners
+        if agent in runners and task.state is TaskState.CANCELED:
+            runner = runners[agent]
             if isinstance(runner, Outreaching):
                 runner.stopped(task.record())
 
@@ -732,7 +569,7 @@ class Supervisor:
         try:
             await errand()
         except Exception as error:
-            if self._runs_elsewhere(task):
+            if self.leases.is_elsewhere(task):
                 log.error(
                     "task %s: another server works on it, but an error happened here", task.head.id, exc_info=error
                 )
@@ -745,7 +582,7 @@ class Supervisor:
 
     async def _fail(self, task: TaskLog, error: BaseException) -> None:
         text = f"The server failed (reference {failed(task.head, 'met an error of the server', error)})."
-        epoch = task.epoch if task.holder == self.holder else None  # others may lease it at any moment
+        epoch = task.epoch if task.holder == self.leases.holder else None  # others may lease it at any moment
         try:
             while not task.terminal:
                 try:
@@ -763,15 +600,10 @@ class Supervisor:
 
     def fence(self) -> None:
         """Stop all runs without writing anything, because others may take their tasks. Nothing begins meanwhile."""
-        self.fenced = True
+        self.leases.fence()
         log.warning("the store has not heard of this server for too long: its %d runs stop", len(self._runs))
         for run in tuple(self._runs.values()):
             self._leave_behind(run, run.log)
-
-    def rejoin(self, holder: str) -> None:
-        """Go on under another name after `fence`."""
-        self.holder = holder
-        self.fenced = False
 
     async def _poll(self, hints: Hints) -> None:
         """Until the drain is over, find changes by other engines to the tasks in memory that no hint announced."""
@@ -794,7 +626,7 @@ class Supervisor:
 
     async def _stop_canceled(self) -> None:
         """Stop the runs for which another engine has requested a cancel."""
-        for task_id in await self._store.cancels(self.holder):
+        for task_id in await self._store.cancels(self.leases.holder):
             run = self._runs.get(task_id)
             if run is not None and not run.suspended:
                 run.cancel()
@@ -816,6 +648,7 @@ class Supervisor:
         of restartable agents run again at the next start. The others fail now, with reason `interrupted`.
         """
         self.stopping.begun = True
+        self.leases.close()
         for task_log in self._tasks.all():
             task_log.wake()
         for run in tuple(self._runs.values()):

@@ -1,0 +1,247 @@
+"""Leases: decides which replica goes on with a task, and writes that decision to the task's log.
+
+Invariant: a lease changes by an append alone, decided on the log as it stands then, so that no two replicas believe
+that they have it. Nothing here starts or stops a run.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from dragoman.engine.api import Runner
+from dragoman.engine.hints import Hints
+from dragoman.engine.runs.run import TaskRun, leased_as
+from dragoman.engine.task_log import Decision, TaskLog
+from dragoman.model.events import Event, StatusChanged
+from dragoman.model.ids import Clock, timestamp
+from dragoman.model.task import INTERRUPTED
+from dragoman.store.api import Refused, Store, StoreError
+
+log = logging.getLogger("dragoman.runs")
+
+OFFERED_MS = 2_000
+"""How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
+
+
+class Leases:
+    """Leases tasks under the name `holder`, for the agents of `runners`.
+
+    A task that its agent has suspended has a keeper, the replica with the suspended run. When the task goes on, the
+    keeper is offered the lease. `run_of` returns the run of a task in this process, and `hints` are there if other
+    engines write to the store.
+    """
+
+    def __init__(
+        self,
+        holder: str,
+        runners: Mapping[str, Runner],
+        store: Store,
+        clock: Clock,
+        *,
+        retry_s: float,
+        run_of: Callable[[TaskLog], TaskRun | None],
+        hints: Hints | None,
+    ) -> None:
+        self.holder = holder
+        self.runners = runners
+        self.takes_work = True
+        """Whether tasks may be leased: not while this process is fenced, nor after `close`."""
+        self.fenced = False
+        """Whether this process cannot prove that it is alive, so that others may take its tasks."""
+        self._closed = False
+        self._store = store
+        self._clock = clock
+        self._retry_s = retry_s
+        self._run_of = run_of
+        self._hints = hints
+
+    # -- this replica ------------------------------------------------------------------------------------------------
+
+    def fence(self) -> None:
+        """Lease nothing until `rejoin`, because others may take the tasks of this process."""
+        self.fenced, self.takes_work = True, False
+
+    def rejoin(self, holder: str) -> None:
+        """Go on under another name after `fence`."""
+        self.holder = holder
+        self.fenced, self.takes_work = False, not self._closed
+
+    def close(self) -> None:
+        """Lease nothing from now on."""
+        self._closed, self.takes_work = True, False
+
+    # -- who goes on with a task -------------------------------------------------------------------------------------
+
+    async def keeper_of(self, task: TaskLog) -> str | None:
+        """Another replica that is alive and keeps the suspended run of the task; None if there is none.
+
+        One that does not serve the agent any more is about to stop. Raises StoreError.
+        """
+        keeper = task.keeper
+        if keeper is None or keeper == self.holder or self._run_of(task) is not None or self._hints is None:
+            return None
+        for replica in await self._store.replicas.all():
+            if replica.id == keeper:
+                return keeper if task.head.agent in replica.agents else None
+        return None
+
+    def addressee(self, task: TaskLog, keeper: str | None) -> str | None:
+        """The replica that goes on with a task that is answered: the `keeper` of its run, else this one.
+
+        Returns None if this one does not serve the agent; then the task is queued.
+        """
+        if keeper is not None and task.keeper == keeper and self._run_of(task) is None:
+            return keeper
+        return self.holder if task.head.agent in self.runners else None
+
+    def is_elsewhere(self, task: TaskLog) -> bool:
+        """Whether another engine has leased the task."""
+        return task.holder is not None and task.holder != self.holder
+
+    def tell(self, task: TaskLog, replica_id: str | None) -> None:
+        """Tell another replica that it goes on with the task; None tells all that serve the agent."""
+        if self._hints is None:
+            return
+        if replica_id is None:
+            self._hints.queued(task.head.agent)
+        else:
+            self._hints.tell(replica_id)
+
+    def lease_for(self, task: TaskLog, replica_id: str | None, before: tuple[Event, ...] = ()) -> Decision:
+        """Decide on the lease that lets a task go on, after the events `before`; None leaves it in the queue.
+
+        Another replica is offered the lease, because it keeps the suspended run.
+        """
+        now_ms = self._clock.now_ms()
+        state = leased_as(self.runners.get(task.head.agent), task.state)
+        offered_ms = OFFERED_MS if replica_id not in (None, self.holder) else None
+        events = (*before, StatusChanged(state, timestamp(now_ms)))
+        return Decision(events=events, now_ms=now_ms, holder=replica_id, offered_ms=offered_ms)
+
+    # -- changes of a lease ------------------------------------------------------------------------------------------
+
+    async def take(self, task: TaskLog) -> bool:
+        """Lease a working task, whoever has it, unless a run here has the lease. Returns whether it was leased.
+
+        Raises StoreError, or Refused if the task has been deleted.
+        """
+
+        def decide(log: TaskLog) -> Decision | None:
+            mine = log.holder == self.holder and self._run_of(log) is not None
+            idle = log.terminal or log.state in INTERRUPTED or not self.takes_work
+            if mine or idle:
+                return None
+            return Decision(events=(), now_ms=0, holder=self.holder, expected_epoch=log.epoch)
+
+        return await task.append(decide) is not None
+
+    async def take_again(self, task: TaskLog, epoch: int) -> bool:
+        """Lease a task anew that had the lease `epoch`. Returns False if it has ended, or somebody else runs it."""
+
+        def decide(log: TaskLog) -> Decision | None:
+            lost = log.terminal or log.epoch != epoch or self._run_of(log) is not None
+            return None if lost else self.lease_for(log, self.holder)
+
+        try:
+            return await self._append(task, decide)
+        except Refused:
+            return False
+
+    async def use_claim(self, task: TaskLog) -> bool:
+        """Write the status with which a claimed task goes on. Returns False if it has ended, or its run has the lease.
+
+        Raises StoreError, or Refused if the lease is lost again.
+        """
+
+        def decide(log: TaskLog) -> Decision | None:
+            run = self._run_of(log)
+            goes_on = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
+            if log.terminal or log.holder != self.holder or goes_on:
+                return None
+            return replace(self.lease_for(log, self.holder), holder=None, epoch=log.epoch)
+
+        return await task.append(decide) is not None
+
+    async def accept(self, task: TaskLog, accepted: Callable[[], None]) -> None:
+        """Accept a lease that was offered for a suspended run. `accepted` is called when that is written.
+
+        If the store cannot be written in time, somebody else claims the task. Raises Refused if that has happened.
+        """
+        epoch = task.epoch
+
+        def decide(log: TaskLog) -> Decision | None:
+            run = self._run_of(log)
+            mine = log.epoch == epoch and log.holder == self.holder and not log.terminal
+            waits = run is not None and run.goes_on_under(epoch)
+            return Decision(events=(), now_ms=0, epoch=epoch) if mine and waits else None
+
+        await self._append(task, decide, accepted)
+
+    async def take_back(self, task: TaskLog, child_id: str, leased: Callable[[], None]) -> None:
+        """Withdraw the question that the task asks on behalf of its child, if that is the one now open.
+
+        `leased` is called if this process goes on with the task.
+        """
+
+        def decide(log: TaskLog) -> Decision | None:
+            if self._closed or log.state not in INTERRUPTED:
+                return None
+            asked = log.record().status.message
+            if asked is None or asked.reference_task_ids != (child_id,):
+                return None
+            return self.lease_for(log, self.addressee(log, keeper))
+
+        def committed() -> None:
+            if task.holder == self.holder:
+                leased()
+            else:
+                self.tell(task, task.holder)
+
+        while not self._closed:
+            try:
+                keeper = await self.keeper_of(task)
+                await task.append(decide, committed)
+            except Refused:
+                return
+            except StoreError:
+                await asyncio.sleep(self._retry_s)
+            else:
+                return
+
+    async def release(self, task: TaskLog, epoch: int) -> None:
+        """Put a task back into the queue of its agent, from which any replica takes it."""
+
+        def decide(log: TaskLog) -> Decision | None:
+            lost = log.terminal or log.epoch != epoch or log.holder != self.holder or self._run_of(log) is not None
+            return None if lost else Decision(events=(), now_ms=0, epoch=epoch, release=True)
+
+        with suppress(Refused):
+            if await self._append(task, decide):
+                self.tell(task, None)
+
+    async def disown(self, task: TaskLog) -> None:
+        """Say that no run of the task is kept here any more, so that nobody offers it to this process."""
+
+        def decide(log: TaskLog) -> Decision | None:
+            kept = log.keeper == self.holder and self._run_of(log) is None and log.state in INTERRUPTED
+            return Decision(events=(), now_ms=0, release=True, expected_epoch=log.epoch) if kept else None
+
+        with suppress(Refused):
+            await self._append(task, decide)
+
+    async def _append(
+        self, task: TaskLog, decide: Callable[[TaskLog], Decision | None], committed: Callable[[], None] | None = None
+    ) -> bool:
+        """Append what is decided, as soon as the store can be written. Returns False if there is nothing to append.
+
+        Raises Refused.
+        """
+        while True:
+            try:
+                return await task.append(decide, committed) is not None
+            except StoreError as error:
+                log.warning("task %s waits: its lease cannot be written: %s", task.head.id, error)
+                await asyncio.sleep(self._retry_s)
