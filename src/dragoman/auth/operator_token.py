@@ -66,6 +66,13 @@ def kept_token(token: str, store: str, port: int) -> Iterator[None]:
                 path.unlink()
 
 
+def drop_token(store: str, port: int) -> None:
+    """Delete the token of an earlier server, which was killed, on a server that asks callers for keys."""
+    if (path := token_path(store, port)) is not None:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
 def _runtime_folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "dragoman" if runtime else Path(tempfile.gettempdir()) / f"dragoman-{os.getuid()}"

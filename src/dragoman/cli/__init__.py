@@ -7,6 +7,7 @@ import click
 
 from dragoman import __version__
 from dragoman.cli.a2a import add_commands
+from dragoman.cli.admin import admin
 from dragoman.cli.agents import agents
 from dragoman.cli.audit import audit
 from dragoman.cli.doctor.command import doctor
@@ -30,5 +31,6 @@ main.add_command(keys)
 main.add_command(audit)
 main.add_command(push)
 main.add_command(store)
+main.add_command(admin)
 add_commands(main)
 main.add_command(doctor)

@@ -32,6 +32,9 @@ TEXT_CHARACTERS = 200
 SCAN_TASKS = 1000
 """Most tasks that one page looks at for a filter that no index answers. Its cursor goes on where it stopped."""
 
+SCAN_PAGE = 200
+"""The fewest tasks that are read at once for such a filter."""
+
 PAGE_BYTES = 4 << 20
 """Most stored bytes that are read for one page of tasks."""
 
@@ -175,7 +178,7 @@ class Inspector:
                     context_id=wanted.context,
                     state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
                     status_after_ms=after_ms,
-                    limit=limit,
+                    limit=limit if wanted.dialect is None else max(limit, SCAN_PAGE),
                     before=before,
                     history=0,
                     max_bytes=PAGE_BYTES,

@@ -23,7 +23,7 @@ from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.desk import Desk
 from dragoman.auth.authenticator import Authenticator
-from dragoman.auth.operator_token import kept_token, new_token
+from dragoman.auth.operator_token import drop_token, kept_token, new_token
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App, CurrentApp
 from dragoman.bindings.listener import Listener, bound_socket
@@ -308,7 +308,10 @@ def _operator_token(
     config: Config, authenticator: Authenticator, token: str, port: int
 ) -> AbstractContextManager[None]:
     """Keep the operator's token in its file, on a server that asks nobody when it starts."""
-    return nullcontext() if authenticator.required else kept_token(token, config.store, port)
+    if not authenticator.required:
+        return kept_token(token, config.store, port)
+    drop_token(config.store, port)
+    return nullcontext()
 
 
 def _writes(store: Store) -> tuple[int, int]:

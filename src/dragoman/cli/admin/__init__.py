@@ -1,0 +1,17 @@
+"""`dragoman admin`: an operator's commands. `server` finds the server or the store, the others are a group each."""
+
+import click
+
+from dragoman.cli.admin.tasks import tasks
+
+
+@click.group()
+def admin() -> None:
+    """See and change what a server does, across all callers.
+
+    --server names the server (DRAGOMAN_SERVER), and DRAGOMAN_API_KEY holds a key of the role operator. Without a
+    server, the commands read the local store, and send changes to the server that has it open. See docs/admin.md.
+    """
+
+
+admin.add_command(tasks)

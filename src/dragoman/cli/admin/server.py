@@ -1,0 +1,209 @@
+"""The server that an operator's command is about: one that is named, or the one on the local store.
+
+Invariant: a key is sent to the server that the operator named, and the token of the local server to that one alone.
+Neither is ever printed.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import quote, urlencode
+
+import click
+from msgspec import Struct
+
+from dragoman.cli.store_commands import at_store, operator, with_store
+from dragoman.config import Config
+
+if TYPE_CHECKING:
+    from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
+    from dragoman.store.api import Store
+
+SERVER_ENV = "DRAGOMAN_SERVER"
+KEY_ENV = "DRAGOMAN_API_KEY"
+
+TIMEOUT_S = 60.0
+"""How long an answer may take: canceling waits for the agents, which have a grace period."""
+
+T = TypeVar("T")
+
+
+class TaskSource(Protocol):
+    """The tasks of everybody, as `dragoman.engine.inspection.Inspector` reads them."""
+
+    async def list(self, wanted: "TaskFilter", limit: int, cursor: str = "") -> "TaskLines": ...
+
+    async def show(self, task_id: str) -> "TaskReport": ...
+
+    async def log(self, task_id: str, after: int, limit: int) -> "Timeline": ...
+
+
+class Place(Struct, frozen=True):
+    """The server that is named, or else the local store of `config`."""
+
+    config: Config
+    server: str | None
+
+    def read(self, action: str, work: Callable[[TaskSource], Awaitable[T]], task_id: str = "") -> T:
+        """Run `work` with the tasks, and return its result. Ends the command if that fails.
+
+        Reading the store itself is noted in the audit trail as `action`, which a server does for its callers.
+        """
+        if self.server is not None or self.config.store == "memory:":
+            source = RemoteTasks(self.client())
+            return run(work(source))
+        return finish(lambda: at_store(self.config, lambda store: _inspect(store, action, task_id, work)))
+
+    def client(self) -> "AdminClient":
+        """The client of the server that is named, or that has the local store open. Ends the command without one."""
+        key = os.environ.get(KEY_ENV)
+        if self.server is not None:
+            return AdminClient(self.server.rstrip("/"), key)
+        from dragoman.auth.operator_token import read_token
+        from dragoman.cli.serve import base_url
+        from dragoman.store.open import noted_server
+
+        token = read_token(self.config.store, self.config.port)
+        if not (key or token):
+            raise click.UsageError(
+                f"no server on this store lets this user in without a key: start it, set {KEY_ENV} to a key of the "
+                f"role operator, or name another server with --server ({SERVER_ENV})"
+            )
+        return AdminClient(noted_server(self.config.store) or base_url(self.config), token or key)
+
+
+class AdminClient:
+    """Calls the admin API of one server."""
+
+    def __init__(self, server: str, key: str | None) -> None:
+        self.server = server
+        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+    async def get(self, path: str, query: Mapping[str, object], into: type[T]) -> T:
+        """Read something. Raises ClickException."""
+        fields = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return await self._send("GET", f"{path}?{fields}" if fields else path, None, into)
+
+    async def post(self, path: str, body: object, into: type[T]) -> T:
+        """Change something. `body` None sends none. Raises ClickException."""
+        return await self._send("POST", path, body, into)
+
+    async def _send(self, method: str, path: str, body: object, into: type[T]) -> T:
+        import msgspec
+
+        from dragoman.net.egress import Egress
+        from dragoman.net.errors import EgressError
+
+        headers = self._headers | ({} if body is None else {"Content-Type": "application/json"})
+        sent = None if body is None else msgspec.json.encode(body)
+        egress = Egress()
+        try:
+            reply = await egress.request(
+                method, f"{self.server}/admin/v1{path}", timeout_s=TIMEOUT_S, headers=headers, body=sent
+            )
+        except EgressError as error:
+            raise click.ClickException(f"{error}: is the server running?") from error
+        finally:
+            await egress.close()
+        if not reply.ok:
+            raise click.ClickException(f"{self.server}: {_reason(reply.status, reply.body)}")
+        try:
+            return msgspec.json.decode(reply.body, type=into)
+        except msgspec.MsgspecError:
+            raise click.ClickException(
+                f"{self.server}: answers with something else than Dragoman's admin API"
+            ) from None
+
+
+class RemoteTasks:
+    """The tasks of a server, by its admin API."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    async def list(self, wanted: "TaskFilter", limit: int, cursor: str = "") -> "TaskLines":
+        """A page of the tasks that fit."""
+        import msgspec
+
+        from dragoman.engine.inspection import TaskLines
+
+        query = {**msgspec.structs.asdict(wanted), "limit": limit, "cursor": cursor}
+        return await self._client.get("/tasks", query, TaskLines)
+
+    async def show(self, task_id: str) -> "TaskReport":
+        """One task."""
+        from dragoman.engine.inspection import TaskReport
+
+        return await self._client.get(f"/tasks/{quote(task_id, safe='')}", {}, TaskReport)
+
+    async def log(self, task_id: str, after: int, limit: int) -> "Timeline":
+        """At most `limit` events after seq `after`."""
+        from dragoman.engine.inspection import Timeline
+
+        path = f"/tasks/{quote(task_id, safe='')}/log"
+        return await self._client.get(path, {"after": after, "limit": limit}, Timeline)
+
+
+def with_server(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that name the server or the store to `command`, which is called with the resulting `place`."""
+
+    @wraps(command)
+    def placed(config: Config, server: str | None, **rest: Any) -> None:
+        if server is not None and not server.startswith(("http://", "https://")):
+            raise click.UsageError(f"--server {server!r}: must be a URL like https://agents.example.org")
+        command(place=Place(config, server), **rest)
+
+    named = click.option(
+        "--server", metavar="URL", envvar=SERVER_ENV, help=f"The server.  [{SERVER_ENV}; default: that on the store]"
+    )
+    return with_store(named(placed))
+
+
+def run(work: Awaitable[T]) -> T:
+    """Run `work` in a loop of its own, and return its result. Ends the command for an error of the protocol."""
+    import asyncio
+
+    return finish(lambda: asyncio.run(_await(work)))
+
+
+def finish(work: Callable[[], T]) -> T:
+    """Do `work`. Ends the command for an error of the protocol, such as a task that does not exist."""
+    from dragoman.model.errors import A2AError
+
+    try:
+        return work()
+    except A2AError as error:
+        raise click.ClickException(error.message) from error
+
+
+async def _await(work: Awaitable[T]) -> T:
+    return await work
+
+
+async def _inspect(store: "Store", action: str, task_id: str, work: Callable[[TaskSource], Awaitable[T]]) -> T:
+    from dragoman.engine.inspection import Inspector
+    from dragoman.store.audit import AuditEntry
+
+    entry = AuditEntry(at_ms=store.clock.now_ms(), principal=operator(), action=action, task_id=task_id)
+    await store.audit.write([entry])
+    return await work(Inspector(store, store.clock))
+
+
+def _reason(status: int, body: bytes) -> str:
+    """Why a server refused, in its own words if it said so."""
+    import msgspec
+
+    from dragoman.bindings.admin.openapi import ErrorAnswer
+
+    try:
+        error = msgspec.json.decode(body, type=ErrorAnswer).error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return f"answers with HTTP status {status} and no reason: is it Dragoman's?"
+    faults = [
+        f"{fault.get('field')}: {fault.get('description')}"
+        for detail in error.details
+        for fault in detail.get("fieldViolations", ())
+    ]
+    text = "; ".join(faults) or error.message
+    return "".join(sign if sign.isprintable() else "?" for sign in text)

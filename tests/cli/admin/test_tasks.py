@@ -1,0 +1,167 @@
+"""`dragoman admin tasks`: the real command, on a server and on its store."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+
+from dragoman import Agent, Context
+from dragoman.auth.operator_token import read_token
+from dragoman.config import Config, settings
+from dragoman.server import serving
+from dragoman.store.open import note_server
+
+DEADLINE_S = 60.0
+V1 = {"A2A-Version": "1.0"}
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+class Site(NamedTuple):
+    """A server that asks nobody, with two open tasks of `anonymous`."""
+
+    url: str
+    store: str
+    folder: Path
+    echo: str
+    other: str
+
+    async def admin(self, *arguments: str, **environ: str) -> Ran:
+        """Run `dragoman admin` on the local store, unless the arguments name a server."""
+        return await dragoman(self.folder, "admin", *arguments, DRAGOMAN_STORE=self.store, **environ)
+
+
+async def dragoman(folder: Path, *arguments: str, **environ: str) -> Ran:
+    ours = {setting.env for setting in settings()} | {"DRAGOMAN_SERVER", "DRAGOMAN_API_KEY", "DRAGOMAN_CONFIG"}
+    inherited = {name: value for name, value in os.environ.items() if name not in ours}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dragoman", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=folder,
+        env=inherited | environ,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    assert process.returncode is not None
+    ran = Ran(process.returncode, out.decode(), err.decode())
+    assert "Traceback" not in ran.err, ran.err
+    assert "dgo_" not in ran.out + ran.err
+    assert "dgm_" not in ran.out + ran.err
+    return ran
+
+
+def waiting_agent(name: str) -> Agent:
+    agent = Agent(name)
+
+    @agent.skill
+    async def wait(ctx: Context) -> str:
+        """Ask, so that the task stays open."""
+        return await ctx.ask("which one?")
+
+    return agent
+
+
+async def make_task(http: aiohttp.ClientSession, agent: str, text: str) -> str:
+    sent: Any = {"message": {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}}
+    async with http.post(f"/agents/{agent}/message:send", json=sent, headers=V1) as answer:
+        return str((await answer.json())["task"]["id"])
+
+
+@asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[Site]:
+    store = f"sqlite:///{folder}/dragoman.db"
+    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    async with (
+        serving(config, [waiting_agent("echo"), waiting_agent("other")]) as url,
+        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
+    ):
+        note_server(store, url)
+        yield Site(
+            url, store, folder, await make_task(http, "echo", "one\x1b[2J"), await make_task(http, "other", "two")
+        )
+
+
+async def test_tasks_are_found_read_and_canceled(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        token = read_token(here.store, 0)
+        assert token is not None
+        from_afar = ("--server", here.url)
+        for more, environ in (((), {}), (from_afar, {"DRAGOMAN_API_KEY": token})):
+            listed = await here.admin("tasks", "list", *more, **environ)
+            assert listed.status == 0, listed.err
+            head, *rows = listed.out.splitlines()
+            assert head.split() == ["ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT"]
+            assert {row.split()[0] for row in rows} == {here.echo, here.other}
+            one = await here.admin("tasks", "list", "--agent", "other", "-o", "json", *more, **environ)
+            assert [task["id"] for task in json.loads(one.out)["tasks"]] == [here.other]
+            short = await here.admin("tasks", "list", "--limit", "1", *more, **environ)
+            assert (len(short.out.splitlines()), "There are more" in short.err) == (2, True)
+            shown = await here.admin("tasks", "show", here.echo, *more, **environ)
+            assert "input-required" in shown.out
+            assert "\x1b" not in shown.out
+            timeline = await here.admin("tasks", "log", here.echo, *more, **environ)
+            assert timeline.out.splitlines()[0].split()[1:3] == ["1", "submitted"]
+            assert "which one?" in timeline.out
+            missing = await here.admin("tasks", "show", "none", *more, **environ)
+            assert (missing.status, len(missing.err.splitlines())) == (1, 1)
+        dry = await here.admin("tasks", "cancel", "--agent", "other", "--dry-run")
+        assert (here.other in dry.out, dry.err) == (True, "1 would be canceled.\n")
+        fitting = await here.admin("tasks", "cancel", "--agent", "other")
+        assert fitting == (0, f"{here.other} is canceled.\n", "")
+        named = await here.admin("tasks", "cancel", here.echo, *from_afar, DRAGOMAN_API_KEY=token)
+        assert named == (0, f"{here.echo} is canceled.\n", "")
+        followed = await here.admin("tasks", "log", here.echo, "--follow", "-o", "json")
+        assert json.loads(followed.out.splitlines()[-1])["state"] == "canceled"
+        audit = await here.admin("tasks", "list", "--state", "working")
+        assert audit == (0, "", "No tasks fit.\n")
+    trail = await dragoman(tmp_path, "audit", "--json", DRAGOMAN_STORE=here.store)
+    entries = [json.loads(line) for line in trail.out.splitlines()]
+    cancels = [entry["task_id"] for entry in entries if entry["action"] == "tasks.cancel"]
+    assert cancels == [here.other, here.echo]
+    readers = {entry["principal"].partition(":")[0] for entry in entries if entry["action"] == "tasks.show"}
+    assert readers == {"operator"}
+
+
+async def test_a_follower_sees_the_end_of_a_task(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        following = asyncio.create_task(here.admin("tasks", "log", here.echo, "--follow"))
+        assert (await here.admin("tasks", "cancel", here.echo)).status == 0
+        assert "status canceled" in (await following).out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tasks", "cancel"), "name tasks by their ids"),
+        (("tasks", "cancel", "t1", "--agent", "echo"), "but not both"),
+        (("tasks", "cancel", "t1", "--dry-run"), "goes with filters"),
+        (("tasks", "cancel", "t1"), "DRAGOMAN_API_KEY"),
+        (("tasks", "list", "--older-than", "soon"), "like 90s"),
+        (("tasks", "list", "--state", "dead"), "'dead' is not one of"),
+        (("tasks", "list", "--server", "example.org"), "must be a URL"),
+        (("tasks", "list"), "there is no store file"),
+    ],
+)
+async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    ran = await dragoman(tmp_path, "admin", *arguments)
+    assert (ran.status, words in ran.err) == (2, True), ran.err
+
+
+async def test_a_server_that_refuses_or_is_not_there_is_one_line(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        refused = await here.admin("tasks", "list", "--server", here.url, DRAGOMAN_API_KEY="wrong")
+        assert (refused.status, len(refused.err.splitlines())) == (1, 1)
+    gone = await here.admin("tasks", "list", "--server", here.url)
+    assert (gone.status, len(gone.err.splitlines()), "is the server running?" in gone.err) == (1, 1, True)
