@@ -43,6 +43,11 @@ class Counted(Fragile):
         self.reads["read"] += 1
         return await super().read(task_id, after, limit_bytes)
 
+    async def leased(self, holder: str) -> Sequence[str]:
+        found: Sequence[str] = await self._store.leased(holder)
+        self.reads["leased"] += 1
+        return found
+
     async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
         self.reads["read_since"] += 1
         if self.broken:
@@ -107,11 +112,12 @@ async def replicas(
     *,
     poll_s: float = NEVER_S,
     healthy_poll_s: float = NEVER_S,
+    **settings: Any,
 ) -> AsyncIterator[list[Replica[BusT]]]:
     """So many engines on one store, which hear of each other by the bus, or else by a poll that never comes."""
     clock, shared = StandingClock(), open_store("memory:", StandingClock())
     await shared.open("first")
-    settings = EngineSettings(poll_s=poll_s, healthy_poll_s=healthy_poll_s, cancel_grace_s=NEVER_S, claim_s=NEVER_S)
+    polls = {"poll_s": poll_s, "healthy_poll_s": healthy_poll_s, "cancel_grace_s": NEVER_S, "claim_s": NEVER_S}
     made: list[Replica[BusT]] = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(shared.close)
@@ -119,7 +125,12 @@ async def replicas(
         for number in range(count):
             store, bus, agent = Counted(shared), make_bus(), stage.agent()
             engine = Engine(
-                store, {agent.profile.id: agent}, clock=clock, settings=settings, holder=f"r{number}", bus=bus
+                store,
+                {agent.profile.id: agent},
+                clock=clock,
+                settings=EngineSettings(**(polls | settings)),
+                holder=f"r{number}",
+                bus=bus,
             )
             await bus.open()
             stack.push_async_callback(bus.close)

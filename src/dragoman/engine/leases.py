@@ -222,8 +222,11 @@ class Leases:
             if await self._append(task, decide):
                 self.tell(task, None)
 
-    async def disown(self, task: TaskLog) -> None:
-        """Say that no run of the task is kept here any more, so that nobody offers it to this process."""
+    async def disown(self, task: TaskLog) -> bool:
+        """Say that no run of the task is kept here any more, so that nobody offers it to this process.
+
+        Returns whether somebody has offered it already.
+        """
 
         def decide(log: TaskLog) -> Decision | None:
             kept = log.keeper == self.holder and self._run_of(log) is None and log.state in INTERRUPTED
@@ -231,6 +234,7 @@ class Leases:
 
         with suppress(Refused):
             await self._append(task, decide)
+        return task.holder == self.holder and self._run_of(task) is None
 
     async def _append(
         self, task: TaskLog, decide: Callable[[TaskLog], Decision | None], committed: Callable[[], None] | None = None

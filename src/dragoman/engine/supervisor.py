@@ -254,9 +254,17 @@ class Supervisor:
             again, epoch = self.leases.release if run.elsewhere else self._run_again, run.lease
             self.errand(task, lambda: again(task, epoch))
         elif run.expired and self._hints is not None:
-            self.errand(task, lambda: self.leases.disown(task))
+            self.errand(task, lambda: self._disown(task))
         self._forget(run, task)
         task.wake()
+
+    async def _disown(self, task: TaskLog) -> None:
+        """Keep the run of a task no longer. If the lease was offered meanwhile, run its agent again.
+
+        A look for such tasks passes over one that is still being let go.
+        """
+        if await self.leases.disown(task):
+            self._work_offered()
 
     def queued(self, task: TaskLog) -> None:
         """Note that a task was made that other replicas run."""

@@ -1,0 +1,120 @@
+"""Leases that change hands in a write without events: whatever becomes of its acknowledgement, the task goes on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dragoman.engine import task_log
+from dragoman.engine.api import Run, RunElsewhere
+from dragoman.model.task import TaskState
+from dragoman.store.api import Append, Appended, Repeat
+from dragoman.testing.buses import Hub
+from tests.engine.house import Scripted, say, text_of
+from tests.engine.replicas import Stage, replicas, until
+
+S = TaskState
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write whose outcome is unknown is repeated soon."""
+    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+
+
+class Passing(Stage):
+    """The first replica's run gives its task back to the queue; that of the next one does it."""
+
+    def __init__(self, give_up: Callable[[Run], Awaitable[None]]) -> None:
+        super().__init__()
+        self._scripts = [self._do, give_up]
+
+    def agent(self) -> Scripted:
+        return Scripted(self._scripts.pop(), restartable=True)
+
+    async def _do(self, run: Run) -> None:
+        await say(run, "done")
+
+
+async def test_others_hear_of_a_task_that_was_queued_by_a_write_whose_acknowledgement_is_lost() -> None:
+    async def give_up(run: Run) -> None:
+        await run.written()
+        one.store.lost = 1
+        raise RunElsewhere
+
+    async with replicas(2, Passing(give_up), Hub().bus) as (one, other):
+        task_id = await one.begin()
+        assert text_of(await other.reach(task_id, S.COMPLETED)) == "done"
+        assert one.store.lost == 0
+
+
+async def test_a_take_over_whose_acknowledgement_is_lost_is_made_once() -> None:
+    stage = Stage()
+    async with replicas(2, stage, Hub().bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        other.store.lost = 1
+        await other.engine.take_over(task_id)
+        stored = await other.store.load(task_id)
+        assert (stored.holder, stored.epoch, other.store.lost) == (other.engine.replica_id, 2, 0)
+        stage.pieces.put_nowait(None)
+        await other.reach(task_id, S.COMPLETED)
+
+
+async def test_a_run_that_is_not_kept_any_more_is_not_kept_whatever_becomes_of_the_acknowledgement() -> None:
+    """The write is repeated after the task was answered, and has its first result. The answer is done once."""
+    stage, answered = Stage(), asyncio.Event()
+    outcomes: list[Appended | Repeat] = []
+
+    async with replicas(2, stage, Hub().bus, suspend_max_s=0.01) as (one, other):
+        append = one.store.append
+
+        async def repeat(write: Append) -> Appended | Repeat:
+            await answered.wait()
+            outcomes.append(await append(write))
+            return outcomes[-1]
+
+        def lose(write: Append) -> "asyncio.Future[Appended | Repeat]":
+            if write.events or not write.release:
+                return append(write)
+            released.append(write)
+            if len(released) > 1:
+                return asyncio.ensure_future(repeat(write))
+            one.store.lost = 1
+            return append(write)
+
+        released: list[Append] = []
+        one.store.append = lose  # type: ignore[method-assign]
+        asked = await one.send("ask")
+        await until(lambda: len(released) == 2)
+        done = await other.send("red", task_id=asked.head.id)
+        assert (done.state, text_of(done)) == (S.COMPLETED, "red")
+        answered.set()
+        await until(lambda: one.in_memory == 0)
+        assert released[0] == released[1]
+        assert [(outcome.last_seq, outcome.epoch) for outcome in outcomes if isinstance(outcome, Appended)] == [
+            (asked.seq, 1)
+        ]
+        assert (await other.get(asked.head.id)) == done
+
+
+async def test_a_run_that_is_let_go_while_it_is_offered_the_lease_does_not_keep_the_caller_waiting() -> None:
+    """The offer never runs out here, because the clock stands."""
+    async with replicas(2, Stage(), Hub().bus, suspend_max_s=0.01, retry_s=0.01) as (one, other):
+        append = one.store.append
+
+        def refuse(write: Append) -> "asyncio.Future[Appended | Repeat]":
+            if write.release and not write.events and not refused:
+                refused.append(write)
+                one.store.full = 1 << 30
+            return append(write)
+
+        refused: list[Append] = []
+        one.store.append = refuse  # type: ignore[method-assign]
+        asked = await one.send("ask")
+        await until(lambda: refused)
+        looks = one.store.reads["leased"]
+        answering = asyncio.create_task(other.send("red", task_id=asked.head.id))
+        await until(lambda: one.store.reads["leased"] > looks)  # it was told of the offer, and is still letting go
+        one.store.full = 0
+        assert text_of(await answering) == "red"
