@@ -81,17 +81,18 @@ class Scripted:
 
 
 class Mortal:
-    """The replicas of a store, with a seam: one can be told that it cannot prove that it is alive."""
+    """The replicas of a store, with a seam: one can be told that it counts as dead, and that it may join anew."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self.lose: Callable[[str], None] = lambda replica_id: None
+        self.back: Callable[[str], None] = lambda replica_id: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._replicas, name)
 
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
-        self.lose = lost
+        self.lose, self.back = lost, back
         self._replicas.on_fenced(lost, back)
 
 

@@ -180,6 +180,8 @@ class Engine:
         self._first = holder
         self._joined = 0
         """How often this process has tried to join under another id."""
+        self._naming = asyncio.Lock()
+        """Held by whoever tells other replicas which agents are served here."""
         self._address = ""
 
     @property
@@ -230,7 +232,7 @@ class Engine:
     async def _serve_nobody(self) -> None:
         """Let other replicas know that this one takes no work any more."""
         with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
+            async with asyncio.timeout(LEAVE_S), self._naming:
                 await self._store.replicas.serve(self._leases.holder, ())
 
     def _lost(self, replica_id: str) -> None:
@@ -254,15 +256,17 @@ class Engine:
         """Go on under another id, and claim what the old one has lost, unless others have."""
         while not self._stopping.begun:
             self._joined += 1
-            holder = f"{self._first}+{self._joined}"
+            holder, runners = f"{self._first}+{self._joined}", self._runners
             try:
-                await self._store.replicas.join(holder, address=self._address, agents=self._runners)
+                await self._store.replicas.join(holder, address=self._address, agents=runners)
             except StoreError:
                 await asyncio.sleep(self._settings.retry_s)
                 continue
             self._leases.rejoin(holder)
             if self._hints is not None:
                 self._hints.serve(holder, self._runners)
+            if self._runners is not runners:  # they were replaced meanwhile
+                self._supervisor.background(self._serve_again())
             self._recovery.wake()
             return
 
@@ -275,6 +279,8 @@ class Engine:
 
     async def take_over(self, task_id: str) -> TaskState | None:
         """Run a working task here, in place of whoever has its lease: see `agents.worker.desk.Host`."""
+        if not self._leases.takes_work:
+            raise self._supervisor.refusal()
         task = await self.tasks.pin_known(task_id)
         if task is None:
             return None
@@ -323,14 +329,15 @@ class Engine:
         return old
 
     async def _serve_again(self) -> None:
-        """Let other replicas know which agents are served here now."""
-        while self._leases.takes_work:
-            try:
-                await self._store.replicas.serve(self._leases.holder, self._runners)
-            except StoreError:
-                await asyncio.sleep(self._settings.retry_s)
-            else:
-                return
+        """Let other replicas know which agents are served here now. The last to be replaced are written last."""
+        async with self._naming:
+            while self._leases.takes_work:
+                try:
+                    await self._store.replicas.serve(self._leases.holder, self._runners)
+                except StoreError:
+                    await asyncio.sleep(self._settings.retry_s)
+                else:
+                    return
 
     async def finished(self, old: Generation, left: Collection[Runner]) -> None:
         """Wait until no call and no run uses the agents that `left` with the generation `old`.

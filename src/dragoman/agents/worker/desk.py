@@ -56,7 +56,10 @@ class Host(Protocol):
     """The engine, as far as the desk needs it."""
 
     async def take_over(self, task_id: str) -> TaskState | None:
-        """Run a working task here, in place of whoever has its lease. Returns its state; None if there is none."""
+        """Run a working task here, in place of whoever has its lease. Returns its state; None if there is none.
+
+        Raises Unavailable if this replica takes no work now, because it stops, or cannot reach the store.
+        """
         ...
 
     async def runs(self, task_id: str) -> bool:
