@@ -99,6 +99,8 @@ class _Reports:
             warn(f"a report without the right {TOKEN_HEADER} was refused")
             return 401
         with self._turn:
+            if self.complete:  # it came before the server stopped; its sender may try again
+                return 503
             if not self._print(body):
                 warn("a report was refused, as it is neither a task nor an event of one")
                 return 400
