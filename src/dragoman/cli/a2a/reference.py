@@ -202,14 +202,19 @@ def _malformed(error: Exception) -> Failure | None:
 
 
 def _first_url(card: dict[str, Any], place: str) -> str:
-    """Return the URL of the first endpoint that a card from a file names. Raises Failure if there is none."""
+    """Return the URL of the first endpoint that a card from a file names, one over HTTP before any over gRPC.
+
+    Raises Failure if there is none.
+    """
     listed = card.get("supportedInterfaces")
     urls = [each.get("url") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    for url in (*urls, card.get("url")):
-        if isinstance(url, str) and urlsplit(url).scheme in ("http", "https"):
+    named = [url for url in (*urls, card.get("url")) if isinstance(url, str)]
+    for url in named:
+        if urlsplit(url).scheme in ("http", "https"):
             return url
-        if isinstance(url, str) and url and "/" not in url:  # gRPC names a host and a port
-            return f"https://{url}"
+    for url in named:
+        if url and "/" not in url:  # gRPC names a host and a port
+            return f"{'http' if _is_loopback(url) else 'https'}://{url}"
     raise Failure(Code.CARD_INVALID, f"{place} names no endpoint", hint="a card has supportedInterfaces with a url")
 
 
