@@ -37,6 +37,10 @@ POLL_S = 2.0
 """How often a waiting command asks for the state (a2a-cli §7.3: RECOMMENDED)."""
 
 
+MEND_S = 5.0
+"""How long a broken stream is resumed while nothing answers; then a waiting command asks for the state instead."""
+
+
 class KnownTask:
     """The newest ids and state of the task that the command works on; empty until the agent has told them.
 
@@ -342,7 +346,9 @@ def _warn_about_credentials(settings: Settings, shown: Shown, url: str) -> None:
 
 def _timeouts(settings: Settings) -> Timeouts:
     limit_s = seconds(settings, "timeout")
-    return Timeouts() if limit_s is None else Timeouts(answer_s=max(limit_s, 1.0) + 1.0)
+    if limit_s is None:
+        return Timeouts(mend_s=MEND_S)
+    return Timeouts(answer_s=max(limit_s, 1.0) + 1.0, mend_s=MEND_S)
 
 
 def _secrets(settings: Settings) -> list[str]:

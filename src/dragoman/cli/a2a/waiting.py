@@ -11,9 +11,9 @@ from contextlib import aclosing
 from dragoman.cli.a2a.options import seconds
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.session import POLL_S, Session
-from dragoman.client import NoAnswer
+from dragoman.client import HttpRefusal, NoAnswer
 from dragoman.client.stream import TaskStream
-from dragoman.model.errors import A2AError, MethodNotFound, UnsupportedOperation
+from dragoman.model.errors import A2AError, MethodNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.message import Message
 from dragoman.model.operations import SendMessage, StreamMessage, Subscribe
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState
@@ -24,6 +24,9 @@ OnUpdate = Callable[[Update], None]
 
 BACKOFF, BACKOFF_MAX = 1.5, 5.0
 """Polls become rarer by this factor, up to this multiple of the interval."""
+
+AWAY_S = 120.0
+"""How long an agent may be away while a command waits: long enough for a restart of it, or of its proxy."""
 
 _NO_STREAM = (UnsupportedOperation, MethodNotFound)
 """Errors of an agent that does not stream, whatever its card says."""
@@ -76,17 +79,29 @@ async def subscribe_and_wait(session: Session, task_id: str, *, on_update: OnUpd
 
 
 async def poll(session: Session, task_id: str, *, history_length: int | None = None) -> Task:
-    """Ask for a task until it has ended or waits for its caller. Lost answers are asked for again."""
+    """Ask for a task until it has ended or waits for its caller.
+
+    An agent that has told of the task may be away for AWAY_S, for example to be restarted; it is asked again.
+    """
     interval_s = seconds(session.settings, "poll-interval")
     interval_s = POLL_S if interval_s is None else max(interval_s, 0.01)
-    wait_s = interval_s
+    wait_s, heard_s = interval_s, asyncio.get_running_loop().time()
     while True:
-        task = await session.connection.get(task_id, history_length=history_length)
-        note(session, task)
-        if task.status.state in TERMINAL | INTERRUPTED:
-            return task
+        try:
+            task = await session.connection.get(task_id, history_length=history_length)
+        except (NoAnswer, HttpRefusal, Unavailable) as error:
+            refused = isinstance(error, HttpRefusal) and error.status < 500
+            if refused or not session.task.task_id or asyncio.get_running_loop().time() - heard_s > AWAY_S:
+                raise
+            said = f"no answer: {error}"
+        else:
+            heard_s = asyncio.get_running_loop().time()
+            note(session, task)
+            if task.status.state in TERMINAL | INTERRUPTED:
+                return task
+            said = task.status.state
         if session.debug is not None:
-            session.debug.note(f"{task.status.state}; asking again in {wait_s:g} s")
+            session.debug.note(f"{said}; asking again in {wait_s:g} s")
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * BACKOFF, interval_s * BACKOFF_MAX)
 
