@@ -42,7 +42,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster bench docs peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster bench docs compliance peers frameworks requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -88,6 +88,9 @@ bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server a
 
 docs: $(VENV)/.core ## check that the links and files named in the documentation exist
 	$(BIN)/python scripts/check_links.py
+
+compliance: $(VENV)/.dev .venv-sdk1/.ready tests/peers/js/node_modules/.ready ## write docs/a2a-cli-compliance.*: the commands against live agents, requirement by requirement
+	PYTHONPATH=. $(BIN)/python scripts/compliance.py $(WORKERS) $(ARGS)
 
 peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-python-a2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
 

@@ -77,6 +77,7 @@ def login(shell: Shell, agent: FarAgent, issuer: Issuer, *words: str, **environm
     return ran.status, ran.out + ran.err
 
 
+@pytest.mark.requirement("AUTH_006", "AUTH_007")
 def test_client_credentials_are_exchanged_and_the_token_is_sent_from_then_on(
     shell: Shell, agent: FarAgent, issuer: Issuer
 ) -> None:
@@ -90,6 +91,7 @@ def test_client_credentials_are_exchanged_and_the_token_is_sent_from_then_on(
     assert all("authorization" not in asked.headers for asked in agent.card_requests)
 
 
+@pytest.mark.requirement("AUTH_005")
 def test_a_device_code_is_shown_and_polled_for(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     agent.schemes = issuer.schemes
     issuer.refusals = ["authorization_pending", "authorization_pending"]
@@ -102,6 +104,7 @@ def test_a_device_code_is_shown_and_polled_for(shell: Shell, agent: FarAgent, is
     assert polls[-1]["device_code"] == "device-s3cret"
 
 
+@pytest.mark.requirement("AUTH_010")
 def test_an_openid_provider_is_asked_for_its_endpoints(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     url = f"{issuer.url}/.well-known/openid-configuration"
     agent.schemes = {"oidc": {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}}
@@ -112,6 +115,7 @@ def test_an_openid_provider_is_asked_for_its_endpoints(shell: Shell, agent: FarA
     assert sent_tokens(agent) == {"Bearer t0ken-1"}
 
 
+@pytest.mark.requirement("AUTH_007")
 def test_the_tokens_file_is_its_owners_alone(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     agent.schemes = issuer.schemes
     login(shell, agent, issuer, A2ACLI_CLIENT_SECRET=SECRET)
@@ -124,6 +128,7 @@ def test_the_tokens_file_is_its_owners_alone(shell: Shell, agent: FarAgent, issu
     assert sent_tokens(agent) == {None}
 
 
+@pytest.mark.requirement("AUTH_007")
 def test_a_token_goes_to_no_other_origin(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     agent.schemes = issuer.schemes
     login(shell, agent, issuer, A2ACLI_CLIENT_SECRET=SECRET)
@@ -134,6 +139,7 @@ def test_a_token_goes_to_no_other_origin(shell: Shell, agent: FarAgent, issuer: 
     assert sent_tokens(other) == {None}
 
 
+@pytest.mark.requirement("AUTH_007")
 def test_an_expired_token_is_renewed(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     agent.schemes, issuer.life_s = issuer.schemes, 5
     login(shell, agent, issuer)

@@ -16,6 +16,7 @@ BEARER = {"token": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
 
 
 @pytest.mark.parametrize("given", ["flag", "environment"])
+@pytest.mark.requirement("AUTH_001", "AUTH_002", "AUTH_004")
 def test_an_api_key_goes_where_the_card_wants_it(shell: Shell, agent: FarAgent, given: str) -> None:
     words, environment = (("--api-key", "s3cret"), {}) if given == "flag" else ((), {"A2ACLI_API_KEY": "s3cret"})
     for where, name in (("header", "X-Agent-Key"), ("cookie", "session"), ("query", "key")):
@@ -31,6 +32,7 @@ def test_an_api_key_goes_where_the_card_wants_it(shell: Shell, agent: FarAgent, 
         assert "s3cret" not in ran.out + ran.err
 
 
+@pytest.mark.requirement("AUTH_001", "AUTH_008")
 def test_a_bearer_token_goes_to_an_agent_that_declares_one(shell: Shell, agent: FarAgent) -> None:
     agent.schemes = BEARER
     assert shell.run("send", "-a", agent.url, "hello", "--bearer", "s3cret").status == 0
@@ -38,6 +40,7 @@ def test_a_bearer_token_goes_to_an_agent_that_declares_one(shell: Shell, agent: 
     assert all("authorization" not in asked.headers for asked in agent.card_requests)
 
 
+@pytest.mark.requirement("AUTH_008")
 def test_a_credential_that_the_card_does_not_declare_is_not_sent(shell: Shell, agent: FarAgent) -> None:
     ran = shell.run("send", "-a", agent.url, "hello", "--bearer", "s3cret", "--api-key", "k3y-secret")
     assert ran.status == 0
@@ -78,6 +81,7 @@ def test_a_refusal_says_whether_credentials_were_missing_or_wrong(
     assert ran.json["error"]["code"] == f"A2ACLI_ERR_{code}"
 
 
+@pytest.mark.requirement("AUTH_004", "OUT_007")
 def test_the_wire_log_has_every_message_and_no_credential(shell: Shell, agent: FarAgent) -> None:
     agent.schemes = BEARER | api_key("query", "key")
     for words in (("--bearer", "s3cret"), ("--api-key", "s3cret")):

@@ -75,6 +75,7 @@ def test_a_webhook_is_created_shown_listed_called_and_deleted(shell: Shell, hook
         receiving.communicate()
 
 
+@pytest.mark.requirement("VER_003")
 def test_an_agent_that_calls_no_webhooks_is_not_asked(shell: Shell, agent: FarAgent) -> None:
     ran = shell.run("task", "push-config", "list", "-a", agent.url, "t", "-o", "json")
     assert (ran.status, ran.json["error"]["code"]) == (1, "PushNotificationNotSupportedError")

@@ -126,6 +126,7 @@ def test_a_context_holds_several_tasks(shell: Shell, demo: str) -> None:
         ("login", "TASK_STATE_AUTH_REQUIRED", "the agent waits until its caller has authenticated"),
     ],
 )
+@pytest.mark.requirement("EXIT_002")
 def test_the_status_tells_what_the_command_did_and_not_what_the_agent_made_of_it(
     shell: Shell, demo: str, agent: str, state: str, words: str
 ) -> None:
@@ -165,6 +166,7 @@ def test_ctrl_c_leaves_the_task_and_its_id(shell: Shell, demo: str) -> None:
     assert shell.run("task", "cancel", "-a", agent, task).fields["State"] == "TASK_STATE_CANCELED"
 
 
+@pytest.mark.requirement("OUT_005")
 def test_a_hostile_agents_text_controls_no_terminal(shell: Shell, demo: str) -> None:
     ran = shell.run("send", "-a", demo, "\x1b[31mred\x1b[0m \x07\u202eevil\n\nState: TASK_STATE_FAILED")
     assert "\x1b" not in ran.out
@@ -219,6 +221,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "says"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+@pytest.mark.requirement("EXIT_001")
 def test_wrong_input_gets_one_line_with_the_fix_and_status_2(
     shell: Shell, demo: str, words: tuple[str, ...], says: str
 ) -> None:
@@ -243,6 +246,7 @@ def test_no_agent_is_named(shell: Shell) -> None:
     }
 
 
+@pytest.mark.requirement("OUT_004")
 def test_a_usage_error_keeps_to_json(shell: Shell) -> None:
     for words in (("-o", "json"), ("--output=json",)):
         ran = shell.run("send", "hi", *words, "--nonsense")

@@ -24,6 +24,7 @@ def params(agent: FarAgent) -> list[dict[str, Any]]:
     return [asked.json["params"] for asked in agent.calls]
 
 
+@pytest.mark.requirement("TX_003")
 def test_the_tenant_of_the_interface_is_in_every_request(shell: Shell, agent: FarAgent) -> None:
     agent.interface = {"tenant": "acme"}
     assert shell.run("send", "-a", agent.url, "hello", "--poll-interval", "10ms").status == 0
@@ -34,12 +35,14 @@ def test_the_tenant_of_the_interface_is_in_every_request(shell: Shell, agent: Fa
     assert all("tenant" not in each for each in params(agent))
 
 
+@pytest.mark.requirement("VER_001")
 def test_the_version_is_in_every_request_and_never_empty(shell: Shell, agent: FarAgent) -> None:
     shell.run("send", "-a", agent.url, "hello")
     shell.run("task", "get", "-a", agent.url, "t")
     assert {asked.headers["a2a-version"] for asked in agent.asked} == {"1.0"}
 
 
+@pytest.mark.requirement("TASK_POLL_001")
 def test_an_agent_that_does_not_stream_is_polled_with_growing_pauses(shell: Shell, agent: FarAgent) -> None:
     agent.tasks = [WORKING, WORKING, WORKING, TASK]
     ran = shell.run("send", "-a", agent.url, "hello", "--poll-interval", "10ms")
@@ -49,6 +52,7 @@ def test_an_agent_that_does_not_stream_is_polled_with_growing_pauses(shell: Shel
     assert params(agent)[0]["configuration"]["returnImmediately"] is True
 
 
+@pytest.mark.requirement("TASK_POLL_003")
 def test_a_state_without_meaning_is_neither_an_end_nor_a_question(shell: Shell, agent: FarAgent) -> None:
     unspecified = {**TASK, "status": {"state": "TASK_STATE_UNSPECIFIED"}}
     agent.tasks = [unspecified] * 3 + [TASK]
@@ -60,6 +64,7 @@ def test_a_state_without_meaning_is_neither_an_end_nor_a_question(shell: Shell, 
     assert shown.fields["State"] == "TASK_STATE_UNSPECIFIED"
 
 
+@pytest.mark.requirement("VER_002")
 def test_a_required_extension_must_be_declared(shell: Shell, agent: FarAgent) -> None:
     agent.capabilities = {"extensions": [{"uri": "urn:x:must", "required": True}, {"uri": "urn:x:may"}]}
     refused = shell.run("send", "-a", agent.url, "hello", "-o", "json")
@@ -70,6 +75,7 @@ def test_a_required_extension_must_be_declared(shell: Shell, agent: FarAgent) ->
     assert {asked.headers["a2a-extensions"] for asked in agent.calls} == {"urn:x:must"}
 
 
+@pytest.mark.requirement("CARD_GET_003", "VER_003", "AUTH_008")
 def test_the_extended_card_is_asked_for_only_with_credentials_that_the_card_declares(
     shell: Shell, agent: FarAgent
 ) -> None:
@@ -171,6 +177,7 @@ def test_a_client_certificate_is_shown_where_it_is_asked_for(shell: Shell, tmp_p
         assert shell.run("send", *trusted, "hello").status == 3
 
 
+@pytest.mark.requirement("CARD_GET_004")
 def test_a_signature_is_verified_by_the_keys_that_the_user_names(shell: Shell, agent: FarAgent) -> None:
     key = ECKey.generate_key("P-256", {"kid": "k1"})
     other = ECKey.generate_key("P-256", {"kid": "k1"})
@@ -191,6 +198,7 @@ def test_a_signature_is_verified_by_the_keys_that_the_user_names(shell: Shell, a
     assert missing.status == 2
 
 
+@pytest.mark.requirement("SKILL_001", "SKILL_002")
 def test_there_is_one_skill_and_it_can_be_installed(shell: Shell) -> None:
     printed = shell.run("skill").out
     assert printed.startswith("---\nname: dragoman\n")

@@ -25,6 +25,7 @@ def write_global(files: Path, text: str) -> None:
     path.chmod(0o600)
 
 
+@pytest.mark.requirement("CONFIG_002")
 def test_a_flag_wins_over_the_environment_over_the_local_file_over_the_global_one(files: Path) -> None:
     assert settings(files)["output"].level is Level.DEFAULT
     write_global(files, "A2ACLI_OUTPUT=global\n")
@@ -36,6 +37,7 @@ def test_a_flag_wins_over_the_environment_over_the_local_file_over_the_global_on
     assert (both.text("output"), both["output"].level) == ("flag", Level.FLAG)
 
 
+@pytest.mark.requirement("CONFIG_002")
 def test_the_nearest_file_above_the_working_directory_is_found(files: Path) -> None:
     (files / ".env").write_text("A2ACLI_OUTPUT=far\nA2ACLI_HISTORY=7\n")
     (files / "work/.env").write_text("A2ACLI_OUTPUT=near\n")
@@ -43,6 +45,7 @@ def test_the_nearest_file_above_the_working_directory_is_found(files: Path) -> N
     assert (found.text("output"), found.text("history")) == ("near", "")
 
 
+@pytest.mark.requirement("CONFIG_002")
 def test_a_named_file_takes_the_place_of_the_found_one(files: Path) -> None:
     (files / "work/.env").write_text("A2ACLI_OUTPUT=found\n")
     (files / "other.env").write_text("A2ACLI_OUTPUT=named\n")
@@ -80,6 +83,7 @@ def test_a_global_credential_without_an_agent_goes_nowhere(files: Path) -> None:
     assert settings(files, A2ACLI_AGENT_CARD="https://a.example").bound_to("bearer") == ""
 
 
+@pytest.mark.requirement("CONFIG_001")
 def test_a_file_with_a_secret_that_others_can_read_is_reported(files: Path) -> None:
     (files / "work/.env").write_text("A2ACLI_BEARER=secret\nA2ACLI_TYPO=1\n")
     (files / "work/.env").chmod(0o644)
@@ -88,12 +92,14 @@ def test_a_file_with_a_secret_that_others_can_read_is_reported(files: Path) -> N
     assert "A2ACLI_TYPO" in warnings
 
 
+@pytest.mark.requirement("OUT_002")
 def test_stream_never_comes_from_the_environment_or_a_file(shell: Shell, demo: str) -> None:
     (shell.work / ".env").write_text("A2ACLI_STREAM=true\n")
     ran = shell.run("send", "-a", demo, "hello", "-o", "json", A2ACLI_STREAM="true")
     assert list(ran.json) == ["task"]  # one document
 
 
+@pytest.mark.requirement("CONFIG_001", "CONFIG_002")
 def test_config_show_tells_every_value_with_its_source_and_no_secret(shell: Shell) -> None:
     (shell.work / ".env").write_text("A2ACLI_TIMEOUT=30s\nA2ACLI_API_KEY=file-secret\n")
     words = ("config", "show", "--bearer", "flag-secret", "--svc-param", "x-key: param-secret")

@@ -85,6 +85,7 @@ def test_a_subscription_ends_with_the_task(shell: Shell, demo: str) -> None:
     assert (ended.status, ended.json["status"]["state"]) == (0, "TASK_STATE_COMPLETED")
 
 
+@pytest.mark.requirement("DOWNLOAD_001")
 def test_artifacts_are_saved_and_nothing_is_overwritten(shell: Shell, demo: str) -> None:
     agent = f"{demo}/agents/papers"
     (shell.work / "a.txt").write_bytes(b"\x00binary")
@@ -139,6 +140,7 @@ def test_a_card_is_shown_validated_and_its_signature_reported(shell: Shell, demo
     assert whole["supportedInterfaces"]
 
 
+@pytest.mark.requirement("CARD_GET_002")
 def test_a_card_with_faults_is_refused_with_each_of_them(shell: Shell) -> None:
     card = {"name": "x", "supportedInterfaces": [{"url": "nowhere", "protocolBinding": "JSONRPC"}], "skills": {}}
     (shell.work / "card.json").write_text(json.dumps({**card, "url": "http://127.0.0.1:1"}))
@@ -174,6 +176,7 @@ def test_a_reference_without_a_card_says_what_is_wrong(
     assert (ran.status, ran.json["error"]["code"]) == (status, code)
 
 
+@pytest.mark.requirement("CARD_GET_005")
 def test_a_catalogs_entry_stands_for_its_card(shell: Shell, demo: str) -> None:
     agents = [
         {"identifier": "urn:x:echo", "type": "application/a2a-agent-card+json", "url": f"{demo}/agents/echo"},
@@ -190,6 +193,7 @@ def test_a_catalogs_entry_stands_for_its_card(shell: Shell, demo: str) -> None:
     assert shell.run("card", "get", "-a", "one.json").fields["Name"] == "echo"
 
 
+@pytest.mark.requirement("CLI_001", "CLI_002")
 def test_completion_and_help_know_every_command(shell: Shell) -> None:
     for shell_name in ("bash", "zsh", "fish"):
         assert "_DRAGOMAN_COMPLETE" in shell.run("completion", shell_name).out

@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
+
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
 
 PROMPT = "› "
 
 
+@pytest.mark.requirement("CHAT_001")
 def test_a_conversation_carries_task_and_context_from_turn_to_turn(shell: Shell, demo: str) -> None:
     with at_terminal(shell, "chat", "-a", f"{demo}/agents/booking") as terminal:
         at = terminal.until(PROMPT)
@@ -58,6 +61,7 @@ def test_a_running_task_is_drawn_with_its_progress(shell: Shell, demo: str) -> N
     assert "Step " in terminal.screen
 
 
+@pytest.mark.requirement("CHAT_001", "OUT_005")
 def test_in_a_pipe_both_are_plain_text_and_never_ask(shell: Shell, demo: str) -> None:
     talked = shell.run("chat", "-a", f"{demo}/agents/booking", stdin="Book\nOslo\nRome\n")
     assert talked.status == 0
@@ -70,6 +74,7 @@ def test_in_a_pipe_both_are_plain_text_and_never_ask(shell: Shell, demo: str) ->
     assert "\x1b" not in watched.out
 
 
+@pytest.mark.requirement("OUT_005")
 def test_the_specifications_own_commands_look_the_same_on_a_terminal(shell: Shell, demo: str) -> None:
     with at_terminal(shell, "send", "-a", demo, "hello") as terminal:
         assert terminal.end() == 0
