@@ -14,19 +14,33 @@ from tests.peers.test_servers import SERVERS, started
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
-UNMEASURED = ["authentication-declared", "card-signature", "tls"]
-"""They ask nobody who calls, sign nothing, and are served without TLS on this machine."""
+UNMEASURED = ["authentication-declared", "cancel", "card-signature", "message-repeated", "stream-resumed"]
+UNMEASURED += ["task-foreign", "tls"]
+"""They ask nobody who calls, sign nothing, and are served without TLS on this machine. A message that is sent again is
+a new one, updates have no ids, and a greeting is answered too soon to be canceled."""
 
 FINDINGS: dict[str, tuple[str, dict[str, list[str]]]] = {
-    # Its helper for the card sends an ETag alone.
-    "python-1": ("the official Python SDK, 1.x", {"red": [], "yellow": ["card-caching"]}),
-    "python-0.3": ("the official Python SDK, 0.3", {"red": [], "yellow": []}),
-    "js-1": ("the official JavaScript SDK, 1.x", {"red": [], "yellow": []}),
-    "js-0.3": ("the official JavaScript SDK, 0.3", {"red": [], "yellow": []}),
-    # A method that it does not know, and a body that is not JSON, end in HTTP 500. It does not read A2A-Version.
+    # Its helper for the card sends an ETag alone. It accepts webhooks at any address.
+    "python-1": ("the official Python SDK, 1.x", {"red": [], "yellow": ["card-caching", "webhook-address"]}),
+    "python-0.3": ("the official Python SDK, 0.3", {"red": [], "yellow": ["webhook-address"]}),
+    "js-1": ("the official JavaScript SDK, 1.x", {"red": [], "yellow": ["webhook-address"]}),
+    "js-0.3": ("the official JavaScript SDK, 0.3", {"red": [], "yellow": ["webhook-address"]}),
+    # A method that it does not know, and a body that is not JSON, end in HTTP 500. It does not read A2A-Version,
+    # answers before the work is done, makes a task for an id that it does not know, and takes part in ended tasks.
     "fasta2a": (
         "FastA2A",
-        {"red": ["broken-json", "unknown-method", "unknown-version"], "yellow": ["card-caching", "card-skills"]},
+        {
+            "red": [
+                "broken-json",
+                "cancel-ended",
+                "message-blocks",
+                "message-to-unknown",
+                "subscribe-ended",
+                "unknown-method",
+                "unknown-version",
+            ],
+            "yellow": ["card-caching", "card-skills", "list"],
+        },
     ),
 }
 
@@ -41,10 +55,19 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 def test_nothing_wrong_is_said_about_the_servers_of_others(name: str, urls: dict[str, str], tmp_path: Path) -> None:
     assert name in urls, f"{SERVERS[name].needs} is missing: run `make peers`"
     server, expected = FINDINGS[name]
-    report = Shell(tmp_path).run("doctor", urls[name], "-o", "json", "--fail-on", "never").json
+    words = ("--active", "--probe-webhooks", "-o", "json", "--fail-on", "never")
+    report = Shell(tmp_path).run("doctor", urls[name], *words).json
     assert report["server"]["name"] == server
     assert {color: _checks(report, color) for color in expected} == expected
     assert _checks(report, "grey") == UNMEASURED
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_an_official_server_is_conformant(name: str, urls: dict[str, str], tmp_path: Path) -> None:
+    ran = Shell(tmp_path).run("conformance", "-a", urls[name], "-o", "json")
+    broken = sorted(rule["id"] for rule in ran.json["rules"] if rule["result"] == "fail")
+    assert broken == FINDINGS[name][1]["red"]
+    assert ran.status == (1 if broken else 0)
 
 
 def _checks(report: Any, color: str) -> list[str]:

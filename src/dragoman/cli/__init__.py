@@ -10,7 +10,7 @@ from dragoman.cli.a2a import add_commands
 from dragoman.cli.admin import admin
 from dragoman.cli.agents import agents
 from dragoman.cli.audit import audit
-from dragoman.cli.doctor.command import doctor
+from dragoman.cli.doctor.command import conformance, doctor
 from dragoman.cli.keys import keys
 from dragoman.cli.push import push
 from dragoman.cli.serve import serve
@@ -34,3 +34,4 @@ main.add_command(store)
 main.add_command(admin)
 add_commands(main)
 main.add_command(doctor)
+main.add_command(conformance)

@@ -1,5 +1,6 @@
 """`dragoman doctor` against the demo server, and against agents with faults: its report and its exit status."""
 
+import asyncio
 import json
 import ssl
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from tests.certificates import Authority, Issued
 from tests.cli.a2a.command import Shell, demo_agents_with
 from tests.cli.doctor.recorded import CARD
+from tests.systems.keyed import ANNA, keyed
 
 KEY = "k-51d3c0a8e7"
 """The key of a server, which no output may have."""
@@ -28,7 +30,7 @@ def test_the_demo_server_is_green_or_explained(shell: Shell, demo: str) -> None:
     assert ran.status == 0, ran.out
     assert ran.json["server"]["name"] == "Dragoman"
     assert found(ran.json, "red") == found(ran.json, "yellow") == []
-    assert found(ran.json, "grey") == ["authentication-declared", "card-signature", "tls"]
+    assert found(ran.json, "grey") == ["authentication-declared", "card-signature", "message-answered", "tls"]
     assert {"unknown-task", "unknown-method", "unknown-version", "broken-json"} <= set(found(ran.json, "green"))
 
 
@@ -56,6 +58,60 @@ def test_authentication_is_measured_with_a_key_and_without_and_the_key_is_not_pr
         assert KEY not in ran.out + ran.err
     assert "unknown-task" in found(without.json, "grey")
     assert "unknown-task" in found(given.json, "green")
+
+
+def test_the_demo_server_does_right_with_messages(shell: Shell, demo: str) -> None:
+    ran = shell.run("doctor", demo, "--active", "--probe-webhooks", "-o", "json", "--fail-on", "yellow")
+    assert ran.status == 0, ran.out
+    right = found(ran.json, "green")
+    assert {"message-repeated", "stream-resumed", "task-listed", "cancel-ended", "webhook-address"} <= set(right)
+
+
+def test_a_task_that_has_not_ended_is_canceled(shell: Shell, demo: str) -> None:
+    booking = f"{demo}/agents/booking"
+    ran = shell.run("doctor", booking, "--active", "-o", "json")
+    assert ran.status == 0, ran.out
+    assert "cancel" in found(ran.json, "green")
+    canceled = shell.run("task", "list", "-a", booking, "--status", "canceled", "-o", "json").json["tasks"]
+    assert len(canceled) == 1
+
+
+def test_messages_are_sent_only_with_active(shell: Shell, demo: str) -> None:
+    before = shell.run("task", "list", "-a", f"{demo}/agents/papers", "-o", "json").json["totalSize"]
+    assert shell.run("doctor", f"{demo}/agents/papers").status == 0
+    after = shell.run("task", "list", "-a", f"{demo}/agents/papers", "-o", "json").json["totalSize"]
+    assert before == after == 0
+    for option in (("--text", "x"), ("--probe-webhooks",), ("--second-key", "x")):
+        assert shell.run("doctor", demo, *option).status == 2
+
+
+async def test_the_tasks_of_one_key_are_tried_with_another(shell: Shell, tmp_path: Path) -> None:
+    async with keyed(tmp_path, ANNA) as house:
+        keys = {"A2ACLI_API_KEY": house.keys["anna"], "A2ACLI_SECOND_KEY": house.keys["ben"]}
+        command = ("doctor", house.site.url, "--active", "-o", "json")
+        other = await asyncio.to_thread(shell.run, *command, **keys)
+        same = await asyncio.to_thread(shell.run, *command, **{**keys, "A2ACLI_SECOND_KEY": house.keys["anna again"]})
+    assert other.status == 0, other.out
+    assert "task-foreign" in found(other.json, "green")
+    assert "task-foreign" in found(same.json, "red")
+    for key in house.keys.values():
+        assert key not in other.out + other.err + same.out + same.err
+
+
+def test_the_demo_server_is_conformant(shell: Shell, demo: str) -> None:
+    ran = shell.run("conformance", "-a", demo, "-o", "json")
+    assert ran.status == 0, ran.out
+    assert ran.json["conformant"] is True
+    results = {rule["id"]: rule["result"] for rule in ran.json["rules"]}
+    assert results["message-blocks"] == results["stream"] == results["unknown-version"] == "pass"
+    assert results["task-foreign"] == results["tls"] == "not measured"
+
+
+def test_a_broken_must_gives_status_1(shell: Shell) -> None:
+    with site(CARD) as url:
+        ran = shell.run("conformance", url)
+    assert ran.status == 1
+    assert "Fail: " in ran.out
 
 
 def test_a_key_in_the_url_is_not_printed(shell: Shell, demo: str) -> None:

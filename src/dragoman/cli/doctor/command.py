@@ -1,6 +1,6 @@
-"""`dragoman doctor`: what an agent gets wrong, and what to change.
+"""`dragoman doctor` and `dragoman conformance`: what an agent gets wrong, and what to change.
 
-Invariant: without `--active` no message is sent. The exit status follows from the findings alone.
+Invariant: without `--active` the doctor sends no message. The exit status follows from the findings alone.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,21 @@ import click
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from dragoman.cli.a2a.output import Output
     from dragoman.cli.a2a.session import KnownTask
     from dragoman.cli.a2a.settings import Settings
+    from dragoman.cli.doctor.trial import Wish
+
+
+_text = click.option("--text", metavar="TEXT", help="Text of the messages.  [default: Hello]")
+_second_key = click.option(
+    "--second-key",
+    metavar="KEY",
+    envvar="A2ACLI_SECOND_KEY",
+    help="Key of another caller, who must not see the first one's tasks.  [A2ACLI_SECOND_KEY]",
+)
 
 
 @click.command(cls=ClientCommand)
@@ -24,13 +36,48 @@ if TYPE_CHECKING:
     show_default=True,
     help="Exit with 1 if a finding has this colour or a worse one.",
 )
+@click.option("--active", is_flag=True, help="Send a handful of messages, too, which may cost money.")
+@_text
+@click.option("--probe-webhooks", is_flag=True, help="With --active: try to register a webhook at the agent's machine.")
+@_second_key
 @waiting_options
 @agent_options
-def doctor(agent: str | None, fail_on: str, **options: Any) -> None:
+def doctor(
+    agent: str | None,
+    fail_on: str,
+    active: bool,
+    text: str | None,
+    probe_webhooks: bool,
+    second_key: str | None,
+    **options: Any,
+) -> None:
     """Examine an agent of anybody: what it is, what it gets wrong, and how to correct it.
 
-    It fetches the card, and asks every endpoint for what changes nothing there. No message is sent.
+    It fetches the card, and asks every endpoint for what changes nothing there. Without --active no message is sent.
     """
+    for given, name in ((text, "--text"), (probe_webhooks, "--probe-webhooks"), (second_key, "--second-key")):
+        if given and not active:
+            raise click.UsageError(f"{name} is for messages: add --active")
+    wish = _wish(text, probe_webhooks) if active else None
+    _run(agent, options, lambda settings, output: _examine(settings, output, fail_on, wish, second_key or ""))
+
+
+@click.command(cls=ClientCommand)
+@click.argument("agent", metavar="[URL]", required=False)
+@_text
+@_second_key
+@waiting_options
+@agent_options
+def conformance(agent: str | None, text: str | None, second_key: str | None, **options: Any) -> None:
+    """Check a live agent against what the specification says that it MUST do; this sends a handful of messages.
+
+    It is a smoke check of the rules that A2A's TCK tests. The exit status is 1 if one of them is broken.
+    """
+    _run(agent, options, lambda settings, output: _conform(settings, output, _wish(text, False), second_key or ""))
+
+
+def _run(agent: str | None, options: dict[str, Any], work: "Callable[[Settings, Output], Awaitable[bool]]") -> None:
+    """Run a command on the agent that an argument or `--agent-card` names; exit with 1 if `work` says that it fails."""
     from dragoman.cli.a2a.session import run_command
 
     if agent is not None:
@@ -39,22 +86,40 @@ def doctor(agent: str | None, fail_on: str, **options: Any) -> None:
         options["agent_card"] = agent
     failed = []
 
-    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        failed.append(await _examine(settings, output, fail_on))
+    async def once(settings: "Settings", output: "Output", task: "KnownTask") -> None:
+        failed.append(await work(settings, output))
 
-    run_command(options, work)
+    run_command(options, once)
     if any(failed):
         raise SystemExit(1)
 
 
-async def _examine(settings: "Settings", output: "Output", fail_on: str) -> bool:
+def _wish(text: str | None, webhooks: bool) -> "Wish":
+    from dragoman.cli.doctor.trial import TEXT, Wish
+
+    return Wish(text=text or TEXT, webhooks=webhooks)
+
+
+async def _conform(settings: "Settings", output: "Output", wish: "Wish", second_key: str) -> bool:
+    from dragoman.cli.doctor.checks import CHECKS
+    from dragoman.cli.doctor.conformance import conformance_lines, conformance_value, judge_rules
+    from dragoman.cli.doctor.identity import identify
+    from dragoman.cli.doctor.observer import observe
+
+    seen = await observe(settings, wish, second_key)
+    rules, identity = judge_rules(CHECKS, seen), identify(seen)
+    output.value(conformance_value(seen, identity, rules), conformance_lines(seen, identity, rules))
+    return any(rule.result == "fail" for rule in rules)
+
+
+async def _examine(settings: "Settings", output: "Output", fail_on: str, wish: "Wish | None", second_key: str) -> bool:
     from dragoman.cli.doctor.checks import CHECKS
     from dragoman.cli.doctor.finding import judge_all
     from dragoman.cli.doctor.identity import identify
     from dragoman.cli.doctor.observer import observe
     from dragoman.cli.doctor.report import fails, report_lines, report_value
 
-    seen = await observe(settings)
+    seen = await observe(settings, wish, second_key)
     findings, identity = judge_all(CHECKS, seen), identify(seen)
     lines = report_lines(seen, identity, findings, verbose=settings.flag("verbose"))
     output.value(report_value(seen, identity, findings), lines)

@@ -32,13 +32,15 @@ class Verdict(Struct, frozen=True):
 class Check(Struct, frozen=True, kw_only=True):
     """A row of the doctor's table. `section` is where the rule comes from; `fix` is what to change if it is broken.
 
-    `judge` returns no verdict if the check does not apply.
+    `judge` returns no verdict if the check does not apply. `must`: the specification says MUST, so that an agent that
+    fails is not conformant.
     """
 
     name: str
     section: str
     fix: str
     judge: Callable[[Observations], Iterable[Verdict]]
+    must: bool = False
 
 
 class Finding(Struct, frozen=True, kw_only=True):

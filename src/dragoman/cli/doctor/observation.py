@@ -30,6 +30,54 @@ class Probe(StrEnum):
     PREFLIGHT = "whether web pages of another origin may call"
 
 
+class Attempt(StrEnum):
+    """A call that works with a task of ours. Those marked with * send a message."""
+
+    SEND = "a message*"
+    REPEAT = "the same message again*"
+    GET = "the task"
+    LIST = "the tasks of its context"
+    CANCEL_ENDED = "the end of a task that has ended"
+    SUBSCRIBE_ENDED = "the updates of a task that has ended"
+    SEND_TO_UNKNOWN = "a message to a task that does not exist*"
+    STREAM = "a message with a stream*"
+    RESUME = "the stream from after its first event"
+    BEGIN = "a message whose task is not waited for*"
+    CANCEL = "the end of that task"
+    FOREIGN = "the task, by another caller"
+    WEBHOOK = "a webhook at an address of this machine"
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came of an attempt. `error` is the name of an A2A error, and `failure` says why nothing came.
+
+    `kind` is `Task`, `Message` or that of another result; `state` is the task's. `events` are the kinds of the updates
+    of a stream, and `event_ids` their ids, empty for those without. `first_ms` is when the first one came.
+    """
+
+    kind: str = ""
+    task_id: str = ""
+    context_id: str = ""
+    state: str = ""
+    ended: bool = False
+    listed: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    event_ids: tuple[str, ...] = ()
+    error: str = ""
+    failure: str = ""
+    elapsed_ms: float = 0.0
+    first_ms: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The outcome in a few words."""
+        if self.error or self.failure:
+            return self.error or self.failure
+        if self.events:
+            return f"a stream of {len(self.events)} updates"
+        return f"a {self.kind}" + (f" in {self.state}" if self.state else "")
+
+
 class Exchange(Struct, frozen=True, kw_only=True):
     """A request and its answer. `status` is 0 if none came, and `failure` says why.
 
@@ -103,7 +151,8 @@ class Observations(Struct, frozen=True, kw_only=True):
     `card` is None if there is none; `tried` then has the places, each with what came. `card_exchange` is the answer
     that the card came in, None for a file. `signature` is what `card get` says of it. `public`: the card's host is on
     the public internet. `unspoken` are the endpoints of the card that this tool does not speak. `authenticated`:
-    credentials were shown. `now_s` is the time of the look, in seconds since the epoch.
+    credentials were shown. `attempts` were made at the endpoint `tried_at`, None if none were to be made. `now_s` is
+    the time of the look, in seconds since the epoch.
     """
 
     agent: str
@@ -120,12 +169,33 @@ class Observations(Struct, frozen=True, kw_only=True):
     schemes: Mapping[str, Any] = {}
     requirements: tuple[Mapping[str, Any], ...] = ()
     authenticated: bool = False
+    tried_at: Endpoint | None = None
+    attempts: Mapping[Attempt, Outcome] = {}
     now_s: float = 0.0
 
     @property
     def modern(self) -> bool:
         """Whether the card is one of A2A 1.0."""
         return self.card is not None and isinstance(self.card.get("supportedInterfaces"), list)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the card says that the agent streams."""
+        match self.card:
+            case {"capabilities": {"streaming": True}}:
+                return True
+        return False
+
+    @property
+    def task_id(self) -> str:
+        """The task that was read and listed: that of the first message, or if that took too long, of another."""
+        made = (self.attempts.get(attempt) for attempt in (Attempt.SEND, Attempt.BEGIN))
+        return next((came.task_id for came in made if came is not None and came.task_id), "")
+
+    @property
+    def dedupes(self) -> bool:
+        """Whether the card says that a repeated message is taken once."""
+        return self.tried_at is not None and self.tried_at.interface.dedupes_s > 0
 
     @property
     def asks(self) -> bool:

@@ -1,14 +1,15 @@
 """Looks at an agent: fetches its card, and asks each endpoint what changes nothing there.
 
-Invariant: no message is sent, and nothing is stored at the agent. Credentials go where those of the client commands go.
-An endpoint at another origin than the card's, unless the user named it, is dialled only at a public address. Every
-wait ends: what has not answered in time is recorded as such.
+Invariant: without a Wish no message is sent, and nothing is stored at the agent. Credentials go where those of the
+client commands go. An endpoint at another origin than the card's, unless the user named it, is dialled only at a public
+address. Every wait ends: what has not answered in time is recorded as such.
 """
 
 import asyncio
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -21,13 +22,15 @@ from dragoman.cli.a2a.credentials import Shown, choose_credentials
 from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
-from dragoman.cli.a2a.session import make_tls, named_agent, service_parameters
+from dragoman.cli.a2a.session import choose_interface, make_tls, named_agent, service_parameters
 from dragoman.cli.a2a.settings import Settings
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.doctor.checks.safety import ORIGIN
 from dragoman.cli.doctor.observation import BODY_BYTES_MAX, Endpoint, Exchange, Observations, Probe
+from dragoman.cli.doctor.trial import ATTEMPT_S, Trial, Wish
 from dragoman.client import (
     CallTimedOut,
+    Connection,
     Interface,
     NoAnswer,
     NoCard,
@@ -60,14 +63,23 @@ PROBE_S = 5.0
 LOOK_S = 25.0
 """How long all endpoints may take together. They are asked at the same time."""
 
+LOOK_BEFORE_TRIAL_S = 10.0
+"""The same, if messages are sent after that."""
+
+ALL_S = 28.0
+"""How long everything may take."""
+
 ENDPOINTS_MAX = 8
 """How many endpoints of a card are asked; further ones are named as not tried."""
 
-TIMEOUTS = Timeouts(connect_s=4.0, card_s=PROBE_S, answer_s=PROBE_S, idle_s=PROBE_S)
+TIMEOUTS = Timeouts(connect_s=4.0, card_s=PROBE_S, answer_s=ATTEMPT_S, idle_s=ATTEMPT_S)
 
 
-async def observe(settings: Settings) -> Observations:
-    """Look at the agent that the settings name. Raises Failure if it cannot be reached, and SettingsError."""
+async def observe(settings: Settings, wish: Wish | None = None, second_key: str = "") -> Observations:
+    """Look at the agent that the settings name, and with a `wish` send it messages.
+
+    `second_key` is a key of another caller. Raises Failure if the agent cannot be reached, and SettingsError.
+    """
     agent = named_agent(settings)
     headers = service_parameters(settings)
     tls = await make_tls(settings, agent)
@@ -119,17 +131,55 @@ async def observe(settings: Settings) -> Observations:
                 now_s=time.time(),
             )
             listed = interfaces(resolved.found.card, url, places(url).base, as_listed=True)
-            left_s = LOOK_S - (time.monotonic() - began_s)
+            until_s = began_s + ALL_S
+            left_s = (LOOK_S if wish is None else LOOK_BEFORE_TRIAL_S) - (time.monotonic() - began_s)
             trust = settings["trust-origin"].values
             looks = [
                 _Look(each, resolved, bare, shows, shown, headers, egress, trust) for each in listed[:ENDPOINTS_MAX]
             ]
-            return replace(seen, endpoints=await _look_at_all(looks, max(left_s, 1.0)))
+            seen = replace(seen, endpoints=await _look_at_all(looks, max(left_s, 1.0)))
+            if wish is None or (chosen := _choose_endpoint(settings, resolved, looks)) is None:
+                return seen
+            second = _second_caller(settings, second_key, seen.schemes)
+            return await _try(seen, chosen, wish, second, until_s)
         finally:
             await bare.close()
             await shows.close()
     finally:
         await egress.close()
+
+
+def _choose_endpoint(settings: Settings, resolved: ResolvedCard, looks: list["_Look"]) -> "_Look | None":
+    """Choose the endpoint that the client commands would use, or the first one that answers."""
+    answering = [look for look in looks if look.answers]
+    try:
+        preferred = choose_interface(settings, resolved)
+    except Failure:
+        preferred = None
+    return next((look for look in answering if look.interface == preferred), answering[0] if answering else None)
+
+
+def _second_caller(settings: Settings, key: str, schemes: Mapping[str, Any]) -> Shown:
+    """Return what another caller shows: the key, where the card wants an API key, else as a bearer token."""
+    if not key:
+        return Shown()
+    agent = settings.text("agent-card")
+    given = {"agent-card": (agent,), "api-key": (key,), "bearer": (key,)}
+    return choose_credentials(Settings(given, {}, ()), agent, dict(schemes), None)
+
+
+async def _try(seen: Observations, look: "_Look", wish: Wish, second: Shown, until_s: float) -> Observations:
+    """Make the attempts at one endpoint, as far as the time allows."""
+    async with AsyncExitStack() as open_:
+        connection = await open_.enter_async_context(look.connect(look.shown))
+        other = await open_.enter_async_context(look.connect(second)) if second.given else None
+        trial = Trial(connection, other, wish, streams=seen.streams)
+        try:
+            async with asyncio.timeout(until_s - time.monotonic()):
+                await trial.run()
+        except TimeoutError:
+            pass  # what has come is recorded; the rest is not measured
+    return replace(seen, tried_at=look.endpoint, attempts=dict(trial.outcomes))
 
 
 async def _look_at_all(looks: list["_Look"], within_s: float) -> tuple[Endpoint, ...]:
@@ -156,11 +206,11 @@ class _Look:
         egress: Egress,
         origins: Sequence[str],
     ) -> None:
-        self._interface = interface
+        self.interface = interface
+        self.shown = shown
         self._resolved = resolved
         self._bare = bare
         self._shows = shows
-        self._shown = shown
         self._egress = egress
         self._known = shows.knows(interface.url)
         self._own_headers = headers if self._known else {}
@@ -170,18 +220,41 @@ class _Look:
     @property
     def endpoint(self) -> Endpoint:
         """What has been seen so far."""
-        return Endpoint(interface=self._interface, answers=dict(self._answers), known=self._known)
+        return Endpoint(interface=self.interface, answers=dict(self._answers), known=self._known)
+
+    @property
+    def answers(self) -> bool:
+        """Whether anything answers there."""
+        first = self._answers.get(Probe.UNKNOWN_TASK)
+        return first is not None and not first.failure
+
+    def connect(self, shown: Shown) -> AbstractAsyncContextManager[Connection]:
+        """Return a client of the endpoint, for a caller who shows this. It sends nothing twice."""
+        interface = self.interface
+        if shown.query and self._known and interface.binding != GRPC:
+            interface = replace(interface, url=_with_query(interface.url, shown.query))
+        return connect(
+            self._resolved.found.url,
+            card=self._resolved.found,
+            interface=interface,
+            credentials=shown.credentials,
+            headers=self._own_headers,
+            origins=self._origins,
+            egress=self._egress,
+            timeouts=TIMEOUTS,
+            retries=Retries(attempts=1, dedupes=False),
+        )
 
     async def run(self) -> None:
         """Ask everything; stop if the endpoint cannot be reached."""
-        if self._interface.binding == GRPC:
+        if self.interface.binding == GRPC:
             self._answers[Probe.UNKNOWN_TASK] = await self._ask_grpc(shows=True)
             if not (first := self._answers[Probe.UNKNOWN_TASK]).failure:
-                shown = self._shown.given
+                shown = self.shown.given
                 self._answers[Probe.NO_CREDENTIALS] = await self._ask_grpc(shows=False) if shown else first
             return
-        spoken = tongue(self._interface.dialect)
-        encode = spoken.rpc if self._interface.binding == JSONRPC else spoken.rest
+        spoken = tongue(self.interface.dialect)
+        encode = spoken.rpc if self.interface.binding == JSONRPC else spoken.rest
         if encode is None:
             return
         call = encode(GetTask(id=str(uuid4())))
@@ -189,7 +262,7 @@ class _Look:
         self._answers[Probe.UNKNOWN_TASK] = first
         if first.failure:
             return
-        self._answers[Probe.NO_CREDENTIALS] = await self._ask(call, shows=False) if self._shown.given else first
+        self._answers[Probe.NO_CREDENTIALS] = await self._ask(call, shows=False) if self.shown.given else first
         self._answers[Probe.UNKNOWN_VERSION] = await self._ask(call, shows=True, more={"A2A-Version": "99.0"})
         if isinstance(call, RpcCall):
             unknown = RpcCall("DragomanDoctorAsks", b"{}")
@@ -211,11 +284,11 @@ class _Look:
     async def _send(
         self, verb: str, path: str, body: bytes | None, *, shows: bool, more: Mapping[str, str] | None = None
     ) -> Exchange:
-        url = self._interface.url if not path else self._interface.url.rstrip("/") + path
-        if shows and self._known and self._shown.query:
-            url += f"{'&' if '?' in url else '?'}{self._shown.query}"
+        url = self.interface.url if not path else self.interface.url.rstrip("/") + path
+        if shows and self._known and self.shown.query:
+            url = _with_query(url, self.shown.query)
         content = {"Content-Type": "application/json"} if body is not None else {}
-        spoken = tongue(self._interface.dialect).headers
+        spoken = tongue(self.interface.dialect).headers
         headers = {"Accept": ACCEPT, **content, **spoken, **(self._own_headers if shows else {})}
         doors = self._shows if shows else self._bare
         return await _exchange(doors.way(url), verb, url, {**headers, **(more or {})}, body)
@@ -223,22 +296,15 @@ class _Look:
     async def _ask_grpc(self, *, shows: bool) -> Exchange:
         began_s = time.monotonic()
         try:
-            async with connect(
-                self._resolved.found.url,
-                card=self._resolved.found,
-                interface=self._interface,
-                credentials=self._shown.credentials if shows else None,
-                headers=self._own_headers if shows else {},
-                origins=self._origins,
-                egress=self._egress,
-                timeouts=TIMEOUTS,
-                retries=Retries(attempts=1),
-            ) as connection:
-                await connection.ask(GetTask(id=str(uuid4())))
+            async with self.connect(self.shown if shows else Shown()) as connection:
+                async with asyncio.timeout(PROBE_S):
+                    await connection.ask(GetTask(id=str(uuid4())))
         except A2AError as error:
             return Exchange(error=type(error).__name__, elapsed_ms=_since_ms(began_s))
         except NotInstalled:
             return Exchange(failure="not measured: install dragoman[grpc]", error="NotInstalled")
+        except TimeoutError:
+            return Exchange(failure=f"no answer within {PROBE_S:g} s", elapsed_ms=_since_ms(began_s))
         except (NoAnswer, PeerError) as error:
             return _no_answer(error, began_s)
         return Exchange(error="no error", elapsed_ms=_since_ms(began_s))
@@ -292,6 +358,10 @@ def _causes(error: BaseException) -> list[BaseException]:
         causes.append(cause)
         cause = cause.__cause__
     return causes
+
+
+def _with_query(url: str, query: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{query}"
 
 
 def _without_query(url: str) -> str:

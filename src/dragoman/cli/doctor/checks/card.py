@@ -129,6 +129,7 @@ CARD_CHECKS = (
         section="A2A 1.0 §8.2",
         fix=f"serve the card at {WELL_KNOWN[0]}",
         judge=_found,
+        must=True,
     ),
     Check(name="card-type", section="A2A 1.0 §8.2", fix="serve the card as application/json", judge=_type),
     Check(
@@ -136,6 +137,7 @@ CARD_CHECKS = (
         section="A2A 1.0 §4.4, A2A 0.3 §5.5",
         fix="correct these fields of the card",
         judge=_fields,
+        must=True,
     ),
     Check(
         name="card-skills",
@@ -154,6 +156,7 @@ CARD_CHECKS = (
         section="A2A 1.0 §4.4.6",
         fix="list an endpoint with its URL, protocolBinding and protocolVersion in supportedInterfaces",
         judge=_endpoints,
+        must=True,
     ),
     Check(
         name="card-signature",

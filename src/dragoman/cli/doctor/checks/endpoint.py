@@ -153,6 +153,7 @@ ENDPOINT_CHECKS = (
         section="A2A 1.0 §4.4.6",
         fix="serve this endpoint, or take it out of the card",
         judge=_answers,
+        must=True,
     ),
     Check(
         name="endpoint-private",
@@ -165,30 +166,35 @@ ENDPOINT_CHECKS = (
         section="A2A 1.0 §5.4, A2A 0.3 §8.2",
         fix="answer TaskNotFoundError: -32001 over JSON-RPC, 404 with an error over HTTP+JSON, NOT_FOUND over gRPC",
         judge=_each(Probe.UNKNOWN_TASK, _unknown_task, *_ALL),
+        must=True,
     ),
     Check(
         name="unknown-method",
         section="A2A 1.0 §9.5, A2A 0.3 §8.1",
         fix="answer a JSON-RPC error with the code -32601",
         judge=_each(Probe.UNKNOWN_METHOD, _unknown_method, JSONRPC),
+        must=True,
     ),
     Check(
         name="broken-json",
         section="A2A 1.0 §9.5, A2A 0.3 §8.1",
         fix="answer a JSON-RPC error with the code -32700",
         judge=_each(Probe.BROKEN_JSON, _broken_json, JSONRPC),
+        must=True,
     ),
     Check(
         name="unknown-version",
         section="A2A 1.0 §3.6.2",
         fix="answer VersionNotSupportedError: -32009 over JSON-RPC, 400 over HTTP+JSON",
         judge=_each(Probe.UNKNOWN_VERSION, _unknown_version, JSONRPC, HTTP_JSON),
+        must=True,
     ),
     Check(
         name="answer-type",
         section="A2A 1.0 §9.1",
         fix="send answers over JSON-RPC as application/json",
         judge=_each(Probe.UNKNOWN_TASK, _rpc_type, JSONRPC),
+        must=True,
     ),
     Check(
         name="error-internals",

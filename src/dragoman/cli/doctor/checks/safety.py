@@ -100,6 +100,7 @@ SAFETY_CHECKS = (
         section="A2A 1.0 §7.1",
         fix="serve https with a certificate of a public authority, and renew it in time",
         judge=_tls,
+        must=True,
     ),
     Check(
         name="authentication-declared",
@@ -112,6 +113,7 @@ SAFETY_CHECKS = (
         section="A2A 1.0 §3.3.2",
         fix="refuse calls without credentials with 401, and declare in the card what callers must show",
         judge=_enforced,
+        must=True,
     ),
     Check(
         name="authentication-challenge",

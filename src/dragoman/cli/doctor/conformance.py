@@ -1,0 +1,71 @@
+"""A smoke check of conformance: the doctor's checks of what the specification says with MUST, rule by rule.
+
+Invariant: a rule passes only if it was seen to hold at every endpoint that was asked; what was not measured is said so,
+and never counted as passed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.cli.a2a.text import field
+from dragoman.cli.doctor.finding import Check, Color
+from dragoman.cli.doctor.identity import Identity
+from dragoman.cli.doctor.observation import Observations
+
+Result = Literal["pass", "fail", "not measured"]
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """A rule with its result; `observed` says what broke it, or why it was not measured."""
+
+    id: str
+    section: str
+    result: Result
+    observed: str | None = None
+
+
+def judge_rules(checks: Iterable[Check], seen: Observations) -> list[Rule]:
+    """Return the result of every rule with MUST, in the order of the checks."""
+    return [_judge(check, seen) for check in checks if check.must]
+
+
+def _judge(check: Check, seen: Observations) -> Rule:
+    verdicts = list(check.judge(seen))
+    broken = [each for each in verdicts if each.color is Color.RED]
+    held = [each for each in verdicts if each.color in (Color.GREEN, Color.YELLOW)]
+    result: Result = "fail" if broken else "pass" if held else "not measured"
+    said = [f"{each.where}: {each.observed}" if each.where else each.observed for each in broken or verdicts]
+    observed = None if result == "pass" else "; ".join(said) or "nothing that was asked shows it"
+    return Rule(id=check.name, section=check.section, result=result, observed=observed)
+
+
+def conformance_value(seen: Observations, identity: Identity, rules: Sequence[Rule]) -> dict[str, Any]:
+    """Return the summary as one JSON object."""
+    return {
+        "agent": seen.agent,
+        "server": identity.name,
+        "conformant": not any(rule.result == "fail" for rule in rules),
+        "counts": dict(_counts(rules)),
+        "rules": [msgspec.to_builtins(rule) for rule in rules],
+    }
+
+
+def conformance_lines(seen: Observations, identity: Identity, rules: Sequence[Rule]) -> Iterator[str]:
+    """Yield the summary as text, the broken rules first."""
+    yield field("Agent", seen.agent)
+    yield field("Server", identity.name)
+    yield field("Result", ", ".join(f"{count} {result}" for result, count in _counts(rules)))
+    for result, _ in _counts(rules):
+        for rule in rules:
+            if rule.result == result:
+                observed = f": {rule.observed}" if rule.observed else ""
+                yield field(result.capitalize(), f"{rule.id}{observed} ({rule.section})")
+
+
+def _counts(rules: Iterable[Rule]) -> list[tuple[Result, int]]:
+    results = [rule.result for rule in rules]
+    order: tuple[Result, ...] = ("fail", "not measured", "pass")
+    return [(result, results.count(result)) for result in order]
