@@ -151,9 +151,11 @@ async def test_a_call_that_waits_is_answered_before_the_server_has_stopped() -> 
 
 async def test_a_request_that_is_too_large_is_refused() -> None:
     async with grpc_served(large(0), config=replace(CONFIG, max_body_bytes=MEGABYTE)) as caller:
-        code, _ = await refusal(caller.send("x" * (MEGABYTE + 1)))
+        text = "x" * (2 * MEGABYTE - message("x" * MEGABYTE).ByteSize())
+        assert message(text).ByteSize() == MEGABYTE
+        code, _ = await refusal(caller.send(text + "x"))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert (await caller.send("x" * (MEGABYTE // 2))).id
+        assert (await caller.send(text)).id
 
 
 async def test_a_request_of_many_values_is_refused() -> None:
