@@ -167,6 +167,36 @@ def test_certificates_are_verified_unless_the_user_says_otherwise(shell: Shell, 
         assert "INSECURE: credentials are sent" in insecure.err
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://0.0.0.0:1/rpc", "in clear text to http://0.0.0.0:1: use TLS"),
+        ("grpc://0.0.0.0:1", "in clear text to grpc://0.0.0.0:1: use TLS"),
+        ("grpcs://0.0.0.0:1", ""),
+        ("grpc://127.0.0.1:1", ""),
+    ],
+)
+def test_credentials_in_clear_text_are_warned_about(shell: Shell, agent: FarAgent, url: str, told: str) -> None:
+    agent.schemes = {"token": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+    binding = "GRPC" if url.startswith("grpc") else "JSONRPC"
+    listed = {"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}
+    (shell.work / "card.json").write_text(json.dumps({**agent.card, "supportedInterfaces": [listed]}))
+    ran = shell.run("send", "-a", "card.json", "hello", "--bearer", "s3cret")
+    assert ran.status != 0
+    assert ("clear text" in ran.err) is bool(told)
+    assert told in ran.err
+
+
+def test_a_key_in_the_query_is_not_sent_over_grpc(shell: Shell, agent: FarAgent) -> None:
+    agent.schemes = {"key": {"apiKeySecurityScheme": {"location": "query", "name": "key"}}}
+    listed = {"url": "grpc://127.0.0.1:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+    (shell.work / "card.json").write_text(json.dumps({**agent.card, "supportedInterfaces": [listed]}))
+    ran = shell.run("send", "-a", "card.json", "hello", "--api-key", "s3cret")
+    assert ran.status != 0
+    assert "it is not sent" in ran.err
+    assert "is no URL of an agent" not in ran.err
+
+
 def test_a_client_certificate_is_shown_where_it_is_asked_for(shell: Shell, tmp_path: Path) -> None:
     authority, agent = Authority(tmp_path), FarAgent()
     authority.server("localhost")  # writes a certificate with its key

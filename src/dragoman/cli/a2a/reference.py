@@ -16,6 +16,7 @@ from msgspec import Struct
 from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.client import FoundCard, find_card
 from dragoman.client.errors import CallBroken, NoCard
+from dragoman.client.grpc_address import grpc_url
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
 
@@ -66,7 +67,7 @@ def parse_reference(text: str) -> Reference:
     path = Path(plain).expanduser()
     if path.is_file() or plain.startswith((".", "/", "~")):
         return Reference(path, entry)
-    scheme = "http" if _is_loopback(plain) else "https"
+    scheme = "http" if is_loopback(plain) else "https"
     return Reference(f"{scheme}://{plain}", entry)
 
 
@@ -212,9 +213,10 @@ def _first_url(card: dict[str, Any], place: str) -> str:
     for url in named:
         if urlsplit(url).scheme in ("http", "https"):
             return url
-    for url in named:
-        if url and "/" not in url:  # gRPC names a host and a port
-            return f"{'http' if _is_loopback(url) else 'https'}://{url}"
+    for url in named:  # gRPC names a host and a port, or one with a scheme of its own
+        tls = not is_loopback(url.removeprefix("dns:").lstrip("/"))
+        if address := grpc_url(url, "", tls):
+            return f"http{address.removeprefix('grpc')}"
     raise Failure(Code.CARD_INVALID, f"{place} names no endpoint", hint="a card has supportedInterfaces with a url")
 
 
@@ -241,7 +243,7 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether a bare host, with a port or without, is this machine."""
     name = urlsplit(f"//{host}").hostname or ""
     if name == "localhost" or name.endswith(".localhost"):

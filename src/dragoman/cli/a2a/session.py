@@ -6,9 +6,10 @@ command waits, so that an interrupt or a timeout does not lose them.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from dragoman.cli.a2a.credentials import Shown, choose_credentials, mutual_tls, 
 from dragoman.cli.a2a.failures import Code, Failure, failure_of
 from dragoman.cli.a2a.options import output_of, seconds, settings_of
 from dragoman.cli.a2a.output import Output, print_failure, warn
-from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
+from dragoman.cli.a2a.reference import ResolvedCard, is_loopback, origin_of, resolve_card
 from dragoman.cli.a2a.settings import Level, Settings, SettingsError
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog
@@ -28,6 +29,7 @@ from dragoman.dialects.client.scalars import Unfit
 from dragoman.model.card import AgentCard
 from dragoman.model.task import TaskState
 from dragoman.net.egress import Egress
+from dragoman.net.target import is_grpc
 from dragoman.net.tls import ClientTls, make_tls_context
 
 INTERRUPTED_STATUS = 130
@@ -179,7 +181,9 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
         shown = choose_credentials(settings, agent, card.security_schemes or {}, stored)
         _warn_about_credentials(settings, shown, interface.url)
         origins = _origins(settings, resolved)
-        if shown.query and _origin(interface.url) in {_origin(resolved.found.url), *map(_origin, origins)}:
+        if shown.query and is_grpc(interface.url):
+            warn("the API key belongs into the query of the URL, which gRPC does not have: it is not sent")
+        elif shown.query and _origin(interface.url) in _http_origins([resolved.found.url, *origins]):
             joint = "&" if "?" in interface.url else "?"
             interface = replace(interface, url=f"{interface.url}{joint}{shown.query}")
         if debug is not None:
@@ -269,7 +273,7 @@ def choose_interface(settings: Settings, resolved: ResolvedCard) -> Interface:
         raise Failure("VersionNotSupportedError", f"the agent speaks {versions}, not {wanted or '1.0'}", hint=hint)
     for preferred in settings["transport"].values:
         binding = binding_of(preferred)
-        if binding is None and preferred.upper() != "GRPC":
+        if binding is None:
             raise SettingsError(f"{settings.describe('transport')} is {preferred!r}: use JSONRPC, HTTP+JSON or GRPC")
         for each in usable:
             if each.binding == binding:
@@ -331,6 +335,11 @@ def _origins(settings: Settings, resolved: ResolvedCard) -> list[str]:
     return named
 
 
+def _http_origins(urls: Sequence[str]) -> set[str]:
+    """Return the origins of the URLs that are not of gRPC."""
+    return {_origin(url) for url in urls if not is_grpc(url)}
+
+
 def _warn_about_credentials(settings: Settings, shown: Shown, url: str) -> None:
     for warning in shown.warnings:
         warn(warning)
@@ -338,10 +347,11 @@ def _warn_about_credentials(settings: Settings, shown: Shown, url: str) -> None:
         return
     if settings.flag("insecure"):
         warn("INSECURE: credentials are sent over a connection whose certificate is not verified")
-    elif url.startswith("http://") and not origin_of(url).startswith(
-        ("http://localhost", "http://127.", "http://[::1]")
-    ):
-        warn(f"credentials are sent in clear text to {origin_of(url)}: use https")
+        return
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    if parts.scheme in ("http", "grpc") and not is_loopback(place):
+        warn(f"credentials are sent in clear text to {parts.scheme}://{place}: use TLS")
 
 
 def _timeouts(settings: Settings) -> Timeouts:

@@ -172,7 +172,8 @@ class GrpcDialer:
         await asyncio.to_thread(import_module, "grpc.aio")
         if to.scheme == "grpcs" and self._tls_credentials is None:
             if not self._tls.verify:
-                raise Unreachable(to.shown, "gRPC takes no certificate unverified: name its authority in `ca_file`")
+                fault = "gRPC takes no certificate unverified: name its authority in `ca_file` (--ca-cert)"
+                raise Unreachable(to.shown, fault)
             self._tls_credentials = await asyncio.to_thread(_make_credentials, self._tls)
         try:
             async with asyncio.timeout(self._connect_timeout_s) as connecting:
