@@ -43,10 +43,14 @@ class Counted(Fragile):
         self.reads["read"] += 1
         return await super().read(task_id, after, limit_bytes)
 
-    async def leased(self, holder: str) -> Sequence[str]:
-        found: Sequence[str] = await self._store.leased(holder)
+    async def leased(self, holder: str, *, offered: bool = False) -> Sequence[str]:
+        found: Sequence[str] = await self._store.leased(holder, offered=offered)
         self.reads["leased"] += 1
         return found
+
+    async def orphans(self, limit: int) -> Any:
+        self.reads["orphans"] += 1
+        return await self._store.orphans(limit)
 
     async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
         self.reads["read_since"] += 1

@@ -210,3 +210,13 @@ async def test_an_engine_alone_on_its_store_uses_no_bus() -> None:
         await read(await alone.open(streaming()))
         assert alone.bus.figures.published == 0
         assert not alone.bus.followed
+
+
+async def test_a_hint_of_work_costs_no_look_for_delegated_tasks() -> None:
+    async with replicas(1, Stage(), Hub().bus) as (one,):
+        for _ in range(5):
+            looks = one.store.reads["leased"]
+            one.engine.claim_soon()
+            await until(lambda seen=looks: one.store.reads["leased"] > seen)
+        await until(lambda: one.store.reads["orphans"])
+        assert one.store.reads["orphans"] == 1

@@ -524,9 +524,13 @@ class Database:
         taken = page[: query.limit]
         return Listed(tuple(map(self._stored, taken)), len(rows), len(page) > len(taken))
 
-    def leased(self, holder: str) -> tuple[str, ...]:
+    def leased(self, holder: str, *, offered: bool) -> tuple[str, ...]:
         """As the protocol says."""
-        return tuple(row.head.id for row in self._all_shown() if row.holder == holder)
+        return tuple(
+            row.head.id
+            for row in self._all_shown()
+            if row.holder == holder and (not offered or row.offered_until_ms is not None)
+        )
 
     def cancels(self, holder: str) -> tuple[str, ...]:
         """As the protocol says."""

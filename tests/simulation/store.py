@@ -322,8 +322,8 @@ class SimulatedStore:
         listed: Listed = await self.request(partial(self.database.list, query))
         return listed
 
-    async def leased(self, holder: str) -> tuple[str, ...]:
-        leased: tuple[str, ...] = await self.request(partial(self.database.leased, holder))
+    async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
+        leased: tuple[str, ...] = await self.request(partial(self.database.leased, holder, offered=offered))
         return leased
 
     async def cancels(self, holder: str) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ class Engine:
 
     async def _reread(self) -> None:
         await self.tasks.reread(self._settings.retry_s)
-        self._recovery.wake()  # a run that lost its task left it leased to this engine
+        self._recovery.wake(lost=True)  # a run that lost its task left it leased to this engine
 
     def _back(self, replica_id: str) -> None:
         if replica_id == self._leases.holder and not self._stopping.begun:

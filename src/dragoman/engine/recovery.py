@@ -59,6 +59,8 @@ class Recovery:
         self._failing = False
         self._check_s = 0.0
         """When to look for lost tasks again, a time of the loop."""
+        self._enforce_s = 0.0
+        """When to look for delegated tasks again that have to end, a time of the loop."""
 
     # -- at the start --------------------------------------------------------------------------------------------------
 
@@ -82,9 +84,14 @@ class Recovery:
         if self._settings.poll_s > 0:
             self._watching = group.create_task(self._watch(), name="claims")
 
-    def wake(self) -> None:
-        """Claim soon, because there is said to be work. Does nothing before `watch`."""
+    def wake(self, *, lost: bool = False) -> None:
+        """Claim soon, because there is said to be work. Does nothing before `watch`.
+
+        With `lost` some tasks that are leased to this engine may have lost their runs.
+        """
         self._wanted = True
+        if lost:
+            self._check_s = 0.0
         if self._pause is not None and not self._pause.done():
             self._pause.set_result(None)
 
@@ -103,12 +110,16 @@ class Recovery:
             if not self._leases.takes_work:
                 continue
             try:
-                if wanted or self._failing or loop.time() >= self._check_s:
+                if self._failing or loop.time() >= self._check_s:
                     self._check_s = loop.time() + CHECK_S
-                    await self._claim_lost()
+                    await self._claim_lost(offered=False)
+                elif wanted:
+                    await self._claim_lost(offered=True)
                 while self._leases.takes_work and await self._claim_some():
                     pass
-                await self._delegations.enforce()
+                if loop.time() >= self._enforce_s:  # hints may come much more often
+                    self._enforce_s = loop.time() + self._settings.claim_s
+                    await self._delegations.enforce()
                 self._failing = False
             except (StoreError, OutcomeUnknown) as error:
                 if not self._failing:
@@ -143,13 +154,14 @@ class Recovery:
             supervisor.errand_on(stored.head.id, partial(self._settle_in_time, stored))
         return len(claimed) == limit
 
-    async def _claim_lost(self) -> None:
+    async def _claim_lost(self, *, offered: bool) -> None:
         """Take up tasks that are leased to this engine although nobody here works on them.
 
-        The answer to a claim may have been lost, or an offer was for a run that is gone.
+        The answer to a claim may have been lost, or an offer was for a run that is gone. A hint of work is about tasks
+        that were `offered`, so that the many which run here are not read for each.
         """
         supervisor = self._supervisor
-        for task_id in await self._store.leased(self._leases.holder):
+        for task_id in await self._store.leased(self._leases.holder, offered=offered):
             if not supervisor.works_on(task_id):
                 supervisor.errand_on(task_id, partial(self._settle_in_time, None))
 

@@ -396,8 +396,8 @@ class Store(Protocol):
         """A page of tasks, with the total of all pages."""
         ...
 
-    async def leased(self, holder: str) -> tuple[str, ...]:
-        """The ids of the tasks leased to `holder`."""
+    async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
+        """The ids of the tasks leased to `holder`. With `offered` only of those whose offer it has not accepted."""
         ...
 
     async def cancels(self, holder: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
+from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
@@ -16,6 +17,10 @@ FIND = "EXPLAIN (ANALYZE, FORMAT JSON) " + read_statements("tasks.sql", "dragoma
 CLAIM = read_statements("tasks.sql", "dragoman")["claim"]
 
 CANCELS = read_statements("tasks.sql", "dragoman")["cancels"]
+
+OFFERED = read_statements("tasks.sql", "dragoman")["offered"]
+
+OVERDUE = read_statements("tasks.sql", "dragoman")["overdue"]
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -123,6 +128,28 @@ async def test_a_look_for_canceled_tasks_reads_no_others(used_postgres_url: str)
         await connection.execute("ANALYZE")
         assert await store.cancels("h1") == ("last",)
         assert await rows_read(connection, CANCELS, "h1") == 1
+    finally:
+        await connection.close()
+        await store.close()
+
+
+async def test_a_look_for_what_was_offered_or_is_late_reads_no_others(used_postgres_url: str) -> None:
+    store = open_store(used_postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        for number in range(200):
+            new = new_task(f"t{number}", holder="h1")
+            deadline_ms = 10 if number == 7 else 1 << 50
+            store.create(replace(new, head=replace(new.head, parent=f"p{number}", deadline_ms=deadline_ms)))
+        await store.create(new_task("last", holder="h1"))
+        await connection.execute("UPDATE dragoman.tasks SET offered_until_ms = 1 WHERE id = 'last'")
+        for _ in range(2):
+            assert await store.leased("h1", offered=True) == ("last",)
+            assert [head.id for head in await store.overdue(10, 5)] == ["t7"]
+            await connection.execute("ANALYZE")
+        assert await rows_read(connection, OFFERED, "h1") == 1
+        assert await rows_read(connection, OVERDUE, 10, 5) == 1
     finally:
         await connection.close()
         await store.close()

@@ -279,9 +279,9 @@ class PostgresStore:
         """One statement."""
         return await list_tasks(self._open().reads, self._lists, query)
 
-    async def leased(self, holder: str) -> tuple[str, ...]:
-        """In the index of open tasks."""
-        rows = await self._pool().read(self._sql["leased"], holder)
+    async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
+        """In the index of open tasks, or of those that are offered."""
+        rows = await self._pool().read(self._sql["offered" if offered else "leased"], holder)
         return tuple(from_text(row[0]) for row in rows)
 
     async def cancels(self, holder: str) -> tuple[str, ...]:

@@ -313,6 +313,10 @@ RETURNING t.task;
 -- Tasks leased to $1.
 SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder = $1;
 
+-- name: offered
+-- Tasks that were offered to $1, which has not accepted them yet.
+SELECT id FROM dragoman.tasks WHERE state < 4 AND offered_until_ms IS NOT NULL AND holder = $1;
+
 -- name: cancels
 -- Tasks leased to $1 that shall be canceled.
 SELECT id FROM dragoman.tasks WHERE state < 4 AND cancel AND holder = $1;
@@ -331,6 +335,7 @@ SELECT c.head FROM dragoman.tasks c LEFT JOIN dragoman.tasks p ON p.id = c.paren
 WHERE c.parent IS NOT NULL AND c.state < 4 AND (p.task IS NULL OR p.state > 3) ORDER BY c.task LIMIT $1;
 
 -- name: overdue
--- Heads of delegated tasks that have not ended by their deadline, which is not after $1, at most $2.
+-- Heads of delegated tasks that have not ended by their deadline, which is not after $1, at most $2, the earliest deadline first.
 SELECT head FROM dragoman.tasks
-WHERE parent IS NOT NULL AND state < 4 AND deadline_ms <= $1 ORDER BY task LIMIT $2;
+WHERE parent IS NOT NULL AND state < 4 AND deadline_ms IS NOT NULL AND deadline_ms <= $1
+ORDER BY deadline_ms, task LIMIT $2;

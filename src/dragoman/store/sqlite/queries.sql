@@ -284,6 +284,11 @@ WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.cancel AND t.holder = ?1;
 SELECT t.id FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1;
 
+-- name: offered
+-- Tasks that were offered to ?1, which has not accepted them yet. Only for processes that share the file with others.
+SELECT t.id FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
+WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1 AND t.offered_until_ms IS NOT NULL;
+
 -- name: children
 -- Heads of the tasks that a task delegated, did not detach, and that have not ended.
 SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent = ?1 AND state < 4 ORDER BY task;

@@ -428,9 +428,9 @@ class SqliteStore:
             del self._holds[task_id]
             hold.end()
 
-    async def leased(self, holder: str) -> tuple[str, ...]:
+    async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """On a reader thread."""
-        return await self._readers.run(lambda reads: reads.ids("leased", holder))
+        return await self._readers.run(lambda reads: reads.ids("offered" if offered else "leased", holder))
 
     async def cancels(self, holder: str) -> tuple[str, ...]:
         """On a reader thread."""

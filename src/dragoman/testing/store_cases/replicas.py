@@ -98,9 +98,12 @@ async def an_offer_counts_until_it_is_accepted(bench: Bench) -> None:
             await store.append(_offer(task_id, 2, "h1"))
             found = await loaded(store, task_id)
             assert (found.holder, found.epoch, found.offered_until_ms) == ("h1", 2, bench.clock.ms + OFFERED_MS)
+            assert task_id in await store.leased("h1", offered=True)
         assert await _claimed(store, "h2", AGENTS) == [], "the offer stands"
         await store.append(by_run("accepted", chunk("here"), epoch=2))
         assert (await loaded(store, "accepted")).offered_until_ms is None
+        assert "accepted" in await store.leased("h1")
+        assert "accepted" not in await store.leased("h1", offered=True)
         bench.clock.ms += OFFERED_MS
         (claimed,) = await store.claim("h2", 100, AGENTS)
         assert (claimed.head.id, claimed.holder, claimed.epoch) == ("ignored", "h2", 3)

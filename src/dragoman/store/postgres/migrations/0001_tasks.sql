@@ -69,8 +69,10 @@ CREATE INDEX tasks_offered ON dragoman.tasks (offered_until_ms) WHERE offered_un
 -- The few that somebody works on and that shall be canceled.
 CREATE INDEX tasks_canceled ON dragoman.tasks (holder) WHERE cancel AND state < 4;
 
--- Delegated tasks that have not ended.
-CREATE INDEX tasks_by_parent ON dragoman.tasks (parent, deadline_ms) WHERE parent IS NOT NULL AND state < 4;
+-- Delegated tasks that have not ended, and those of them that have a deadline.
+CREATE INDEX tasks_by_parent ON dragoman.tasks (parent, task) WHERE parent IS NOT NULL AND state < 4;
+CREATE INDEX tasks_by_deadline ON dragoman.tasks (deadline_ms, task)
+WHERE parent IS NOT NULL AND state < 4 AND deadline_ms IS NOT NULL;
 
 -- Tasks that expire, by kind: 0 interrupted, 1 terminal, 2 terminal and without its log.
 CREATE INDEX tasks_aging ON dragoman.tasks ((CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END), status_ms)
