@@ -42,6 +42,7 @@ from dragoman.model.card import AgentExtension, Profile
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock
 from dragoman.server.callers import hosts_of
+from dragoman.server.facts import ServedAgents
 from dragoman.store.audit import AuditEntry
 
 
@@ -141,7 +142,7 @@ def make_app(
         streams=streams,
         files=files,
         elsewhere=elsewhere,
-        admin=Admin(administration, bounds) if config.tasks and config.profile is None else None,
+        admin=Admin(administration, bounds, ServedAgents(runners)) if config.tasks and config.profile is None else None,
     )
 
 

@@ -14,10 +14,12 @@ import msgspec
 import pytest
 
 from dragoman import Agent, Context
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.operator_token import read_token, token_path
 from dragoman.bindings.admin.routes import PREFIX, ROUTES
 from dragoman.config import Config
+from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import serving
@@ -287,6 +289,33 @@ def fits(document: Any, schema: Any, value: Any) -> bool:
         case kind:
             types = {"string": str, "integer": int, "number": int | float, "boolean": bool}
             return isinstance(value, types[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+async def test_agents_are_told_with_the_numbers_of_their_tasks(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    skill = AgentSkill(id="add", name="Add", description="Adds", tags=("t",))
+    profile = Profile(id="sum", name="Sum", description="Adds", version="2", skills=(skill,))
+    worker = WorkerAgent(profile, queues=True)
+    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    async with (
+        serving(config, [waiting_agent("echo"), worker]) as url,
+        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
+    ):
+        ops = bearer(store)
+        await make_task(http, "echo", "one")
+        sent = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "1 + 1"}]}}
+        waits = sent | {"configuration": {"returnImmediately": True}}
+        async with http.post("/agents/sum/message:send", json=waits, headers=V1) as answer:
+            assert answer.status == 200
+        lines = {line["id"]: line for line in (await read(http, "/agents", ops))[1]["agents"]}
+        assert (lines["echo"]["kind"], lines["echo"]["interrupted"], lines["echo"]["total"]) == ("python", 1, 1)
+        assert (lines["sum"]["kind"], lines["sum"]["total"], lines["sum"]["version"]) == ("worker", 1, "2")
+        assert lines["sum"]["submitted"] + lines["sum"]["working"] == 1
+        assert lines["echo"]["oldest_queued_s"] is None
+        _, told = await read(http, "/workers", ops)
+        assert told == {"workers": [{"agent": "sum", "connected": False, "idle": 0}]}
+        _, stats = await read(http, "/stats", ops)
+        assert (sum(stats["tasks"].values()), stats["tasks"]["input-required"], stats["replicas"]) == (2, 1, 1)
 
 
 async def test_a_task_that_is_canceled_meanwhile_is_reported(tmp_path: Path) -> None:

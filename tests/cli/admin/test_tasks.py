@@ -134,6 +134,21 @@ async def test_tasks_are_found_read_and_canceled(tmp_path: Path) -> None:
     assert readers == {"operator"}
 
 
+async def test_the_server_tells_what_it_serves_and_has_to_do(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        agents = await here.admin("agents")
+        assert [row.split() for row in agents.out.splitlines()[1:]] == [
+            [name, "python", "1.0.0", "0", "-", "0", "1", "1", "-"] for name in ("echo", "other")
+        ]
+        stats = await here.admin("stats", "-o", "json")
+        told = json.loads(stats.out)
+        assert (told["tasks"]["input-required"], told["tasks"]["failed"], told["outage"]) == (2, 0, None)
+        replicas = await here.admin("replicas")
+        assert len(replicas.out.splitlines()) == 2
+        for none in ("workers", "upstreams"):
+            assert await here.admin(none) == (0, "", "There are none.\n")
+
+
 async def test_a_follower_sees_the_end_of_a_task(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         following = asyncio.create_task(here.admin("tasks", "log", here.echo, "--follow"))

@@ -19,6 +19,7 @@ from dragoman.bindings.request import Header, Request
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.handlers.administration import Administration, Operator
+from dragoman.engine.overview import ServerFacts
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
 
 DOCUMENT = ("openapi.json",)
@@ -29,9 +30,10 @@ NO_STORE: Header = (b"cache-control", b"no-store")
 class Admin:
     """Answers requests below `/admin/v1`."""
 
-    def __init__(self, administration: Administration, limits: Limits) -> None:
+    def __init__(self, administration: Administration, limits: Limits, facts: ServerFacts) -> None:
         self._administration = administration
         self._limits = limits
+        self._facts = facts
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer one request of an operator. Raises A2AError."""
@@ -41,7 +43,8 @@ class Admin:
                 raise MethodNotAllowed(["GET", "HEAD"], "")
             return json_response(200, make_document(__version__), NO_STORE)
         route, ids = _find(request.method, segments)
-        asked = Asked(Operator(request.principal.id, request.peer), ids, await self._read(request, route))
+        given = await self._read(request, route)
+        asked = Asked(Operator(request.principal.id, request.peer), ids, given, self._facts)
         return json_response(200, msgspec.json.encode(await route.act(self._administration, asked)), NO_STORE)
 
     def refuse(self, request: Request, error: A2AError) -> HttpResponse:

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from dragoman.engine.handlers.administration import Administration, Canceled, CancelReport, CancelRequest, Operator
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
+from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
 
 PREFIX = "/admin/v1"
 
@@ -31,11 +32,12 @@ class LogQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Asked(Struct, frozen=True):
-    """A request as read: the ids in its path, its query or body, and who sent it."""
+    """A request as read: the ids in its path, its query or body, who sent it, and what the server knows."""
 
     operator: Operator
     ids: Mapping[str, str]
     given: Any
+    facts: ServerFacts
 
 
 class AdminRoute(Struct, frozen=True, kw_only=True):
@@ -111,6 +113,46 @@ ROUTES: tuple[AdminRoute, ...] = (
         given=LogQuery,
         answer=Timeline,
         act=lambda admin, asked: admin.read_log(asked.operator, asked.ids["id"], asked.given.after, asked.given.limit),
+    ),
+    AdminRoute(
+        name="listAgents",
+        method="GET",
+        path="/agents",
+        summary="List the agents that are served, with the numbers of their tasks.",
+        answer=AgentLines,
+        act=lambda admin, asked: admin.list_agents(asked.operator, asked.facts),
+    ),
+    AdminRoute(
+        name="listWorkers",
+        method="GET",
+        path="/workers",
+        summary="List the agents that workers serve, and whether a worker is there.",
+        answer=WorkerLines,
+        act=lambda admin, asked: admin.list_workers(asked.operator, asked.facts),
+    ),
+    AdminRoute(
+        name="listUpstreams",
+        method="GET",
+        path="/upstreams",
+        summary="List the agents of other servers, with their breakers and the outcomes of calls.",
+        answer=UpstreamLines,
+        act=lambda admin, asked: admin.list_upstreams(asked.operator, asked.facts),
+    ),
+    AdminRoute(
+        name="listReplicas",
+        method="GET",
+        path="/replicas",
+        summary="List the servers that are alive on the store.",
+        answer=ReplicaLines,
+        act=lambda admin, asked: admin.list_replicas(asked.operator),
+    ),
+    AdminRoute(
+        name="showStats",
+        method="GET",
+        path="/stats",
+        summary="Show how many tasks are in each state, and how many webhook calls are pending.",
+        answer=Stats,
+        act=lambda admin, asked: admin.show_stats(asked.operator),
     ),
 )
 """All operations. A path with a suffix stands before the one that would match it as an id."""

@@ -1,7 +1,11 @@
-"""`dragoman admin`: an operator's commands. `server` finds the server or the store, the others are a group each."""
+"""`dragoman admin`: an operator's commands. `server` finds the server or the store, `text` has their form in common.
+
+`tasks` and `overview` are the commands.
+"""
 
 import click
 
+from dragoman.cli.admin.overview import agents, replicas, stats, upstreams, workers
 from dragoman.cli.admin.tasks import tasks
 
 
@@ -14,4 +18,5 @@ def admin() -> None:
     """
 
 
-admin.add_command(tasks)
+for command in (tasks, agents, workers, upstreams, replicas, stats):
+    admin.add_command(command)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import click
 
 from dragoman.cli.admin.server import Place, TaskSource, run, with_server
+from dragoman.cli.admin.text import age, output, printable
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
@@ -64,11 +65,6 @@ def read_filters(given: Filters) -> Filters:
         "newer_than_s": _age_s("--newer-than", given["newer_than"]),
     }
     return {name: value for name, value in filters.items() if value is not None}
-
-
-output = click.option(
-    "-o", "--output", "form", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
-)
 
 
 @tasks.command("list")
@@ -216,7 +212,7 @@ async def _print_log(source: TaskSource, task_id: str, *, follow: bool, form: st
 
 
 def _row(task: "TaskLine") -> tuple[str, ...]:
-    return (task.id, task.state, _age(task.age_s), task.agent, task.principal, task.context, task.dialect)
+    return (task.id, task.state, age(task.age_s), task.agent, task.principal, task.context, task.dialect)
 
 
 def _describe(report: "TaskReport") -> str:
@@ -228,7 +224,7 @@ def _describe(report: "TaskReport") -> str:
     ]
     lines = {
         "task": task.id,
-        "state": f"{task.state} for {_age(task.age_s)}" + (", cancel requested" if task.cancel_requested else ""),
+        "state": f"{task.state} for {age(task.age_s)}" + (", cancel requested" if task.cancel_requested else ""),
         "status": report.status_text,
         "agent": task.agent,
         "skill": report.skill or "",
@@ -248,7 +244,7 @@ def _describe(report: "TaskReport") -> str:
         "webhooks": str(report.webhooks) if report.webhooks else "",
         "events": str(report.seq),
     }
-    return "\n".join(f"{name + ':':<11} {_printable(value)}" for name, value in lines.items() if value)
+    return "\n".join(f"{name + ':':<11} {printable(value)}" for name, value in lines.items() if value)
 
 
 def _event_line(entry: "TimelineEntry") -> str:
@@ -263,15 +259,7 @@ def _event_line(entry: "TimelineEntry") -> str:
         None if progress is None else f"{progress.current}/{progress.total}",
     )
     what = " ".join(word for word in words if word)
-    return _printable(f"{entry.at or '':<24}  {entry.seq:>4}  {what:<24}  {entry.text}".rstrip())
-
-
-def _age(age_s: float) -> str:
-    """An age in its largest unit: `42s`, `15m`, `3h`, `2d`."""
-    for unit, length_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if age_s >= length_s:
-            return f"{int(age_s // length_s)}{unit}"
-    return f"{int(age_s)}s"
+    return printable(f"{entry.at or '':<24}  {entry.seq:>4}  {what:<24}  {entry.text}".rstrip())
 
 
 def _age_s(flag: str, text: str | None) -> float | None:
@@ -280,13 +268,9 @@ def _age_s(flag: str, text: str | None) -> float | None:
     from dragoman.config.settings import DURATION
 
     try:
-        age: timedelta | None = DURATION.parse(text)
+        parsed: timedelta | None = DURATION.parse(text)
     except ValueError:
-        age = None
-    if age is None:
+        parsed = None
+    if parsed is None:
         raise click.UsageError(f"{flag} {text!r}: must be a whole number with a unit, like 90s, 15m, 12h or 30d")
-    return age.total_seconds()
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    return parsed.total_seconds()

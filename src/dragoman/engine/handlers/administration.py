@@ -22,6 +22,16 @@ from dragoman.engine.inspection import (
     TaskReport,
     Timeline,
 )
+from dragoman.engine.overview import (
+    OPEN,
+    AgentLines,
+    Overview,
+    ReplicaLines,
+    ServerFacts,
+    Stats,
+    UpstreamLines,
+    WorkerLines,
+)
 from dragoman.model.errors import A2AError, InvalidParams, TaskNotFound, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import SPELLED
@@ -38,8 +48,6 @@ DIALECT = "admin"
 
 CANCELS_AT_ONCE = 16
 """How many tasks one request cancels at the same time; each may take its agent's grace period."""
-
-OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
 
 
 class Operator(Struct, frozen=True):
@@ -87,6 +95,7 @@ class Administration:
         self._handler = handler
         self._store = store
         self._inspector = Inspector(store, clock)
+        self._overview = Overview(store, clock)
         self._trail = trail
         self._clock = clock
 
@@ -113,6 +122,28 @@ class Administration:
         if wanted.state is not None and STATES_BY_WORD[wanted.state] in TERMINAL:
             raise InvalidParams("state", f"{wanted.state} is an end: choose one of {', '.join(OPEN)}")
         return await self._noted(operator, "tasks.cancel-many", self._cancel_many(operator, wanted))
+
+    async def list_agents(self, operator: Operator, facts: ServerFacts) -> AgentLines:
+        """The agents, with the numbers of their tasks. Raises A2AError."""
+        return await self._noted(operator, "agents.list", self._overview.agents(facts))
+
+    async def list_workers(self, operator: Operator, facts: ServerFacts) -> WorkerLines:
+        """The agents that workers serve."""
+        self._note(operator, "workers.list")
+        return WorkerLines(workers=facts.workers())
+
+    async def list_upstreams(self, operator: Operator, facts: ServerFacts) -> UpstreamLines:
+        """The agents of other servers."""
+        self._note(operator, "upstreams.list")
+        return UpstreamLines(upstreams=facts.upstreams())
+
+    async def list_replicas(self, operator: Operator) -> ReplicaLines:
+        """The servers on the store. Raises A2AError."""
+        return await self._noted(operator, "replicas.list", self._overview.replicas())
+
+    async def show_stats(self, operator: Operator) -> Stats:
+        """How much there is to do. Raises A2AError."""
+        return await self._noted(operator, "stats.show", self._overview.stats())
 
     async def _cancel(self, task_id: str) -> Canceled:
         known = await self._store.head(task_id)
@@ -177,14 +208,17 @@ class Administration:
             reason = Unavailable.__name__
             raise Unavailable("the server's store cannot answer now: try again", 5) from error
         finally:
-            self._trail.note(
-                AuditEntry(
-                    at_ms=self._clock.now_ms(),
-                    principal=operator.principal,
-                    action=action,
-                    task_id=task_id,
-                    allowed=not reason,
-                    reason=reason,
-                    peer=operator.peer,
-                )
+            self._note(operator, action, task_id, reason)
+
+    def _note(self, operator: Operator, action: str, task_id: str = "", reason: str = "") -> None:
+        self._trail.note(
+            AuditEntry(
+                at_ms=self._clock.now_ms(),
+                principal=operator.principal,
+                action=action,
+                task_id=task_id,
+                allowed=not reason,
+                reason=reason,
+                peer=operator.peer,
             )
+        )

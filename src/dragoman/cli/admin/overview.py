@@ -1,0 +1,113 @@
+"""`dragoman admin agents|workers|upstreams|replicas|stats`: what a running server serves, and how much it has to do.
+
+Invariant: they ask the server, which alone knows, and change nothing.
+"""
+
+from typing import Any, TypeVar
+
+import click
+
+from dragoman.cli.admin.server import Place, run, with_server
+from dragoman.cli.admin.text import age, output
+from dragoman.cli.store_commands import table
+
+T = TypeVar("T")
+
+
+@click.command()
+@output
+@with_server
+def agents(place: Place, form: str) -> None:
+    """Show the agents that are served, how many tasks they have, and which cannot do all of their work."""
+    from dragoman.engine.overview import AgentLines
+
+    found = _get(place, "/agents", AgentLines)
+    head = ("AGENT", "KIND", "VERSION", "QUEUED", "OLDEST", "WORKING", "WAITING", "TOTAL", "FAULT")
+    rows = [
+        (
+            each.id,
+            each.kind,
+            each.version,
+            str(each.submitted),
+            "-" if each.oldest_queued_s is None else age(each.oldest_queued_s),
+            str(each.working),
+            str(each.interrupted),
+            str(each.total),
+            each.degraded or "-",
+        )
+        for each in found.agents
+    ]
+    _show(found, form, head, rows)
+
+
+@click.command()
+@output
+@with_server
+def workers(place: Place, form: str) -> None:
+    """Show the agents that workers serve, and whether a worker is there."""
+    from dragoman.engine.overview import WorkerLines
+
+    found = _get(place, "/workers", WorkerLines)
+    rows = [(each.agent, "yes" if each.connected else "no", str(each.idle)) for each in found.workers]
+    _show(found, form, ("AGENT", "CONNECTED", "IDLE"), rows)
+
+
+@click.command()
+@output
+@with_server
+def upstreams(place: Place, form: str) -> None:
+    """Show the agents of other servers, whether they are called at present, and how calls have gone."""
+    from dragoman.engine.overview import UpstreamLines
+
+    found = _get(place, "/upstreams", UpstreamLines)
+    rows = [
+        (each.agent, each.breaker, str(each.succeeded), str(each.refused), str(each.failed)) for each in found.upstreams
+    ]
+    _show(found, form, ("AGENT", "BREAKER", "SUCCEEDED", "REFUSED", "FAILED"), rows)
+
+
+@click.command()
+@output
+@with_server
+def replicas(place: Place, form: str) -> None:
+    """Show the servers that are alive on the store."""
+    from dragoman.engine.overview import ReplicaLines
+
+    found = _get(place, "/replicas", ReplicaLines)
+    rows = [(each.id, each.address, each.started_at, ",".join(each.agents)) for each in found.replicas]
+    _show(found, form, ("REPLICA", "ADDRESS", "STARTED", "AGENTS"), rows)
+
+
+@click.command()
+@output
+@with_server
+def stats(place: Place, form: str) -> None:
+    """Show how many tasks are in each state, how many webhook calls are pending, and whether the store can write."""
+    from dragoman.engine.overview import Stats
+
+    found = _get(place, "/stats", Stats)
+    rows = [
+        *((f"tasks {state}", str(count)) for state, count in found.tasks.items()),
+        ("webhook calls pending", str(found.webhook_calls_pending)),
+        ("webhook calls dead", str(found.webhook_calls_dead)),
+        ("replicas", str(found.replicas)),
+        ("writes", str(found.writes)),
+        ("failed writes", str(found.failed_writes)),
+        ("store", "can be written" if found.outage is None else found.outage),
+    ]
+    _show(found, form, ("WHAT", "NOW"), rows)
+
+
+def _get(place: Place, path: str, into: type[T]) -> T:
+    return run(place.client().get(path, {}, into))
+
+
+def _show(found: object, form: str, head: tuple[str, ...], rows: "list[Any]") -> None:
+    import msgspec
+
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    elif rows:
+        click.echo(table(head, rows))
+    else:
+        click.echo("There are none.", err=True)

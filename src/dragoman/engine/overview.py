@@ -1,0 +1,193 @@
+"""Overview: what a server serves and how much it has to do, for an operator.
+
+Invariant: it only reads. Numbers of tasks come from the store's counters, so that they cost no more for more tasks, and
+count the tasks of all replicas; what agents, workers and upstreams do is what this process knows.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from dragoman.engine.inspection import STATES_BY_WORD, StateWord
+from dragoman.model.ids import Clock, timestamp
+from dragoman.store.api import ListQuery, Owners, Store
+
+OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
+
+QUEUE_MAX = 1000
+"""The oldest task is looked for in a queue of at most this length: finding it costs as much as the queue is long."""
+
+
+class AgentFacts(Struct, frozen=True, kw_only=True):
+    """An agent as it is served here. `degraded` is why it cannot do all of its work."""
+
+    id: str
+    name: str
+    version: str
+    kind: str
+    degraded: str | None
+
+
+class WorkerLine(Struct, frozen=True, kw_only=True):
+    """The workers of an agent. `connected`: one waits for work, or has called lately. `idle` is how many tasks they
+    wait for here."""
+
+    agent: str
+    connected: bool
+    idle: int
+
+
+class UpstreamLine(Struct, frozen=True, kw_only=True):
+    """An agent of another server. `breaker` is `closed` while it is called; the others count calls since the start."""
+
+    agent: str
+    breaker: str
+    succeeded: int
+    refused: int
+    failed: int
+
+
+class ServerFacts(Protocol):
+    """What the server itself knows at this moment."""
+
+    def agents(self) -> tuple[AgentFacts, ...]:
+        """The agents that are served."""
+        ...
+
+    def workers(self) -> tuple[WorkerLine, ...]:
+        """Those that workers serve."""
+        ...
+
+    def upstreams(self) -> tuple[UpstreamLine, ...]:
+        """Those of other servers."""
+        ...
+
+
+class AgentLine(Struct, frozen=True, kw_only=True):
+    """An agent with the numbers of its tasks. `oldest_queued_s` is null for an empty or a very long queue.
+
+    It is the age of the task that has waited longest to be run.
+    """
+
+    id: str
+    name: str
+    version: str
+    kind: str
+    degraded: str | None
+    submitted: int
+    working: int
+    interrupted: int
+    total: int
+    oldest_queued_s: float | None = None
+
+
+class AgentLines(Struct, frozen=True, kw_only=True):
+    """The agents that are served."""
+
+    agents: tuple[AgentLine, ...]
+
+
+class WorkerLines(Struct, frozen=True, kw_only=True):
+    """The agents that workers serve."""
+
+    workers: tuple[WorkerLine, ...]
+
+
+class UpstreamLines(Struct, frozen=True, kw_only=True):
+    """The agents of other servers."""
+
+    upstreams: tuple[UpstreamLine, ...]
+
+
+class ReplicaLine(Struct, frozen=True, kw_only=True):
+    """A server that is alive on this store. A server on SQLite is alone."""
+
+    id: str
+    address: str
+    agents: tuple[str, ...]
+    started_at: str
+
+
+class ReplicaLines(Struct, frozen=True, kw_only=True):
+    """The servers that are alive on this store, in the order of their start."""
+
+    replicas: tuple[ReplicaLine, ...]
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """How much there is to do. `tasks` counts by state. `outage` is why writes fail, null if they do not.
+
+    `writes` and `failed_writes` are those of this process since its start.
+    """
+
+    tasks: dict[str, int]
+    webhook_calls_pending: int
+    webhook_calls_dead: int
+    replicas: int
+    writes: int
+    failed_writes: int
+    outage: str | None
+
+
+class Overview:
+    """Reads the numbers of a store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def agents(self, facts: ServerFacts) -> AgentLines:
+        """The agents with the numbers of their tasks. Raises StoreError."""
+        return AgentLines(agents=tuple([await self._agent(agent) for agent in facts.agents()]))
+
+    async def replicas(self) -> ReplicaLines:
+        """The servers that are alive on the store. Raises StoreError."""
+        found = await self._store.replicas.all()
+        return ReplicaLines(
+            replicas=tuple(
+                ReplicaLine(id=one.id, address=one.address, agents=one.agents, started_at=timestamp(one.started_ms))
+                for one in found
+            )
+        )
+
+    async def stats(self) -> Stats:
+        """The numbers of the store. Raises StoreError."""
+        pending, dead = await self._store.outbox.owed_count()
+        outage = self._store.outage
+        return Stats(
+            tasks={word: await self._count(None, word) for word in STATES_BY_WORD if word != "unspecified"},
+            webhook_calls_pending=pending,
+            webhook_calls_dead=dead,
+            replicas=len(await self._store.replicas.all()),
+            writes=self._store.writes,
+            failed_writes=self._store.failed_writes,
+            outage=None if outage is None else outage.reason,
+        )
+
+    async def _agent(self, agent: AgentFacts) -> AgentLine:
+        counts = {word: await self._count(agent.id, word) for word in OPEN}
+        queued = counts["submitted"]
+        return AgentLine(
+            id=agent.id,
+            name=agent.name,
+            version=agent.version,
+            kind=agent.kind,
+            degraded=agent.degraded,
+            submitted=queued,
+            working=counts["working"],
+            interrupted=counts["input-required"] + counts["auth-required"],
+            total=await self._count(agent.id, None),
+            oldest_queued_s=await self._oldest_s(agent.id, queued) if 0 < queued <= QUEUE_MAX else None,
+        )
+
+    async def _count(self, agent: str | None, word: str | None) -> int:
+        state = None if word is None else STATES_BY_WORD[word]
+        query = ListQuery(owner=Owners.ALL, agent=agent, state=state, limit=1, history=0, max_bytes=1)
+        return (await self._store.list(query)).total
+
+    async def _oldest_s(self, agent: str, queued: int) -> float | None:
+        """The age in seconds of the last task of a queue; None if it has just been taken."""
+        state = STATES_BY_WORD["submitted"]
+        query = ListQuery(owner=Owners.ALL, agent=agent, state=state, limit=1, offset=queued - 1, history=0)
+        tasks = (await self._store.list(query)).tasks
+        return max(0, self._clock.now_ms() - tasks[0].status_ms) / 1000 if tasks else None

@@ -1,0 +1,61 @@
+"""The agents, workers and upstreams of one application, for operators.
+
+Invariant: everything is read from the agents at the moment of the request.
+"""
+
+from collections.abc import Mapping
+
+from dragoman.agents.lifecycle import Dependent
+from dragoman.agents.python.agent import Agent
+from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.engine.api import Runner
+from dragoman.engine.overview import AgentFacts, UpstreamLine, WorkerLine
+
+
+class ServedAgents:
+    """See `engine.overview.ServerFacts`."""
+
+    def __init__(self, runners: Mapping[str, Runner]) -> None:
+        self._runners = runners
+
+    def agents(self) -> tuple[AgentFacts, ...]:
+        """The agents that are served."""
+        return tuple(
+            AgentFacts(
+                id=agent_id,
+                name=runner.profile.name,
+                version=runner.profile.version,
+                kind=_kind(runner),
+                degraded=runner.degraded if isinstance(runner, Dependent) else None,
+            )
+            for agent_id, runner in self._runners.items()
+        )
+
+    def workers(self) -> tuple[WorkerLine, ...]:
+        """Those that workers serve."""
+        return tuple(
+            WorkerLine(agent=agent_id, connected=runner.leases.seen, idle=runner.leases.wants)
+            for agent_id, runner in self._runners.items()
+            if isinstance(runner, WorkerAgent)
+        )
+
+    def upstreams(self) -> tuple[UpstreamLine, ...]:
+        """Those of other servers."""
+        return tuple(
+            UpstreamLine(agent=agent_id, breaker=runner.route.calls.state(), **runner.route.calls.outcomes)
+            for agent_id, runner in self._runners.items()
+            if isinstance(runner, UpstreamAgent)
+        )
+
+
+def _kind(runner: Runner) -> str:
+    match runner:
+        case Agent():
+            return "python"
+        case WorkerAgent():
+            return "worker"
+        case UpstreamAgent():
+            return "upstream"
+        case _:
+            return "other"

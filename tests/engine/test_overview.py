@@ -1,0 +1,64 @@
+"""Numbers of tasks for an operator."""
+
+from dragoman.engine.overview import AgentFacts, Overview, UpstreamLine, WorkerLine
+from dragoman.model.events import Submitted
+from dragoman.model.ids import timestamp
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import TaskHead, TaskState
+from dragoman.store.api import NewTask
+from dragoman.store.open import open_store
+
+NOW_MS = 1_800_000_000_000
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class TwoAgents:
+    def agents(self) -> tuple[AgentFacts, ...]:
+        return tuple(
+            AgentFacts(id=name, name=name, version="1", kind="python", degraded=None) for name in ("busy", "idle")
+        )
+
+    def workers(self) -> tuple[WorkerLine, ...]:
+        return ()
+
+    def upstreams(self) -> tuple[UpstreamLine, ...]:
+        return ()
+
+
+def task(number: int, state: TaskState, age_s: int) -> NewTask:
+    at = NOW_MS - age_s * 1000
+    head = TaskHead(
+        id=f"t{number}",
+        context_id="c",
+        agent="busy",
+        owner=f"key:p{number % 2}",
+        dialect="1.0",
+        mount="/",
+        created_at=timestamp(at),
+    )
+    message = Message(message_id="m", role=Role.USER, parts=(Part(text="hi"),))
+    return NewTask(head=head, events=(Submitted(message, timestamp(at)),), state=state, status_ms=at, holder=None)
+
+
+async def test_agents_have_the_numbers_of_their_tasks_and_the_age_of_the_oldest_queued() -> None:
+    store = open_store("memory:", Clock())
+    await store.open("me")
+    states = (TaskState.SUBMITTED, TaskState.SUBMITTED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED, TaskState.FAILED)
+    for number, state in enumerate(states):
+        await store.create(task(number, state, age_s=10 * (number + 1)))
+    overview = Overview(store, Clock())
+    busy, idle = (await overview.agents(TwoAgents())).agents
+    assert (busy.submitted, busy.working, busy.interrupted, busy.total) == (3, 0, 1, 5)
+    assert busy.oldest_queued_s == 30.0
+    assert (idle.total, idle.oldest_queued_s) == (0, None)
+    stats = await overview.stats()
+    assert {state: count for state, count in stats.tasks.items() if count} == {
+        "submitted": 3,
+        "input-required": 1,
+        "failed": 1,
+    }
+    await store.close()
