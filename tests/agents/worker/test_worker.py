@@ -1,12 +1,14 @@
 """WorkerAgent: tasks go to workers, come back if they die, and end by what the workers report."""
 
 import asyncio
+import gc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.desk import Desk, Host
 from dragoman.agents.worker.leases import WorkItem
 from dragoman.agents.worker.words import AskCaller, Give, Say
 from dragoman.model.card import Profile
@@ -23,6 +25,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
 from dragoman.model.principal import AccessRole
 from dragoman.model.task import Record, TaskState, Usage
+from dragoman.store.shared import Shared
 from tests.engine.house import DEADLINE_S, House, house, text_of
 from tests.engine.webhook import Telling, calls
 
@@ -543,3 +546,24 @@ async def test_what_a_worker_reports_is_told_to_webhooks_in_order_whatever_worke
     assert states.count(("StatusChanged", "completed")) == 1
     assert [each["seq"] for each in bodies] == sorted(each["seq"] for each in bodies)
     assert bodies[-1]["texts"] == {"a": "Done!"}
+
+
+async def test_calls_for_a_task_that_does_not_arrive_leave_nothing_behind() -> None:
+    class Refusing:
+        async def take_over(self, task_id: str) -> TaskState | None:
+            raise Unavailable("the server has lost touch with its store", 5)
+
+        async def runs(self, task_id: str) -> bool:
+            return False
+
+    def waiting() -> int:
+        gc.collect()
+        return sum(isinstance(each, asyncio.Future) and not each.done() for each in gc.get_objects())
+
+    agent, refusing = worker(), cast("Host", Refusing())
+    agent.leases.desk = Desk(cast("Shared", None), refusing)
+    before = waiting()
+    for number in range(20):
+        with pytest.raises(Unavailable, match="lost touch"):
+            await agent.leases.bring(f"t{number}")
+    assert waiting() <= before

@@ -528,14 +528,25 @@ class Leases:
                     raise Unavailable("the task is on its way from another server: try again", 1)
                 arrived: asyncio.Future[None] = loop.create_future()
                 self._arriving.setdefault(task_id, []).append(arrived)
-                state = await desk.host.take_over(task_id)
-                if state is None or state in TERMINAL:
-                    raise LeaseLost
-                if state in INTERRUPTED:
-                    raise InvalidParams("id", WAITS)
-                await asyncio.wait((arrived,), timeout=AGAIN_S)
+                try:
+                    state = await desk.host.take_over(task_id)
+                    if state is None or state in TERMINAL:
+                        raise LeaseLost
+                    if state in INTERRUPTED:
+                        raise InvalidParams("id", WAITS)
+                    await asyncio.wait((arrived,), timeout=AGAIN_S)
+                finally:
+                    self._stop_waiting(task_id, arrived)
         except StoreError as error:
             raise Unavailable("the server's store cannot answer now: try again", 5) from error
+
+    def _stop_waiting(self, task_id: str, arrived: "asyncio.Future[None]") -> None:
+        """Forget somebody who waited for a run. It has arrived if nobody waits for it any more."""
+        waiting = self._arriving.get(task_id, [])
+        if arrived in waiting:
+            waiting.remove(arrived)
+            if not waiting:
+                del self._arriving[task_id]
 
     def release(self, token: str) -> None:
         """Give a task back, so that another worker gets it at once. Raises LeaseLost."""
