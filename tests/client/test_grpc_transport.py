@@ -37,6 +37,7 @@ from dragoman.model.errors import (
     InvalidAgentResponse,
     InvalidParams,
     MethodNotFound,
+    PayloadTooLarge,
     TaskNotCancelable,
     TaskNotFound,
     Unauthorized,
@@ -257,6 +258,22 @@ async def test_a_status_is_an_error_of_a_class_of_its_own(
     async with speaking(peer, retries=Time().again(attempts=1)) as agent:
         with pytest.raises(kind):
             await agent.get("t")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SERVER: Received message larger than max (5000 vs. 4000)",
+        "grpc: received message larger than max (5000 vs. 4000)",
+        "gRPC message exceeds maximum size 4000: 5000",
+    ],
+)
+async def test_a_request_over_the_limit_of_the_agent_is_said_so_and_not_repeated(peer: GrpcPeer, text: str) -> None:
+    peer.unary[SEND] = refuses(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+    async with speaking(peer, retries=Time().again(dedupes=True)) as agent:
+        with pytest.raises(PayloadTooLarge, match="max"):
+            await agent.send("hi")
+    assert peer.methods == [SEND]
 
 
 async def test_a_task_that_has_ended_is_not_canceled_whatever_else_the_code_means(peer: GrpcPeer) -> None:

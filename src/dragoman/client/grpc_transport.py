@@ -19,12 +19,14 @@ from dragoman.client.retries import Retrier, Timeouts
 from dragoman.client.transport import Batch, StreamPosition, WireLog, refusal, repeatable_s
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.cards import GRPC
+from dragoman.dialects.client.refusals import made
 from dragoman.dialects.extensions import EVENT_ID
 from dragoman.dialects.systems import SYSTEMS
 from dragoman.model.errors import (
     A2AError,
     InvalidAgentResponse,
     MethodNotFound,
+    PayloadTooLarge,
     TaskNotCancelable,
     UnsupportedOperation,
 )
@@ -44,6 +46,9 @@ _CUT = frozenset({_CANCELLED, _DEADLINE_EXCEEDED, _UNAVAILABLE})
 
 _UNROUTED = re.compile(r"(?i)method not found|unknown (service|method)|method not implemented")
 """What the servers of Python, Java and Go say of a service or a method that they do not have."""
+
+_OVER_LIMIT = re.compile(r"(?i)message (larger than max|exceeds maximum)")
+"""What the servers of Python, JavaScript, Go and Java say of a request that is larger than they take."""
 
 _RETRY_INFO = b"google.rpc.RetryInfo"
 """The type of a detail that says when to come again."""
@@ -270,6 +275,7 @@ class GrpcTransport:
         if isinstance(error, A2AError) and _RETRY_INFO in reply.details:  # some errors have a time of their own
             after_s = error.retry_after_s
         for_now = reply.code in _TRY_AGAIN or reply.http_status in _TRY_AGAIN_HTTP
+        for_now = for_now and not isinstance(error, PayloadTooLarge)  # it will not be smaller later
         return refusal(error, after_s, for_now=for_now, repeatable=request.repeats_s > 0)
 
     def _error(self, request: GrpcRequest, reply: GrpcReply) -> A2AError | HttpRefusal:
@@ -277,6 +283,8 @@ class GrpcTransport:
             return HttpRefusal(self._to.shown, reply.http_status)
         if reply.code == _UNIMPLEMENTED and not reply.details and _UNROUTED.search(reply.message):
             return MethodNotFound(request.call.method)
+        if reply.code == _RESOURCE_EXHAUSTED and not reply.details and _OVER_LIMIT.search(reply.message):
+            return made(PayloadTooLarge, reply.message, {})
         try:
             error = self.tongue.read_status(GrpcStatus(reply.code, reply.message, reply.details))
         except InvalidAgentResponse as unread:

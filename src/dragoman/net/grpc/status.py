@@ -27,7 +27,9 @@ _BROKEN = re.compile(
 """C-core's words for a connection or a stream that ended without a status (grpc 1.60 to 1.85)."""
 
 _NOT_CONNECTED = "failed to connect to all addresses"
-_LARGE = re.compile(r"[Mm]essage larger than max")
+_LARGE = "CLIENT: Received message larger than max"
+"""C-core's words for an answer over the limit. Servers say of a request, too, that it is larger than their maximum."""
+
 _HTTP_STATUS = re.compile(r"Received http2 header with status: ([0-9]{3})", re.ASCII)
 """An answer in HTTP that is not gRPC's: of a proxy, or of a server for something else."""
 
@@ -92,7 +94,7 @@ def _failure(
     """Return the failure that a status of C-core's own stands for, None if the other side sent it."""
     if code == _DEADLINE_EXCEEDED and late:
         return TimedOut(shown, timeout_s)
-    if code == _RESOURCE_EXHAUSTED and _LARGE.search(message):
+    if code == _RESOURCE_EXHAUSTED and _LARGE in message:
         return TooLarge(shown, max_bytes)
     if code == _UNAVAILABLE and message.startswith(_NOT_CONNECTED):
         return not_connected(shown, message)
