@@ -14,8 +14,8 @@ from dragoman.engine.api import Delegation, Hear, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.intake import Origin, Taken
+from dragoman.engine.leases import Neighbours
 from dragoman.engine.lineage import check_lineage, child_of
-from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.engine.runs.run import TaskRun
 from dragoman.engine.subscriptions import Tail

@@ -22,9 +22,8 @@ from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.hints import Hints
 from dragoman.engine.intake import Intake
-from dragoman.engine.leases import Leases
+from dragoman.engine.leases import Leases, Neighbours
 from dragoman.engine.lineage import server_name
-from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.recovery import Recovery
@@ -160,7 +159,7 @@ class Engine:
         self._intake = Intake(
             store, tasks, supervisor, clock, settings, self._webhooks, files=files, past=past, server=server
         )
-        self._neighbours = None if hints is None else Neighbours(store, lambda: leases.holder)
+        self._neighbours = None if hints is None else Neighbours(store, leases)
         self._delegations = Delegations(
             self._serving,
             tasks,

@@ -22,6 +22,9 @@ from dragoman.store.api import Refused, Store, StoreError
 
 log = logging.getLogger("dragoman.runs")
 
+FRESH_S = 1.0
+"""How long an answer of the store to the question which agents other replicas serve counts."""
+
 OFFERED_MS = 2_000
 """How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
 
@@ -249,3 +252,26 @@ class Leases:
             except StoreError as error:
                 log.warning("task %s waits: its lease cannot be written: %s", task.head.id, error)
                 await asyncio.sleep(self._retry_s)
+
+
+class Neighbours:
+    """Knows which agents the other replicas serve, as it was at most `FRESH_S` ago.
+
+    So strangers who ask for agents that nobody has cost one read a second, not one each.
+    """
+
+    def __init__(self, store: Store, leases: Leases) -> None:
+        self._store = store
+        self._leases = leases
+        self._agents: frozenset[str] = frozenset()
+        self._until_s = 0.0
+
+    async def serve(self, agent: str) -> bool:
+        """Whether another replica that is alive serves the agent. Raises StoreError."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._until_s:
+            replicas = await self._store.replicas.all()
+            here = self._leases.holder
+            self._agents = frozenset(name for one in replicas if one.id != here for name in one.agents)
+            self._until_s = loop.time() + FRESH_S
+        return agent in self._agents
