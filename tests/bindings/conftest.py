@@ -51,10 +51,16 @@ def profile(agent_id: str, **said: Any) -> Profile:
     return Profile(id=agent_id, name=agent_id.title(), description="An agent", version="1", skills=(skill,), **said)
 
 
-PROFILES = {
-    "echo": profile("echo", extensions=(AgentExtension(uri=EXTENSION),)),
-    "other": profile("other"),
-    "strict": profile("strict", extensions=(AgentExtension(uri=REQUIRED, required=True),)),
+class ListedAgent(Struct, frozen=True):
+    """An agent of which only the description matters."""
+
+    profile: Profile
+
+
+AGENTS = {
+    "echo": ListedAgent(profile("echo", extensions=(AgentExtension(uri=EXTENSION),))),
+    "other": ListedAgent(profile("other")),
+    "strict": ListedAgent(profile("strict", extensions=(AgentExtension(uri=REQUIRED, required=True),))),
 }
 
 
@@ -195,12 +201,12 @@ def make_app(
     return App(
         handler,
         Reception(
-            PROFILES, Callers(nobody, origins=Origins(origins, public_url)), bounds or make_limits(100_000, 64, 10)
+            AGENTS, Callers(nobody, origins=Origins(origins, public_url)), bounds or make_limits(100_000, 64, 10)
         ),
         "echo",
-        cards=Cards(PROFILES, public_url, 60, authenticator=nobody),
+        cards=Cards(AGENTS, public_url, 60, authenticator=nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
-        home=Home(PROFILES, "echo", MOUNTS, public_url),
+        home=Home(AGENTS, "echo", MOUNTS, public_url),
         cors=Cors(origins) if origins else None,
         elsewhere=served_elsewhere,
     )

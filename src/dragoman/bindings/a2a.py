@@ -31,7 +31,7 @@ class A2a:
         self._reception = reception
         self._cards = cards
         self._streams = streams
-        self._agents = frozenset(reception.profiles)
+        self._agents = frozenset(reception.agents)
 
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer one call. Raises A2AError."""

@@ -92,7 +92,7 @@ class App:
         elsewhere: Elsewhere | None = None,
         admin: Admin | None = None,
     ) -> None:
-        self._agents = frozenset(reception.profiles)
+        self._agents = frozenset(reception.agents)
         self._callers = reception.callers
         self._unread = reception.limits.unread
         self._routes = Routes(self._agents, default, mounts)

@@ -18,7 +18,7 @@ from dragoman.dialects.json_bounds import check_sent, check_size
 from dragoman.dialects.resolve import mount_of
 from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Answered, Handler
-from dragoman.model.card import VERSIONS, AgentExtension, Profile
+from dragoman.model.card import VERSIONS, AgentExtension, Described
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, VersionNotSupported
 from dragoman.model.events import seq_and_frame
 from dragoman.model.message import Artifact, Message
@@ -57,7 +57,7 @@ class Reception(Struct, frozen=True):
     `extensions` are those of each mount, in addition to the agents' own.
     """
 
-    profiles: Mapping[str, Profile]
+    agents: Mapping[str, Described]
     callers: Callers
     limits: Limits
     forwards: bool = False
@@ -89,7 +89,7 @@ async def make_call(
     """
     agent = await _find_agent(reception, handler, request, operation)
     reception.callers.admit(request, agent)
-    profile = reception.profiles[agent]
+    profile = reception.agents[agent].profile
     if dialect in VERSIONS and dialect not in profile.versions:
         raise VersionNotSupported(dialect, profile.versions)
     limits = reception.limits
@@ -135,22 +135,22 @@ def _credentials(request: Request) -> Shown | None:
 
 
 async def _find_agent(reception: Reception, handler: Handler, request: Request, operation: Operation) -> str:
-    route, tenant, profiles = request.route, operation.tenant, reception.profiles
+    route, tenant, agents = request.route, operation.tenant, reception.agents
     if tenant == route.agent:
         return route.agent
     if tenant:
         if route.mount != "/":
             raise InvalidParams("tenant", f"must be empty or {route.agent!r} below {route.mount}")
-        if tenant not in profiles:
+        if tenant not in agents:
             raise AgentNotFound(tenant)
         return tenant
     if route.mount not in WITHOUT_AGENT:
         return route.agent
     if isinstance(operation, SendMessage) and not operation.message.task_id:
-        if operation.skill is None or len(profiles) == 1:
+        if operation.skill is None or len(agents) == 1:
             return route.agent
-        return _find_agent_with(operation.skill, route.agent, request.principal, profiles)
-    if len(profiles) > 1 and (task_id := task_id_of(operation)):
+        return _find_agent_with(operation.skill, route.agent, request.principal, agents)
+    if len(agents) > 1 and (task_id := task_id_of(operation)):
         return await find_owner(task_id, request, handler)
     return route.agent
 
@@ -167,18 +167,18 @@ async def find_owner(task_id: str, request: Request, handler: Handler) -> str:
     return agent or request.route.agent
 
 
-def _find_agent_with(skill: str, default: str, principal: Principal, profiles: Mapping[str, Profile]) -> str:
+def _find_agent_with(skill: str, default: str, principal: Principal, agents: Mapping[str, Described]) -> str:
     """The agent for a message with a skill, sent to the server as a whole: the default, unless only another has it.
 
     Raises InvalidParams if the default agent lacks the skill and several others have it.
     """
-    mine = profiles[default]
+    mine = agents[default].profile
     if any(known.id == skill for known in (*mine.skills, *mine.extended_skills)):
         return default
     able = [
         agent
-        for agent, profile in profiles.items()
-        if principal.reaches(agent) and any(known.id == skill for known in profile.skills)
+        for agent, described in agents.items()
+        if principal.reaches(agent) and any(known.id == skill for known in described.profile.skills)
     ]
     if len(able) > 1:
         raise InvalidParams("metadata.skill", f"several agents have it: send to one of them: {', '.join(able)}")
@@ -191,7 +191,7 @@ def active_extensions(reception: Reception, call: Call) -> str:
     They are URIs, separated by commas; empty if none is active.
     """
     own = reception.extensions.get(mount_of(call.mount), ())
-    listed = cards.extensions(reception.profiles[call.agent], own)
+    listed = cards.extensions(reception.agents[call.agent].profile, own)
     return ", ".join(each.uri for each in listed if each.uri in call.extensions)
 
 

@@ -21,7 +21,7 @@ from dragoman.bindings.request import Header, Request, read_parameters
 from dragoman.dialects import cards
 from dragoman.dialects.resolve import mount_of
 from dragoman.dialects.system import AGENT, ROOT, Mount
-from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Profile
+from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Described, Profile
 from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound
 
 JWKS_PATH = "/.well-known/jwks.json"
@@ -74,7 +74,7 @@ class Cards:
 
     def __init__(
         self,
-        profiles: Mapping[str, Profile],
+        agents: Mapping[str, Described],
         public_url: str | None,
         max_age_s: int,
         *,
@@ -98,7 +98,7 @@ class Cards:
         addition to the agents' own. `grpc` None: gRPC is not served.
         """
         self._grpc = grpc
-        self._profiles = profiles
+        self._agents = agents
         self._authenticator = authenticator
         self._signing = signing
         self._keys = keys
@@ -122,14 +122,14 @@ class Cards:
                 self._tenants and (named := request.query_fields().get("id")) is not None
             ):  # as BeeOS's first clients ask
                 mount, agent = f"/{named}", named
-                if agent not in self._profiles:
+                if agent not in self._agents:
                     raise AgentNotFound(agent)
         signer = None if self._signing is None else await self._signing.signer()
         await self._authenticator.refresh()
         # Nothing awaits from here on, so that concurrent first requests all get the same signatures.
         place = (mount, base, cards.form_of(read_parameters(request).version))
         document = self._documents.get(place)
-        asks, profile = tuple(self._authenticator.schemes(agent)), self._profiles[agent]
+        asks, profile = tuple(self._authenticator.schemes(agent)), self._agents[agent].profile
         if document is None or document.asks != asks or document.of is not profile:  # a first key or a new card
             body, signed = self._encode(*place, profile, signer)
             document = self._document(body, signed, asks, profile, vary=True)
@@ -184,7 +184,7 @@ class Cards:
         Raises InvalidParams.
         """
         base, search = request.base_url(self._public_url), _read_search(request.query_fields())
-        found = _matching(self._profiles.values(), search)
+        found = _matching((agent.profile for agent in self._agents.values()), search)
         page = [_list_entry(base, profile) for profile in found[search.offset :][: search.limit]]
         listed = {"agents": page, "total": len(found), "limit": search.limit, "offset": search.offset}
         body = msgspec.json.encode(listed)

@@ -15,7 +15,7 @@ from dragoman.bindings.http import NOT_SNIFFED, HttpRequest, HttpResponse
 from dragoman.bindings.request import Header
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.system import AGENT, Mount
-from dragoman.model.card import Profile
+from dragoman.model.card import Described, Profile
 
 AGENTS_MAX = 100
 """How many agents are shown; a page of `GET /agents` has as many."""
@@ -42,12 +42,12 @@ dd { margin: 0; }
 
 
 class Home:
-    """The page of a server with the agents `profiles`; `default` answers where a path names no agent."""
+    """The page of a server with these agents; `default` answers where a path names no agent."""
 
     def __init__(
-        self, profiles: Mapping[str, Profile], default: str, mounts: Collection[Mount], public_url: str | None
+        self, agents: Mapping[str, Described], default: str, mounts: Collection[Mount], public_url: str | None
     ) -> None:
-        self._profiles = profiles
+        self._agents = agents
         self._default = default
         self._mount = AGENT if AGENT in mounts else next(iter(mounts))
         self._public_url = public_url
@@ -70,7 +70,8 @@ class Home:
         return HttpResponse(200, [*self._headers, (b"content-length", b"%d" % len(body))], body)
 
     def _html(self, base: str) -> str:
-        shown = list(self._profiles.values()) if self._mount.names_agents else [self._profiles[self._default]]
+        described = self._agents.values() if self._mount.names_agents else (self._agents[self._default],)
+        shown = [agent.profile for agent in described]
         agents = "\n".join(self._agent(base, profile) for profile in shown[:AGENTS_MAX])
         lists = self._mount is AGENT
         hidden = f"{len(shown) - AGENTS_MAX} more" if len(shown) > AGENTS_MAX else ""

@@ -58,7 +58,7 @@ class OpenAi:
     def __init__(self, handler: Handler, reception: Reception, default: str, clock: Clock) -> None:
         self._handler = handler
         self._reception = reception
-        self._profiles = reception.profiles
+        self._agents = reception.agents
         self._default = default
         self._clock = clock
         self._since_s = clock.now_ms() // 1000
@@ -98,13 +98,13 @@ class OpenAi:
         agent, callers = request.route.ids.get("id"), self._reception.callers
         if agent is None:
             callers.admit_any(request)
-            usable = [each for each in self._profiles.values() if callers.admits(request, each.id)]
+            usable = [each.profile for name, each in self._agents.items() if callers.admits(request, name)]
             listed = [self._model(profile) for profile in usable]
             return json_response(200, msgspec.json.encode({"object": "list", "data": listed}))
-        if agent not in self._profiles:
+        if agent not in self._agents:
             raise AgentNotFound(agent)
         callers.admit(request, agent)
-        return json_response(200, msgspec.json.encode(self._model(self._profiles[agent])))
+        return json_response(200, msgspec.json.encode(self._model(self._agents[agent].profile)))
 
     def _model(self, profile: Profile) -> dict[str, Any]:
         return {

@@ -3,7 +3,7 @@
 Invariant: `AgentCard` encodes to pure A2A 1.0 JSON; the hybrid that is served at well-known paths is made in dialects/.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -106,3 +106,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     streams: bool = True
     pushes: bool = True
     versions: tuple[str, ...] = VERSIONS
+
+
+class Described(Protocol):
+    """An agent with its description at present. That of an agent on another server may be replaced at any time."""
+
+    @property
+    def profile(self) -> Profile: ...

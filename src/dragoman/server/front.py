@@ -5,7 +5,7 @@ application never changes; a reload makes another one. The profile of an agent o
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from dragoman import __version__
@@ -38,31 +38,12 @@ from dragoman.engine.api import Runner
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.handlers.audit import Trail
-from dragoman.model.card import AgentExtension, Profile
+from dragoman.model.card import AgentExtension
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock
 from dragoman.server.callers import hosts_of
 from dragoman.server.facts import ServedAgents
 from dragoman.store.audit import AuditEntry
-
-
-class Profiles(Mapping[str, Profile]):
-    """The profiles by agent id, read from the agents at each access."""
-
-    def __init__(self, runners: Mapping[str, Runner]) -> None:
-        self._runners = runners
-
-    def __getitem__(self, agent: str) -> Profile:
-        return self._runners[agent].profile
-
-    def __contains__(self, agent: object) -> bool:
-        return agent in self._runners
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._runners)
-
-    def __len__(self) -> int:
-        return len(self._runners)
 
 
 def make_app(
@@ -88,8 +69,7 @@ def make_app(
     Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
     of the server. `elsewhere` knows the agents of other replicas, if there are any.
     """
-    profiles = Profiles(runners)
-    default = config.default or next(iter(profiles))
+    default = config.default or next(iter(runners))
     mounts = _mounts(config)
     workers: dict[str, WorkerAgent] = {
         agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)
@@ -105,13 +85,13 @@ def make_app(
         max_page_bytes=config.max_page_bytes,
     )
     origins = Origins(config.cors_origins, config.public_url)
-    callers = Callers(authenticator, hosts_of(config), _refusal_recorder(trail, clock, profiles), profiles, origins)
+    callers = Callers(authenticator, hosts_of(config), _refusal_recorder(trail, clock, runners), runners, origins)
     forwards = any(map(_forwards, runners.values()))
     base = None if files is None else partial(Request.base_url, public_url=config.public_url)
     extensions = _extensions(config)
-    reception = Reception(profiles, callers, bounds, forwards, base, extensions)
+    reception = Reception(runners, callers, bounds, forwards, base, extensions)
     cards = Cards(
-        profiles,
+        runners,
         config.public_url,
         config.card_max_age_s,
         authenticator=authenticator,
@@ -132,7 +112,7 @@ def make_app(
         default,
         cards=cards,
         health=health,
-        home=Home(profiles, default, mounts, config.public_url),
+        home=Home(runners, default, mounts, config.public_url),
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
         openai=OpenAi(handler, reception, default, clock) if ROOT in mounts else None,

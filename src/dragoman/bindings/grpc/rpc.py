@@ -78,7 +78,7 @@ class Rpc:
         named = None if service.agent_header is None else request.text(service.agent_header)
         if named:
             request.route = _route_to(self.name, f"/agents/{named}", named)
-            if named not in self.backend.reception.profiles:
+            if named not in self.backend.reception.agents:
                 raise AgentNotFound(named)
         sent = request.text(b"a2a-version")
         if sent != service.version and (version := version_of(sent)) not in (service.version, ""):

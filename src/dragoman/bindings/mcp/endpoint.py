@@ -32,6 +32,7 @@ from dragoman.dialects.mcp import answers, names, requests, tools
 from dragoman.dialects.mcp.requests import Session, decode_session, encode_session
 from dragoman.dialects.mcp.tools import Tool
 from dragoman.engine.handler import Handler, Stream
+from dragoman.model.card import Profile
 from dragoman.model.errors import (
     A2AError,
     AgentNotFound,
@@ -132,11 +133,14 @@ class Mcp:
 
     # -- access --------------------------------------------------------------------------------------------------------
 
+    def _usable(self, request: HttpRequest) -> dict[str, Profile]:
+        """The agents that the caller may use."""
+        agents, callers = self._reception.agents, self._reception.callers
+        return {agent_id: agent.profile for agent_id, agent in agents.items() if callers.admits(request, agent_id)}
+
     def _tools(self, request: HttpRequest) -> list[Tool]:
         """The tools of the agents that the caller may use."""
-        profiles, callers = self._reception.profiles, self._reception.callers
-        usable = {agent: profile for agent, profile in profiles.items() if callers.admits(request, agent)}
-        return tools.tools(usable, extended=request.principal is not ANONYMOUS)
+        return tools.tools(self._usable(request), extended=request.principal is not ANONYMOUS)
 
     # -- the stream of a session ---------------------------------------------------------------------------------------
 
@@ -175,8 +179,8 @@ class Mcp:
                     await self._sessions.set_level(key, level)
                 encoded = b"{}"
             case names.TOOLS_LIST:
-                listed = self._tools(request)
-                encoded = tools.encode_page(listed, self._reception.profiles, requests.decode_cursor(incoming.params))
+                listed, cursor = self._tools(request), requests.decode_cursor(incoming.params)
+                encoded = tools.encode_page(listed, self._usable(request), cursor)
             case method:
                 raise MethodNotFound(method)
         return json_response(200, answers.result(incoming.id, encoded), *more)
@@ -271,7 +275,7 @@ class Mcp:
         with _store_answers():
             level = await self._sessions.level(key)
         wanted = Wanted(request_id, at.version, tool_call.token, level is not None and requests.tells(level))
-        streams = self._reception.profiles[tool.agent].streams
+        streams = self._reception.agents[tool.agent].profile.streams
         operation: StreamMessage | SendMessage | Subscribe | GetTask
         if arguments.message is None:
             operation = (Subscribe if streams else GetTask)(id=arguments.task_id, tenant=tool.agent)
