@@ -22,7 +22,7 @@ from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.hints import Hints
 from dragoman.engine.intake import Intake
-from dragoman.engine.leases import Leases, Neighbours
+from dragoman.engine.leases import Neighbours, TaskLeases
 from dragoman.engine.lineage import server_name
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
@@ -132,7 +132,7 @@ class Engine:
         self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
-        self._leases = leases = Leases(
+        self._leases = leases = TaskLeases(
             holder,
             runners,
             store,

@@ -29,7 +29,7 @@ OFFERED_MS = 2_000
 """How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
 
 
-class Leases:
+class TaskLeases:
     """Leases tasks under the name `holder`, for the agents of `runners`.
 
     A task that its agent has suspended has a keeper, the replica with the suspended run. When the task goes on, the
@@ -260,7 +260,7 @@ class Neighbours:
     So strangers who ask for agents that nobody has cost one read a second, not one each.
     """
 
-    def __init__(self, store: Store, leases: Leases) -> None:
+    def __init__(self, store: Store, leases: TaskLeases) -> None:
         self._store = store
         self._leases = leases
         self._agents: frozenset[str] = frozenset()

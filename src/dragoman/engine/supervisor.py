@@ -14,7 +14,7 @@ from dragoman.engine import policy
 from dragoman.engine.api import DIRECT_WAIT_S, Outreaching, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
-from dragoman.engine.leases import Leases
+from dragoman.engine.leases import TaskLeases
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.auto_run import AutoRun, Decided
@@ -82,7 +82,7 @@ class Supervisor:
 
     def __init__(
         self,
-        leases: Leases,
+        leases: TaskLeases,
         tasks: Tasks,
         store: Store,
         clock: Clock,
