@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.cli.doctor import observer
 from tests.certificates import Authority, Issued
 from tests.cli.a2a.command import Shell, demo_agents_with
 from tests.cli.doctor.recorded import CARD
@@ -124,6 +126,14 @@ def test_a_key_in_the_url_is_not_printed(shell: Shell, demo: str) -> None:
 def test_a_host_where_nobody_listens_is_an_error_of_status_3(shell: Shell, unused_port: int) -> None:
     ran = shell.run("doctor", f"http://127.0.0.1:{unused_port}", "-o", "json")
     assert (ran.status, ran.json["error"]["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
+
+
+def test_a_host_that_does_not_answer_is_given_up(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "CARD_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it listens, and reads nothing
+        ran = shell.run("doctor", f"http://127.0.0.1:{silent.getsockname()[1]}", "-o", "json")
+    assert (ran.status, ran.json["error"]["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
+    assert "0.3 s" in ran.json["error"]["message"]
 
 
 def test_an_agent_that_is_named_twice_is_a_mistake(shell: Shell, demo: str) -> None:

@@ -67,7 +67,13 @@ LOOK_BEFORE_TRIAL_S = 10.0
 """The same, if messages are sent after that."""
 
 ALL_S = 28.0
+"""When the last attempt ends, counted from the beginning."""
+
+LIMIT_S = 29.5
 """How long everything may take."""
+
+CARD_S = 12.0
+"""How long it may take to find the card."""
 
 ENDPOINTS_MAX = 8
 """How many endpoints of a card are asked; further ones are named as not tried."""
@@ -78,8 +84,19 @@ TIMEOUTS = Timeouts(connect_s=4.0, card_s=PROBE_S, answer_s=ATTEMPT_S, idle_s=AT
 async def observe(settings: Settings, wish: Wish | None = None, second_key: str = "") -> Observations:
     """Look at the agent that the settings name, and with a `wish` send it messages.
 
-    `second_key` is a key of another caller. Raises Failure if the agent cannot be reached, and SettingsError.
+    `second_key` is a key of another caller. Raises Failure if the agent cannot be reached, or if its card or anything
+    else takes too long; SettingsError.
     """
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            return await _observe(settings, wish, second_key)
+    except TimeoutError as error:
+        raise Failure(
+            Code.TIMEOUT, f"the examination took longer than {LIMIT_S:g} s", hint="try again later"
+        ) from error
+
+
+async def _observe(settings: Settings, wish: Wish | None, second_key: str) -> Observations:
     agent = named_agent(settings)
     headers = service_parameters(settings)
     tls = await make_tls(settings, agent)
@@ -87,7 +104,10 @@ async def observe(settings: Settings, wish: Wish | None = None, second_key: str 
     try:
         began_s = time.monotonic()
         try:
-            resolved = await resolve_card(agent, egress=egress, headers={})
+            async with asyncio.timeout(CARD_S):
+                resolved = await resolve_card(agent, egress=egress, headers={})
+        except TimeoutError as error:
+            raise Failure(Code.UNREACHABLE, f"{_without_query(agent)} shows no card within {CARD_S:g} s") from error
         except Failure as failure:
             if failure.code != Code.CARD_INVALID or not (origin := origin_of(agent)):
                 raise
