@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
 
+_on_one_line = click.option("--stream", is_flag=True, help="Print the task on one line with -o json.")
+
 
 @click.group()
 def task() -> None:
@@ -26,9 +28,10 @@ def task() -> None:
 @click.argument("task_id", metavar="TASK")
 @click.option("--history", metavar="N", help="Also return the newest N messages.  [default: what the agent returns]")
 @click.option("--wait", "--watch", "wait", is_flag=True, help="Ask until the task ends or waits for you.")
+@_on_one_line
 @waiting_options
 @agent_options
-def get(task_id: str, **options: Any) -> None:
+def get(task_id: str, stream: bool, **options: Any) -> None:
     """Show a task: its state, its artifacts, and on demand its messages."""
     from dragoman.cli.a2a.session import run_session
 
@@ -44,7 +47,7 @@ def get(task_id: str, **options: Any) -> None:
         session.output.task(found)
         print_outcome(session, found)
 
-    run_session({**options, "task_id": None}, work)
+    run_session({**options, "task_id": None}, work, lines=stream)
 
 
 def _history_length(session: "Session") -> int | None:
@@ -59,9 +62,10 @@ def _history_length(session: "Session") -> int | None:
 @task.command(cls=ClientCommand)
 @click.argument("task_id", metavar="TASK")
 @click.option("--metadata", metavar="JSON", help="Metadata of the request, as a JSON object.")
+@_on_one_line
 @waiting_options
 @agent_options
-def cancel(task_id: str, **options: Any) -> None:
+def cancel(task_id: str, stream: bool, **options: Any) -> None:
     """Cancel a task that has not ended, and show it as it stands then."""
     from dragoman.cli.a2a.session import run_session
 
@@ -70,7 +74,7 @@ def cancel(task_id: str, **options: Any) -> None:
 
         session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
 
-    run_session({**options, "task_id": None}, work)
+    run_session({**options, "task_id": None}, work, lines=stream)
 
 
 @task.command("list", cls=ClientCommand)
