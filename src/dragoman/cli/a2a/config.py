@@ -1,8 +1,9 @@
-"""`dragoman config show`: every setting of the client commands, and where its value comes from (a2a-cli §6.4).
+"""`dragoman config show`: every setting of the client commands, its source, and stored logins (a2a-cli §6.4).
 
 Invariant: nothing is changed, and no secret is shown.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,7 @@ def config() -> None:
 @waiting_options
 @agent_options
 def show(**options: Any) -> None:
-    """Show each setting, its value, and the flag, variable, file or default that it comes from.
+    """Show each setting, its value, and the flag, variable, file or default that it comes from; then stored logins.
 
     Settings are changed in the environment or in the files: a .env above the working directory, the file of --config,
     and ~/.config/a2a-cli/.env.
@@ -32,7 +33,9 @@ def show(**options: Any) -> None:
     from dragoman.cli.a2a.session import run_command
 
     async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        _show(settings, output)
+        import asyncio
+
+        await asyncio.to_thread(_show, settings, output)
 
     run_command(options, work)
 
@@ -40,6 +43,7 @@ def show(**options: Any) -> None:
 def _show(settings: "Settings", output: "Output") -> None:
     from dragoman.cli.a2a.settings import SETTINGS, Level
     from dragoman.cli.a2a.text import field
+    from dragoman.cli.a2a.tokens import TOKENS_FILE, load_logins
     from dragoman.cli.a2a.wire import REDACTED
 
     rows = []
@@ -50,4 +54,7 @@ def _show(settings: "Settings", output: "Output") -> None:
         source = "default" if value.level is Level.DEFAULT else value.place
         rows.append({"name": setting.name, "variable": setting.variable, "value": shown or None, "source": source})
     lines = [field(row["name"] or "", f"{row['value'] or '-'} ({row['source']})") for row in rows]
-    output.value({"settings": rows}, lines)
+    place = str(Path.home() / TOKENS_FILE)
+    logins = [{"origin": origin, "token": REDACTED, "source": place} for origin in sorted(load_logins())]
+    lines += [field("login", f"{login['origin']} {login['token']} ({place})") for login in logins]
+    output.value({"settings": rows, "logins": logins}, lines)
