@@ -50,12 +50,15 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
     from dragoman.cli.a2a.reference import resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
     from dragoman.cli.a2a.settings import SettingsError
+    from dragoman.cli.a2a.wire import DebugLog
     from dragoman.net.egress import Egress
 
     agent = named_agent(settings)
     egress = Egress(tls=await make_tls(settings, agent))
     try:
         resolved = await resolve_card(agent, egress=egress, headers={})
+        if settings.flag("debug"):
+            DebugLog().card(resolved.place, resolved.found.card)
         signature = await describe_signature(resolved, settings, egress)
     except (Failure, SettingsError):
         raise

@@ -188,7 +188,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
             interface = replace(interface, url=f"{interface.url}{joint}{shown.query}")
         if debug is not None:
             debug.add_secrets(shown.secrets)
-            debug.note(f"card from {resolved.place}")
+            debug.card(resolved.place, resolved.found.card)
             debug.note(f"speaking {interface.dialect} over {interface.binding} at {interface.url}")
         async with connect(
             resolved.found.url,

@@ -7,6 +7,9 @@ are replaced wherever they occur.
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from dragoman.cli.a2a.text import printable
 
@@ -63,6 +66,11 @@ class DebugLog:
     def piece(self, data: bytes) -> None:
         """Print a piece of a stream."""
         self._body("<", data)
+
+    def card(self, place: str, card: Mapping[str, Any]) -> None:
+        """Print an agent card and where it came from."""
+        self.note(f"card from {place}")
+        self._body("<", msgspec.json.encode(card))
 
     def note(self, text: str) -> None:
         """Print a line about the work itself."""
