@@ -70,6 +70,15 @@ class Caller:
         """Send the message that makes the agent do something."""
         return self.shell.run("send", self.live.text(what), *words, *self.to(what))
 
+    def wait_in_vain(self, *words: str) -> Ran:
+        """Run a command until its timeout, which is long enough to learn of its task on a busy machine."""
+        for timeout in ("1s", "5s", "25s", "125s"):
+            ran = self.shell.run(*words, "--timeout", timeout, "-o", "json")
+            assert (ran.status, ran.json["error"]["code"]) == (5, "A2ACLI_ERR_TIMEOUT"), ran.err
+            if ran.json["error"]["hint"]:
+                break
+        return ran
+
     def task(self, command: str, *words: str, what: str) -> Ran:
         """Run a command of `dragoman task`."""
         return self.shell.run("task", command, *words, *self.to(what))

@@ -55,6 +55,13 @@ def test_a_card_is_found_by_origin_url_and_file(caller: Caller) -> None:
         assert sent.fields["State"] == "TASK_STATE_COMPLETED", (each, sent.err)
 
 
+@requirement("OUT_007")
+def test_a_card_is_logged_too(caller: Caller) -> None:
+    ran = caller.shell.run("card", "get", "--debug", "-o", "json", *caller.to("echo"))
+    (logged,) = re.findall(r"< (\{.*)", ran.err)
+    assert json.loads(logged) == ran.json
+
+
 @requirement("CARD_GET_002")
 def test_a_live_card_is_valid(caller: Caller) -> None:
     ran = caller.shell.run("card", "get", "--validate", *caller.to("echo"))
@@ -144,19 +151,37 @@ def test_a_version_below_one_is_spoken_only_on_request(caller: Caller) -> None:
 
 @requirement("TX_003")
 @OFFICIAL_ONLY
-def test_the_tenant_of_the_interface_is_in_every_request(caller: Caller) -> None:
+@pytest.mark.parametrize("tenant", ["acme", ""])
+def test_the_tenant_of_the_interface_is_in_every_request(caller: Caller, tenant: str) -> None:
     card = read_card(caller)
     interface = next(each for each in card["supportedInterfaces"] if each["protocolBinding"] == "JSONRPC")
-    for tenant, count in ({"tenant": "acme"}, True), ({}, False):
-        agent = write_card(caller, {**card, "supportedInterfaces": [{**interface, **tenant}]})
-        sent = caller.shell.run("send", "hello", "--debug", *agent)
-        assert sent.status == 0, sent.err
-        read = caller.shell.run("task", "get", sent.fields["Task"], "--debug", *agent)
-        assert read.status == 0, read.err
-        bodies = [line for line in (sent.err + read.err).splitlines() if " > {" in line]
-        assert len(bodies) >= 3
-        assert all(('"tenant":"acme"' in line) is count for line in bodies)
-        assert all(('"tenant"' in line) is count for line in bodies)
+    with proxied(interface["url"]) as proxy:
+        parts = urlsplit(interface["url"])
+        place = interface["url"].replace(f"{parts.scheme}://{parts.netloc}", proxy.url)
+        routed = {**interface, "url": place, **({"tenant": tenant} if tenant else {})}
+        agent = write_card(caller, {**card, "supportedInterfaces": [routed]})
+        task = caller.shell.run("send", "slow", "--async", *agent).fields["Task"]
+        hook = ("push-config", "create", task, "--url", "https://example.org/hook", "--id", "mine")
+        for words in (
+            ("get", task),
+            ("list",),
+            hook,
+            ("push-config", "get", task, "mine"),
+            ("push-config", "list", task),
+            ("push-config", "delete", task, "mine"),
+            ("cancel", task),
+            ("subscribe", task),
+        ):
+            ran = caller.shell.run("task", *words, *agent)
+            assert ran.status == 0, (words, ran.err)
+        assert caller.shell.run("send", "hello", *agent).status == 0
+    calls = [json.loads(asked.partition(b"\r\n\r\n")[2]) for asked in proxy.asked if asked.startswith(b"POST")]
+    assert {call["method"] for call in calls} >= {
+        *("SendMessage", "SendStreamingMessage", "GetTask", "ListTasks", "CancelTask", "SubscribeToTask"),
+        *(f"{verb}TaskPushNotificationConfig" for verb in ("Create", "Get", "Delete")),
+        "ListTaskPushNotificationConfigs",
+    }
+    assert {call["params"].get("tenant") for call in calls} == {tenant or None}
 
 
 @requirement("VER_002")

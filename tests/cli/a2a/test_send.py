@@ -137,10 +137,12 @@ def test_the_status_tells_what_the_command_did_and_not_what_the_agent_made_of_it
 
 def test_a_timeout_leaves_the_task_and_its_id(shell: Shell, demo: str) -> None:
     agent = f"{demo}/agents/counter"
-    ran = shell.run("send", "-a", agent, "600", "--timeout", "1s", "-o", "json")
-    assert ran.status == 5
-    error = ran.json["error"]
-    assert error["code"] == "A2ACLI_ERR_TIMEOUT"
+    for timeout in ("1s", "5s", "25s"):  # a busy machine may need longer to hear of its task
+        ran = shell.run("send", "-a", agent, "600", "--timeout", timeout, "-o", "json")
+        error = ran.json["error"]
+        assert (ran.status, error["code"]) == (5, "A2ACLI_ERR_TIMEOUT")
+        if error["hint"]:
+            break
     task = error["hint"].split()[-1]
     assert task in ran.err
     assert shell.run("task", "get", "-a", agent, task).fields["State"] == "TASK_STATE_WORKING"
