@@ -1,5 +1,6 @@
 """The plans of statements whose cost matters."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -138,11 +139,14 @@ async def test_a_look_for_what_was_offered_or_is_late_reads_no_others(used_postg
     await store.open("h1")
     connection = await asyncpg.connect(used_postgres_url)
     try:
+        made = [store.create(new_task("last", holder="h1"))]
         for number in range(200):
             new = new_task(f"t{number}", holder="h1")
             deadline_ms = 10 if number == 7 else 1 << 50
-            store.create(replace(new, head=replace(new.head, parent=f"p{number}", deadline_ms=deadline_ms)))
-        await store.create(new_task("last", holder="h1"))
+            made.append(
+                store.create(replace(new, head=replace(new.head, parent=f"p{number}", deadline_ms=deadline_ms)))
+            )
+        await asyncio.gather(*made)
         await connection.execute("UPDATE dragoman.tasks SET offered_until_ms = 1 WHERE id = 'last'")
         for _ in range(2):
             assert await store.leased("h1", offered=True) == ("last",)

@@ -167,7 +167,8 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
     agent = named_agent(settings)
     headers = service_parameters(settings)
     debug = DebugLog([*headers.values(), *_secrets(settings)]) if settings.flag("debug") else None
-    egress = Egress(tls=await make_tls(settings, agent))
+    tls = await make_tls(settings, agent)
+    egress = Egress(tls=tls)
     try:
         if settings.text("dialect"):
             async with _connect_by_dialect(settings, agent, headers, egress, debug) as (connection, shown):
@@ -199,7 +200,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
             extensions=settings["extension"].values,
             origins=origins,
             egress=egress,
-            tls=await make_tls(settings, agent),
+            tls=tls,
             timeouts=_timeouts(settings),
             retries=Retries(),
             wire=debug,
