@@ -1,5 +1,6 @@
 """An OpenID Provider of somebody else's making: its tokens are got by client credentials, and verified."""
 
+import select
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ NODE = shutil.which("node") or "node"
 SECRET = "a secret: with/odd+characters %"
 AUDIENCE = "https://agents.example.org"
 STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S, STARTS_MAX = 30.0, 3
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -38,7 +40,18 @@ class Provider:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, keys: str) -> None:
-        """Start it with fresh keys of that name; returns when it listens."""
+        """Start it with fresh keys of that name; returns when it listens.
+
+        Node 20 can lock itself up in `generateKeyPairSync`, all of its threads asleep. Then another one is started.
+        """
+        for _ in range(STARTS_MAX):
+            if self._begin(keys):
+                return
+            self.stop()
+        pytest.fail(f"the provider does not listen:\n{self._log.read_text()}")
+
+    def _begin(self, keys: str) -> bool:
+        """Start a process, and return whether it listens in time."""
         with self._log.open("a") as errors:
             self._process = subprocess.Popen(
                 [*ENDS_WITH_US, NODE, "issuer.mjs", str(self.port), keys],
@@ -48,10 +61,8 @@ class Provider:
                 text=True,
             )
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == f"listening {self.url}":
-                return
-        pytest.fail(f"the provider ended with {self._process.wait()}:\n{self._log.read_text()}")
+        ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
+        return bool(ready) and self._process.stdout.readline().strip() == f"listening {self.url}"
 
     def stop(self) -> None:
         """End it, if it runs."""
