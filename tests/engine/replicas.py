@@ -28,6 +28,8 @@ class Counted(Fragile):
         super().__init__(store)
         self.reads: Counter[str] = Counter()
         self.broken: list[Exception] = []
+        self.under_way = 0
+        """How many calls of `read_since` look at the store now."""
         self.blind = 0
         """How many more reads find nothing, because they do not see the latest commits yet."""
 
@@ -59,7 +61,11 @@ class Counted(Fragile):
         if self.blind:
             self.blind -= 1
             return {}
-        found: Mapping[str, tuple[Logged, ...]] = await self._store.read_since(seen, limit_bytes)
+        self.under_way += 1
+        try:
+            found: Mapping[str, tuple[Logged, ...]] = await self._store.read_since(seen, limit_bytes)
+        finally:
+            self.under_way -= 1
         return found
 
 
