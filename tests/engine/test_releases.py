@@ -118,3 +118,36 @@ async def test_a_run_that_is_let_go_while_it_is_offered_the_lease_does_not_keep_
         await until(lambda: one.store.reads["leased"] > looks)  # it was told of the offer, and is still letting go
         one.store.full = 0
         assert text_of(await answering) == "red"
+
+
+async def test_an_offer_that_comes_after_a_run_was_let_go_is_taken_up_when_that_is_acknowledged() -> None:
+    """The look for offered tasks passes it over, because its run is still being let go. No other look comes."""
+    async with replicas(2, Stage(), Hub().bus, suspend_max_s=0.01) as (one, other):
+        let_go, offers = one.store.append, other.store.append
+        acknowledged, released = asyncio.Event(), asyncio.Event()
+
+        async def late(write: Append) -> Appended | Repeat:
+            await offered.wait()
+            outcome = await let_go(write)
+            released.set()
+            await acknowledged.wait()
+            return outcome
+
+        async def after(write: Append) -> Appended | Repeat:
+            offered.set()
+            await released.wait()
+            return await offers(write)
+
+        def hold(write: Append) -> "asyncio.Future[Appended | Repeat]":
+            return asyncio.ensure_future(late(write)) if write.release and not write.events else let_go(write)
+
+        offered = asyncio.Event()
+        one.store.append = hold  # type: ignore[method-assign]
+        other.store.append = lambda write: asyncio.ensure_future(after(write))  # type: ignore[method-assign]
+        asked = await one.send("ask")
+        looks = one.store.reads["leased"]
+        answering = asyncio.create_task(other.send("red", task_id=asked.head.id))
+        await released.wait()
+        await until(lambda: one.store.reads["leased"] > looks)
+        acknowledged.set()
+        assert text_of(await answering) == "red"

@@ -162,7 +162,9 @@ class Recovery:
         """
         supervisor = self._supervisor
         for task_id in await self._store.leased(self._leases.holder, offered=offered):
-            if not supervisor.works_on(task_id):
+            if supervisor.works_on(task_id):
+                supervisor.pass_over(task_id)
+            else:
                 supervisor.errand_on(task_id, partial(self._settle_in_time, None))
 
     async def _settle_in_time(self, stored: Stored | None, task: TaskLog) -> None:

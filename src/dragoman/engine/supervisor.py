@@ -76,8 +76,8 @@ class Supervisor:
 
     `leases` says which tasks run here. A run begins with an agent of `leases.runners`, and keeps it. Runs delegate
     through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the tasks that it delegated
-    can be ended, and `work_offered` when another engine says that it left work. `hints` are there if other engines
-    write to the store.
+    can be ended, and `work_offered` when other engines may have left work. `hints` are there if other engines write to
+    the store.
     """
 
     def __init__(
@@ -122,6 +122,8 @@ class Supervisor:
         self._active: set[asyncio.Task[None]] = set()
         self._errands: Counter[str] = Counter()
         """How many errands there are for each task."""
+        self._passed_over: set[str] = set()
+        """The tasks with errands for which work is said to be offered when their last errand is done."""
         self._polling: asyncio.Task[None] | None = None
         self._over = False
 
@@ -161,6 +163,14 @@ class Supervisor:
         """Whether a run or an errand of this process works on the task, or it is being written to."""
         task = self._tasks.known(task_id)
         return task_id in self._runs or self._errands[task_id] > 0 or (task is not None and task.busy)
+
+    def pass_over(self, task_id: str) -> None:
+        """Note that a look for offered tasks must leave this one to its errands. Ask for another look after them.
+
+        Otherwise a task that is offered while its last run is being let go would wait until the offer runs out.
+        """
+        if self._errands[task_id]:
+            self._passed_over.add(task_id)
 
     @property
     def may_write_tasks(self) -> bool:
@@ -259,12 +269,9 @@ class Supervisor:
         task.wake()
 
     async def _disown(self, task: TaskLog) -> None:
-        """Keep the run of a task no longer. If the lease was offered meanwhile, run its agent again.
-
-        A look for such tasks passes over one that is still being let go.
-        """
+        """Keep the run of a task no longer. If the lease was offered meanwhile, run its agent again."""
         if await self.leases.disown(task):
-            self._work_offered()
+            self.pass_over(task.head.id)
 
     def queued(self, task: TaskLog) -> None:
         """Note that a task was made that other replicas run."""
@@ -572,6 +579,9 @@ class Supervisor:
         self._errands[task_id] -= 1
         if not self._errands[task_id]:
             del self._errands[task_id]
+            if task_id in self._passed_over:
+                self._passed_over.discard(task_id)
+                self._work_offered()
 
     async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         try:
