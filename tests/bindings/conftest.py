@@ -32,7 +32,7 @@ from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Call, Result
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
-from dragoman.server.tls import Identity, TlsFiles, read_identity, utc_now
+from dragoman.server.tls import TlsFiles, TlsIdentity, read_identity, utc_now
 from dragoman.store.outage import Outage
 from tests.certificates import Authority, Issued
 
@@ -135,7 +135,7 @@ class ScriptedStore:
             raise self.fault
 
 
-def identity(issued: Issued, client_ca: Authority | None = None) -> Identity:
+def identity(issued: Issued, client_ca: Authority | None = None) -> TlsIdentity:
     """What a server shows that has this certificate."""
     asks = None if client_ca is None else str(client_ca.path)
     return read_identity(TlsFiles(str(issued.cert), str(issued.key), asks), utc_now())

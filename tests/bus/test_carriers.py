@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from dragoman.bus.api import Bus, BusError, NoBus
-from dragoman.bus.envelope import Envelope, Kind, Seal
+from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.nats import NatsCarrier
 from dragoman.bus.open import make_bus
 from tests.bus.places import SECRET, Place
@@ -144,8 +144,8 @@ async def test_another_cluster_and_strangers_are_not_heard(place: Place) -> None
                 s for s in (f"dragoman.{ours.cluster}.t.{number}" for number in range(256)) if _is_of(s, "t")
             )
             await stranger.subscribe([subject])
-            forged = Seal(b"guess").seal(Envelope("x", Kind.MOVED, "t", 99))
-            relabeled = forged[:16] + ours.seal(Envelope("x", Kind.MOVED, "t", 99))[16:]
+            forged = Seal(b"guess").seal(Envelope("x", MessageKind.MOVED, "t", 99))
+            relabeled = forged[:16] + ours.seal(Envelope("x", MessageKind.MOVED, "t", 99))[16:]
             await stranger.send([(subject, message) for message in (forged, relabeled, b"", b"\xff" * 40)])
             await until(lambda: two.bus.figures.refused >= 4)
             other.bus.publish("t", 5)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.bus.envelope import KEY_PURPOSE, TAG_BYTES, Envelope, Kind, Seal
+from dragoman.bus.envelope import KEY_PURPOSE, TAG_BYTES, Envelope, MessageKind, Seal
 
 OURS, THEIRS = Seal(b"ours"), Seal(b"theirs")
 
@@ -17,7 +17,7 @@ texts = st.text(string.printable + "äλ…", max_size=40)
 envelopes = st.builds(
     Envelope,
     sender=texts,
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(MessageKind),
     name=texts,
     number=st.integers(0, 1 << 62),
     payload=st.none() | st.binary(max_size=200),
@@ -41,18 +41,18 @@ def test_a_changed_message_is_not_opened(envelope: Envelope, data: Any) -> None:
 @given(st.binary(max_size=200))
 def test_bytes_of_a_stranger_are_not_opened(noise: bytes) -> None:
     assert OURS.open(noise) is None
-    assert OURS.open(OURS.seal(Envelope("me", Kind.WORK))[:24] + noise) is None
+    assert OURS.open(OURS.seal(Envelope("me", MessageKind.WORK))[:24] + noise) is None
 
 
 def test_another_cluster_is_another() -> None:
-    assert THEIRS.open(OURS.seal(Envelope("me", Kind.WORK))) is None
+    assert THEIRS.open(OURS.seal(Envelope("me", MessageKind.WORK))) is None
     assert OURS.cluster != THEIRS.cluster
 
 
 @pytest.mark.parametrize("body", [b"\xc1", b"\x91\x01", b"\x92\xa1a\xa1z", b"\x81\xa1a\x01"])
 def test_what_another_release_says_in_another_way_is_ignored(body: bytes) -> None:
     assert OURS.open(sealed(body)) is None
-    envelope = Envelope("me", Kind.WORK)
+    envelope = Envelope("me", MessageKind.WORK)
     assert OURS.open(sealed(msgspec.msgpack.encode(envelope))) == envelope
 
 

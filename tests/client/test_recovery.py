@@ -13,11 +13,11 @@ from dragoman.client.recovery import (
     Fail,
     Failure,
     Finish,
+    PieceSource,
     ReadAgain,
-    Recovery,
     Reopen,
-    Source,
-    Verdict,
+    StreamRecovery,
+    UpdateVerdict,
     begin_piece,
     end_piece,
     judge,
@@ -49,13 +49,13 @@ MESSAGE = Message(message_id="m", role=Role.USER, parts=(Part(text="hello"),))
 CHUNK = ArtifactUpdate(task_id="t", context_id="c", artifact=Artifact(artifact_id="a", parts=(Part(text="x"),)))
 
 
-def sending(**more: Any) -> Recovery:
+def sending(**more: Any) -> StreamRecovery:
     """The state of a send after its first piece."""
     begun = start(StreamMessage(message=MESSAGE), streams=True, subscribes=True, mend_s=10.0, after="")
     return replace(begun, **{"first": False, "begun": True, **more})
 
 
-def subscribing(**more: Any) -> Recovery:
+def subscribing(**more: Any) -> StreamRecovery:
     """The state of a subscription after its first piece."""
     begun = start(Subscribe(id="t"), streams=True, subscribes=True, mend_s=10.0, after="")
     return replace(begun, **{"first": False, "begun": True, **more})
@@ -79,20 +79,20 @@ def update(status: TaskStatus) -> StatusUpdate:
 @pytest.mark.parametrize(
     ("way", "state", "circumstances", "error", "source"),
     [
-        ("numbered", sending(), known(event_id="7"), BROKEN, Source.RESUME),
-        ("numbered", sending(), known(event_id="7"), None, Source.RESUME),
-        ("repeated", sending(), Circumstances(recognises=True), BROKEN, Source.CALL),
-        ("unnumbered", sending(), known(), BROKEN, Source.READ),
-        ("unnumbered", sending(resumes=False), known(event_id="7"), BROKEN, Source.READ),
-        ("unnumbered", sending(source=Source.READ), known(), None, Source.SUBSCRIBE),
-        ("unnumbered", sending(source=Source.SUBSCRIBE), known(), BROKEN, Source.READ),
-        ("polled", sending(source=Source.READ), known(), BROKEN, Source.READ),
-        ("polled", sending(source=Source.READ, subscribes=False), known(), None, Source.READ),
-        ("polled", sending(source=Source.SUBSCRIBE, begun=False), known(), None, Source.READ),
+        ("numbered", sending(), known(event_id="7"), BROKEN, PieceSource.RESUME),
+        ("numbered", sending(), known(event_id="7"), None, PieceSource.RESUME),
+        ("repeated", sending(), Circumstances(recognises=True), BROKEN, PieceSource.CALL),
+        ("unnumbered", sending(), known(), BROKEN, PieceSource.READ),
+        ("unnumbered", sending(resumes=False), known(event_id="7"), BROKEN, PieceSource.READ),
+        ("unnumbered", sending(source=PieceSource.READ), known(), None, PieceSource.SUBSCRIBE),
+        ("unnumbered", sending(source=PieceSource.SUBSCRIBE), known(), BROKEN, PieceSource.READ),
+        ("polled", sending(source=PieceSource.READ), known(), BROKEN, PieceSource.READ),
+        ("polled", sending(source=PieceSource.READ, subscribes=False), known(), None, PieceSource.READ),
+        ("polled", sending(source=PieceSource.SUBSCRIBE, begun=False), known(), None, PieceSource.READ),
     ],
 )
 def test_the_next_source_follows_from_what_the_agent_can_do(
-    way: str, state: Recovery, circumstances: Circumstances, error: Failure | None, source: Source
+    way: str, state: StreamRecovery, circumstances: Circumstances, error: Failure | None, source: PieceSource
 ) -> None:
     after, action = end_piece(state, circumstances, error)
     assert isinstance(action, Reopen)
@@ -100,14 +100,14 @@ def test_the_next_source_follows_from_what_the_agent_can_do(
 
 
 def test_an_acknowledgement_of_a_subscription_shows_that_the_agent_has_none() -> None:
-    after, _ = end_piece(sending(source=Source.SUBSCRIBE, begun=False), known(), None)
+    after, _ = end_piece(sending(source=PieceSource.SUBSCRIBE, begun=False), known(), None)
     assert not after.subscribes
 
 
 @pytest.mark.parametrize(
-    "state", [sending(), subscribing(source=Source.CALL)], ids=["a send that is forgotten", "a subscription"]
+    "state", [sending(), subscribing(source=PieceSource.CALL)], ids=["a send that is forgotten", "a subscription"]
 )
-def test_a_stream_that_named_no_task_is_lost(state: Recovery) -> None:
+def test_a_stream_that_named_no_task_is_lost(state: StreamRecovery) -> None:
     _, action = end_piece(state, Circumstances(), None)
     assert isinstance(action, Fail)
     assert isinstance(action.error, StreamLost)
@@ -117,7 +117,7 @@ def test_a_stream_that_named_no_task_is_lost(state: Recovery) -> None:
 
 
 def test_a_subscription_right_after_a_read_does_not_wait() -> None:
-    assert end_piece(sending(source=Source.READ), known(), None)[1] == Reopen(0)
+    assert end_piece(sending(source=PieceSource.READ), known(), None)[1] == Reopen(0)
 
 
 def test_a_hint_takes_the_place_of_the_first_wait_only() -> None:
@@ -174,16 +174,16 @@ def test_news_end_the_silence() -> None:
         (sending(begun=False), known(), NoToken(URL, "none"), False),
         (sending(begun=False), known(), NoToken(URL, "none", permanent=True), True),
         # The agent's own errors
-        (sending(source=Source.RESUME), known(), Unavailable("busy"), True),
-        (sending(source=Source.READ, begun=False), known(), Unavailable("busy"), False),
-        (sending(source=Source.READ, begun=False), known(), InternalError("fault"), False),
-        (sending(source=Source.READ, begun=False), known(), TaskNotFound("t"), True),
-        (sending(source=Source.READ, begun=False), known(), InvalidParams("id", "bad"), True),
+        (sending(source=PieceSource.RESUME), known(), Unavailable("busy"), True),
+        (sending(source=PieceSource.READ, begun=False), known(), Unavailable("busy"), False),
+        (sending(source=PieceSource.READ, begun=False), known(), InternalError("fault"), False),
+        (sending(source=PieceSource.READ, begun=False), known(), TaskNotFound("t"), True),
+        (sending(source=PieceSource.READ, begun=False), known(), InvalidParams("id", "bad"), True),
         (sending(first=True, begun=False), Circumstances(), InternalError("fault"), True),
     ],
 )
 def test_an_error_ends_the_stream_or_not(
-    state: Recovery, circumstances: Circumstances, error: Failure, fails: bool
+    state: StreamRecovery, circumstances: Circumstances, error: Failure, fails: bool
 ) -> None:
     _, action = end_piece(state, circumstances, error)
     assert isinstance(action, Fail) is fails
@@ -200,12 +200,12 @@ def test_the_fate_of_a_send_is_unknown_unless_the_agent_recognises_it(recognises
 @pytest.mark.parametrize(
     ("state", "lacks"),
     [
-        (sending(source=Source.RESUME, begun=False), "resumes"),
-        (sending(source=Source.SUBSCRIBE, begun=False), "subscribes"),
+        (sending(source=PieceSource.RESUME, begun=False), "resumes"),
+        (sending(source=PieceSource.SUBSCRIBE, begun=False), "subscribes"),
     ],
 )
 @pytest.mark.parametrize("error", [MethodNotFound("m"), InvalidParams("id", "bad")])
-def test_an_agent_that_lacks_a_way_is_asked_by_another(state: Recovery, lacks: str, error: Failure) -> None:
+def test_an_agent_that_lacks_a_way_is_asked_by_another(state: StreamRecovery, lacks: str, error: Failure) -> None:
     after, action = end_piece(state, known(event_id="7"), error)
     assert isinstance(action, Reopen)
     assert getattr(state, lacks)
@@ -215,13 +215,13 @@ def test_an_agent_that_lacks_a_way_is_asked_by_another(state: Recovery, lacks: s
 def test_a_subscription_at_an_agent_without_the_method_is_polled() -> None:
     state = subscribing(first=True, begun=False)
     after, _ = end_piece(state, Circumstances(task_id="t"), MethodNotFound("m"))
-    assert (after.source, after.resumes, after.subscribes) == (Source.READ, False, False)
+    assert (after.source, after.resumes, after.subscribes) == (PieceSource.READ, False, False)
 
 
 def test_a_task_that_ended_before_it_could_be_subscribed_to_is_read() -> None:
     state, refusal = subscribing(first=True, begun=False), UnsupportedOperation("it has ended")
     after, _ = end_piece(state, known(status=WORKING), refusal)
-    assert (after.source, after.resumes, after.subscribes) == (Source.READ, False, False)
+    assert (after.source, after.resumes, after.subscribes) == (PieceSource.READ, False, False)
     _, action = end_piece(state, Circumstances(task_id="t"), refusal)
     assert action == Fail(refusal), "whoever has not read the task is told"
 
@@ -240,17 +240,17 @@ def test_a_task_that_ended_before_it_could_be_subscribed_to_is_read() -> None:
         (sending(), known(), None, False),
         # The question that the message answers is no end
         (sending(question=ASKS), known(status=ASKS), BROKEN, False),
-        (sending(question=ASKS, source=Source.READ), known(status=ASKS), None, False),
+        (sending(question=ASKS, source=PieceSource.READ), known(status=ASKS), None, False),
         # A subscription goes on through questions, unless the agent ends it there for good
         (subscribing(), known(status=ASKS), BROKEN, False),
         (subscribing(), known(status=ASKS), None, True),
         (subscribing(), known(status=ASKS, retry_ms=700), None, False),
-        (subscribing(source=Source.READ), known(status=ASKS), None, False),
-        (subscribing(source=Source.READ, subscribes=False), known(status=ASKS), None, True),
+        (subscribing(source=PieceSource.READ), known(status=ASKS), None, False),
+        (subscribing(source=PieceSource.READ, subscribes=False), known(status=ASKS), None, True),
     ],
 )
 def test_a_stream_is_over_when_nothing_more_is_to_come(
-    state: Recovery, circumstances: Circumstances, error: Failure | None, over: bool
+    state: StreamRecovery, circumstances: Circumstances, error: Failure | None, over: bool
 ) -> None:
     assert isinstance(end_piece(state, circumstances, error)[1], Finish) is over
 
@@ -270,15 +270,15 @@ def test_a_held_end_is_compared_although_the_task_has_none_yet() -> None:
 @pytest.mark.parametrize(
     ("source", "status", "repeats"),
     [
-        (Source.CALL, None, False),
-        (Source.CALL, WORKING, True),
-        (Source.RESUME, WORKING, False),
-        (Source.READ, WORKING, True),
-        (Source.SUBSCRIBE, WORKING, True),
+        (PieceSource.CALL, None, False),
+        (PieceSource.CALL, WORKING, True),
+        (PieceSource.RESUME, WORKING, False),
+        (PieceSource.READ, WORKING, True),
+        (PieceSource.SUBSCRIBE, WORKING, True),
     ],
 )
 def test_updates_may_repeat_unless_the_piece_begins_where_the_last_one_broke(
-    source: Source, status: TaskStatus | None, repeats: bool
+    source: PieceSource, status: TaskStatus | None, repeats: bool
 ) -> None:
     assert open_piece(sending(source=source), known(status=status)).repeats is repeats
 
@@ -286,17 +286,17 @@ def test_updates_may_repeat_unless_the_piece_begins_where_the_last_one_broke(
 @pytest.mark.parametrize(
     ("source", "first", "continues", "doubtful"),
     [
-        (Source.RESUME, CHUNK, True, False),
-        (Source.RESUME, CHUNK, False, True),
-        (Source.RESUME, task(WORKING), True, True),  # something may have come between the two
-        (Source.RESUME, task(DONE), False, False),  # nothing follows an end
-        (Source.READ, task(WORKING), False, False),
-        (Source.SUBSCRIBE, task(WORKING), False, True),
-        (Source.CALL, CHUNK, False, True),
+        (PieceSource.RESUME, CHUNK, True, False),
+        (PieceSource.RESUME, CHUNK, False, True),
+        (PieceSource.RESUME, task(WORKING), True, True),  # something may have come between the two
+        (PieceSource.RESUME, task(DONE), False, False),  # nothing follows an end
+        (PieceSource.READ, task(WORKING), False, False),
+        (PieceSource.SUBSCRIBE, task(WORKING), False, True),
+        (PieceSource.CALL, CHUNK, False, True),
     ],
 )
 def test_only_a_number_or_a_whole_task_proves_that_nothing_is_missing(
-    source: Source, first: Update, continues: bool, doubtful: bool
+    source: PieceSource, first: Update, continues: bool, doubtful: bool
 ) -> None:
     for before in (False, True):
         state, fits = begin_piece(sending(source=source, doubtful=before), known(), first, continues=continues)
@@ -310,13 +310,13 @@ def test_the_beginning_of_a_send_follows_nothing() -> None:
 
 
 def test_a_subscription_that_begins_in_the_middle_does_not_fit() -> None:
-    state, fits = begin_piece(sending(source=Source.SUBSCRIBE), known(), CHUNK, continues=False)
+    state, fits = begin_piece(sending(source=PieceSource.SUBSCRIBE), known(), CHUNK, continues=False)
     assert (fits, state.subscribes) == (False, False)
 
 
 def test_a_resumed_piece_that_begins_with_the_task_may_repeat() -> None:
-    assert begin_piece(sending(source=Source.RESUME), known(), task(WORKING), continues=True)[0].repeats
-    assert not begin_piece(sending(source=Source.RESUME), known(), CHUNK, continues=True)[0].repeats
+    assert begin_piece(sending(source=PieceSource.RESUME), known(), task(WORKING), continues=True)[0].repeats
+    assert not begin_piece(sending(source=PieceSource.RESUME), known(), CHUNK, continues=True)[0].repeats
 
 
 @pytest.mark.parametrize(("answers", "first"), [(True, True), (True, False), (False, True)])
@@ -328,24 +328,26 @@ def test_the_question_that_a_message_answers_is_in_its_first_snapshot(answers: b
 @pytest.mark.parametrize(
     ("doubtful", "status", "came", "verdict"),
     [
-        (False, WORKING, CHUNK, Verdict.TAKE),
-        (True, DONE, CHUNK, Verdict.TAKE),
-        (False, WORKING, update(DONE), Verdict.TAKE),
-        (True, WORKING, update(DONE), Verdict.HOLD),
-        (True, WORKING, update(ASKS), Verdict.HOLD),
-        (True, WORKING, task(DONE), Verdict.HOLD),
-        (True, WORKING, update(WORKING), Verdict.TAKE),
-        (False, DONE, update(FAILED), Verdict.IGNORE),
-        (False, DONE, task(WORKING), Verdict.IGNORE),
-        (False, DONE, update(DONE), Verdict.TAKE),
+        (False, WORKING, CHUNK, UpdateVerdict.TAKE),
+        (True, DONE, CHUNK, UpdateVerdict.TAKE),
+        (False, WORKING, update(DONE), UpdateVerdict.TAKE),
+        (True, WORKING, update(DONE), UpdateVerdict.HOLD),
+        (True, WORKING, update(ASKS), UpdateVerdict.HOLD),
+        (True, WORKING, task(DONE), UpdateVerdict.HOLD),
+        (True, WORKING, update(WORKING), UpdateVerdict.TAKE),
+        (False, DONE, update(FAILED), UpdateVerdict.IGNORE),
+        (False, DONE, task(WORKING), UpdateVerdict.IGNORE),
+        (False, DONE, update(DONE), UpdateVerdict.TAKE),
     ],
 )
-def test_an_update_is_taken_ignored_or_held(doubtful: bool, status: TaskStatus, came: Update, verdict: Verdict) -> None:
+def test_an_update_is_taken_ignored_or_held(
+    doubtful: bool, status: TaskStatus, came: Update, verdict: UpdateVerdict
+) -> None:
     assert judge(sending(doubtful=doubtful), status, came) is verdict
 
 
 def test_a_question_does_not_hold_up_a_subscription() -> None:
-    assert judge(subscribing(doubtful=True), WORKING, update(ASKS)) is Verdict.TAKE
+    assert judge(subscribing(doubtful=True), WORKING, update(ASKS)) is UpdateVerdict.TAKE
 
 
 # The comparison

@@ -11,11 +11,11 @@ from dragoman.model.errors import A2AError, Forbidden, NotFound
 from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
-from dragoman.store.blobs.api import Place
+from dragoman.store.blobs.api import BlobAddress
 
 BASE = "https://agents.example.org"
 EXPIRE_S = 60
-PLACE = Place.of("01a1f92a-3e47-7761-82d7-4cc7178158f7", b"content")
+PLACE = BlobAddress.of("01a1f92a-3e47-7761-82d7-4cc7178158f7", b"content")
 FILE = Part(file=str(PLACE), filename="a b&c=d.txt", media_type="text/plain")
 
 

@@ -16,7 +16,7 @@ from dragoman.model.principal import AccessRole
 from dragoman.model.task import STATES
 from dragoman.store.api import Dedupe, ListQuery, Owners, Quota, Store, Stored, StoreError
 from dragoman.store.audit import AuditEntry
-from dragoman.store.copying import Copied, Progress
+from dragoman.store.copying import Copied, CopyProgress
 from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import check_store, copy_store, open_store
 from dragoman.store.outbox import Lane, Settled
@@ -30,11 +30,11 @@ ODD = "a\\b\0c ü"
 """Text that PostgreSQL cannot store as it is."""
 
 
-def nothing(progress: Progress) -> None:
+def nothing(progress: CopyProgress) -> None:
     """Show no progress."""
 
 
-def interrupt(progress: Progress) -> None:
+def interrupt(progress: CopyProgress) -> None:
     """Press Ctrl-C when all is copied and not yet compared."""
     if progress.stage == "compared":
         raise KeyboardInterrupt
@@ -141,12 +141,12 @@ async def made(url: str) -> dict[str, Any]:
 
 async def test_a_store_goes_to_postgresql_and_back(file_url: str, postgres_url: str, tmp_path: Path) -> None:
     before = await made(file_url)
-    shown: list[Progress] = []
+    shown: list[CopyProgress] = []
     copied = await copy_store(file_url, postgres_url, shown.append)
     assert (copied.tasks, copied.again) == (TASKS, False)
     assert copied.rows["files"] == TASKS // 5
     assert copied.rows["deliveries"] == 2 * TASKS // 4 - 1
-    assert (shown[0], shown[-1]) == (Progress("copied", 0, TASKS), Progress("compared", TASKS, TASKS))
+    assert (shown[0], shown[-1]) == (CopyProgress("copied", 0, TASKS), CopyProgress("compared", TASKS, TASKS))
     assert await check_store(postgres_url) == []
     back = f"sqlite:///{tmp_path}/back.db"
     assert replace(await copy_store(postgres_url, back, nothing)) == copied
@@ -199,7 +199,7 @@ async def test_a_copy_that_is_killed_goes_on(file_url: str, postgres_url: str, t
     assert killed.returncode == -signal.SIGKILL
     with pytest.raises(StoreError, match="unfinished copy of"):
         await copy_store(_other(source, tmp_path), target, nothing)
-    shown: list[Progress] = []
+    shown: list[CopyProgress] = []
     assert (await copy_store(source, target, shown.append)).again is False
     assert 0 < shown[0].done < TASKS, "it does not begin anew"
     async with Opened(target, "h2") as store:

@@ -24,7 +24,7 @@ from dragoman.model.task import Task
 from dragoman.server import serving
 from dragoman.server.errors import StartError
 from dragoman.server.files import sweep_once
-from dragoman.store.blobs.api import OWNER, Place
+from dragoman.store.blobs.api import OWNER, BlobAddress
 from dragoman.store.open import blob_store, open_store
 from tests.net.peer import listening, says
 from tests.push.receiver import receiving
@@ -599,7 +599,7 @@ async def test_what_cannot_be_deleted_keeps_nothing_else_from_it(
     store, blobs = open_store("memory:", SystemClock()), blob_store(f"folder:{tmp_path}")
     await store.open("test")
     for task_id in task_ids:
-        await blobs.put(Place.of(task_id, b"x"), b"x")
+        await blobs.put(BlobAddress.of(task_id, b"x"), b"x")
     assert await sweep_once(blobs, store, SystemClock().now_ms() + 10_000) == 2
     assert [path.name for path in tmp_path.glob("*/*")] == [task_ids[1]]
     await store.close()

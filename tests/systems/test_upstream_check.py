@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.client import ApiKey, connect
 from dragoman.client.retries import Retries
 from dragoman.server import serving
@@ -51,7 +51,7 @@ async def complete(request: web.Request) -> web.Response:
 COMPLETES = web.post("/v1/chat/completions", complete)
 
 
-async def findings(agent: Any) -> list[Finding]:
+async def findings(agent: Any) -> list[CheckResult]:
     async with asyncio.timeout(DEADLINE_S):
         return [finding async for finding in agent.check()]
 

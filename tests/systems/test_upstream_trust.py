@@ -13,7 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, connect
 from dragoman.client.credentials import Credentials
@@ -203,7 +203,7 @@ async def test_keys_that_cannot_be_had_are_named(gates: Gates, tmp_path: Path) -
     async with serving(CONFIG, house(gates)) as url:
         for place, told in (("keys.json", "expected a JWK Set"), ("gone.json", "No such file")):
             agent = partner(url + AT["1.0"], card_keys=(str(tmp_path / place),))
-            findings: list[Finding] = [finding async for finding in agent.check()]
+            findings: list[CheckResult] = [finding async for finding in agent.check()]
             assert findings[0].what.startswith("the keys that must have signed its card cannot be read: ")
             assert told in findings[0].what
             assert "card_keys" in findings[0].fix

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dragoman.model.message import Message, Part
-from dragoman.model.operations import Shown
+from dragoman.model.operations import CallerCredentials
 
 
 class DetachedRun(Protocol):
     """The methods of `engine.api.Run` that concern the log. They do nothing, since the log is kept elsewhere."""
 
     canceled: bool = False
-    shown: Shown | None = None
+    shown: CallerCredentials | None = None
 
     async def written(self) -> None:
         """Return at once: the keeper of the task writes what it is given."""

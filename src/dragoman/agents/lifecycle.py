@@ -34,7 +34,7 @@ class Dependent(Protocol):
         ...
 
 
-class Finding(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """The result of one check. `fix` says what to do if it is not `ok`."""
 
     ok: bool
@@ -46,6 +46,6 @@ class Finding(Struct, frozen=True):
 class Checkable(Protocol):
     """An agent that can be checked without a task."""
 
-    def check(self) -> AsyncIterator[Finding]:
+    def check(self) -> AsyncIterator[CheckResult]:
         """Yield the findings one after the other, within 10 s. Raises nothing. The agent need not be open."""
         ...

@@ -24,11 +24,11 @@ from dragoman.model.events import seq_and_frame
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import (
     Call,
+    CallerCredentials,
     Manners,
     Operation,
     Result,
     SendMessage,
-    Shown,
     StreamMessage,
     Subscribe,
     TaskPage,
@@ -128,10 +128,10 @@ async def make_call(
     )
 
 
-def _credentials(request: Request) -> Shown | None:
+def _credentials(request: Request) -> CallerCredentials | None:
     """The caller's credentials, as request headers."""
     shown = {name: value for name in CREDENTIALS if (value := request.text(name.encode()))}
-    return Shown(shown) if shown else None
+    return CallerCredentials(shown) if shown else None
 
 
 async def _find_agent(reception: Reception, handler: Handler, request: Request, operation: Operation) -> str:

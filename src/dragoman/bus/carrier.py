@@ -18,7 +18,7 @@ class CarrierDown(Exception):
     """There is no connection, or it was lost. The text says why, for the operator's log."""
 
 
-class Connection(Protocol):
+class BusConnection(Protocol):
     """A connection that carries messages until it is lost."""
 
     lost: Future[str]
@@ -56,6 +56,6 @@ class Carrier(Protocol):
     advice: str
     """A hint for the operator if there is a connection, but nothing comes back through it."""
 
-    async def connect(self, received: Received, dropped: Dropped) -> Connection:
+    async def connect(self, received: Received, dropped: Dropped) -> BusConnection:
         """Make a connection. Raises CarrierDown. The caller gives it a few seconds, and then cancels it."""
         ...

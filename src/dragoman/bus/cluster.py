@@ -14,8 +14,8 @@ from hashlib import blake2b
 from typing import assert_never
 
 from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Heard, Moved, Work
-from dragoman.bus.carrier import Carrier, CarrierDown, Connection
-from dragoman.bus.envelope import Envelope, Kind, Seal
+from dragoman.bus.carrier import BusConnection, Carrier, CarrierDown
+from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.interest import SUBJECTS, Interest
 from dragoman.model.ids import new_id
 
@@ -79,7 +79,7 @@ class ClusterBus:
         self._changed = asyncio.Event()
         self._waiting: list[tuple[str, bytes]] = []
         self._sendable, self._sent = asyncio.Event(), asyncio.Event()
-        self._connection: Connection | None = None
+        self._connection: BusConnection | None = None
         self._tried = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._echoes = 0
@@ -138,7 +138,7 @@ class ClusterBus:
         if to is not None:
             subjects.append(self._of_replica(to))
         if subjects:
-            self._send(subjects, Envelope(self._me, Kind.MOVED, task_id, seq, page))
+            self._send(subjects, Envelope(self._me, MessageKind.MOVED, task_id, seq, page))
 
     def wants(self, task_id: str) -> bool:
         """As the protocol says."""
@@ -168,17 +168,17 @@ class ClusterBus:
 
     def tell(self, replica_id: str) -> None:
         """As the protocol says."""
-        self._send((self._of_replica(replica_id),), Envelope(self._me, Kind.WORK))
+        self._send((self._of_replica(replica_id),), Envelope(self._me, MessageKind.WORK))
 
     def queued(self, agent: str) -> None:
         """As the protocol says."""
-        self._send((self._of_agent(agent),), Envelope(self._me, Kind.WORK))
+        self._send((self._of_agent(agent),), Envelope(self._me, MessageKind.WORK))
 
     def signal(self, name: str, payload: bytes = b"") -> None:
         """As the protocol says."""
         if len(payload) > SIGNAL_BYTES_MAX:
             raise ValueError(f"a signal has at most {SIGNAL_BYTES_MAX} bytes, not {len(payload)}")
-        self._send((self._of_signal(name),), Envelope(self._me, Kind.SIGNAL, name, 0, payload))
+        self._send((self._of_signal(name),), Envelope(self._me, MessageKind.SIGNAL, name, 0, payload))
 
     def on_signal(self, name: str, heard: Heard) -> None:
         """As the protocol says."""
@@ -224,16 +224,16 @@ class ClusterBus:
     def _say_here(self, number: int) -> None:
         """Tell everybody that this replica is there, and which subjects it receives."""
         received = bytes(place for place, subject in enumerate(self._of_tasks) if subject in self._active)
-        self._send((self._echo,), Envelope(self._me, Kind.ECHO, number=number, payload=received))
+        self._send((self._echo,), Envelope(self._me, MessageKind.ECHO, number=number, payload=received))
 
     def _send(self, subjects: Iterable[str], envelope: Envelope) -> None:
         if self._connection is None:
             return  # a new connection begins with the news that hints were lost
-        if envelope.kind is not Kind.ECHO and asyncio.get_running_loop().time() > self._others_s:
+        if envelope.kind is not MessageKind.ECHO and asyncio.get_running_loop().time() > self._others_s:
             return
         sealed = self._seal.seal(envelope)
-        if len(sealed) > self._carrier.bytes_max and envelope.kind is Kind.MOVED:
-            sealed = self._seal.seal(Envelope(self._me, Kind.MOVED, envelope.name, envelope.number))
+        if len(sealed) > self._carrier.bytes_max and envelope.kind is MessageKind.MOVED:
+            sealed = self._seal.seal(Envelope(self._me, MessageKind.MOVED, envelope.name, envelope.number))
         for subject in subjects:
             if len(self._waiting) >= WAITING_MAX or len(sealed) > self._carrier.bytes_max:
                 self._dropped += 1
@@ -243,7 +243,7 @@ class ClusterBus:
         self._sendable.set()
         self._sent.clear()
 
-    async def _send_waiting(self, connection: Connection) -> None:
+    async def _send_waiting(self, connection: BusConnection) -> None:
         while True:
             await self._sendable.wait()
             if self._carrier.gather_s:
@@ -266,7 +266,7 @@ class ClusterBus:
             self._refused += 1
             return
         if envelope.sender == self._me:
-            if envelope.kind is Kind.ECHO and envelope.number == self._echoes:
+            if envelope.kind is MessageKind.ECHO and envelope.number == self._echoes:
                 self._note_echo()
             return
         self._received += 1
@@ -277,20 +277,20 @@ class ClusterBus:
 
     def _deliver(self, envelope: Envelope) -> None:
         match envelope.kind:
-            case Kind.MOVED:
+            case MessageKind.MOVED:
                 self._moved(envelope.name, envelope.number, envelope.payload)
-            case Kind.WORK:
+            case MessageKind.WORK:
                 self._work()
-            case Kind.SIGNAL:
+            case MessageKind.SIGNAL:
                 heard = self._heard.get(envelope.name)
                 if heard is not None:
                     heard(envelope.payload or b"")
-            case Kind.ECHO:
+            case MessageKind.ECHO:
                 now_s = asyncio.get_running_loop().time()
                 self._seen[envelope.sender] = now_s
                 self._others_s = now_s + ALONE_S
                 for task_id, seq in self._interest.hear(envelope.sender, envelope.payload, now_s):
-                    self._send((self._of_task(task_id),), Envelope(self._me, Kind.MOVED, task_id, seq))
+                    self._send((self._of_task(task_id),), Envelope(self._me, MessageKind.MOVED, task_id, seq))
             case _:
                 assert_never(envelope.kind)
 
@@ -366,7 +366,7 @@ class ClusterBus:
                 async with asyncio.timeout(CLOSE_S):
                     await connection.close()
 
-    async def _keep_subscribed(self, connection: Connection) -> None:
+    async def _keep_subscribed(self, connection: BusConnection) -> None:
         """Receive what is needed and send echoes, as long as they come back. Raises CarrierDown."""
         loop = asyncio.get_running_loop()
         connected_s = loop.time()
@@ -395,7 +395,7 @@ class ClusterBus:
         for task_id in tuple(task_ids):
             self._moved(task_id, None, None)
 
-    async def _subscribe(self, connection: Connection) -> bool:
+    async def _subscribe(self, connection: BusConnection) -> bool:
         """Receive the needed subjects, and drop those that have not been needed for a while.
 
         Returns whether there are subjects of tasks that were not received before. Raises CarrierDown.

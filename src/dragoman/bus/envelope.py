@@ -20,7 +20,7 @@ TAG_BYTES = 16
 """The length of the authentication tag, an HMAC-SHA-256 cut to 128 bits (RFC 2104 §5)."""
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """The kinds of messages."""
 
     MOVED = "m"
@@ -36,7 +36,7 @@ class Envelope(Struct, frozen=True, array_like=True):
     """
 
     sender: str
-    kind: Kind
+    kind: MessageKind
     name: str = ""
     number: int = 0
     payload: bytes | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.agents.lifecycle import Checkable, Finding
+from dragoman.agents.lifecycle import Checkable, CheckResult
 from dragoman.cli.entries import make_agent
 from dragoman.cli.loader import look_in_working_directory
 from dragoman.cli.references import AgentReferenceError, load_reference
@@ -43,7 +43,7 @@ class Subject(Struct):
 
     id: str
     run: str
-    findings: list[Finding]
+    findings: list[CheckResult]
     runner: Runner | None = None
 
     @property
@@ -74,7 +74,7 @@ async def load_subjects(
     there = ", ".join(dict.fromkeys([*(table.id for table in apart.tables), *ids])) or "none"
     for agent_id in chosen:
         if agent_id not in ids:
-            subjects.append(Subject(agent_id, "", [Finding(False, "there is no such agent", f"there are {there}")]))
+            subjects.append(Subject(agent_id, "", [CheckResult(False, "there is no such agent", f"there are {there}")]))
     if tries:
         await asyncio.gather(*(_try(subject, subject.runner) for subject in subjects if subject.runner is not None))
     return subjects
@@ -88,7 +88,7 @@ async def ask_server(server: str, subjects: list[Subject]) -> None:
         served = await get_object(egress, f"{base}/agents?limit=1000", timeout_s=ANSWER_S, headers={})
     except (EgressError, PeerError, A2AError) as error:
         fix = "give the URL on which it listens; GET /ready says why a server is not ready"
-        subjects.append(Subject(SETTINGS, server, [Finding(False, f"the server cannot be asked: {error}", fix)]))
+        subjects.append(Subject(SETTINGS, server, [CheckResult(False, f"the server cannot be asked: {error}", fix)]))
         return
     finally:
         await egress.close()
@@ -98,35 +98,35 @@ async def ask_server(server: str, subjects: list[Subject]) -> None:
             why = degraded.get(subject.id) if isinstance(degraded, dict) else None
             if why:
                 fix = "start one: dragoman worker" if subject.run == "worker" else "see its own log"
-                subject.findings.append(Finding(False, f"{base} reports: {why}", fix))
+                subject.findings.append(CheckResult(False, f"{base} reports: {why}", fix))
             else:
-                subject.findings.append(Finding(True, f"{base} serves it"))
+                subject.findings.append(CheckResult(True, f"{base} serves it"))
         elif subject.id != SETTINGS:
             fix = "reload it (SIGHUP), or start it with this configuration"
-            subject.findings.append(Finding(False, f"{base} does not serve it", fix))
+            subject.findings.append(CheckResult(False, f"{base} does not serve it", fix))
 
 
 async def _load_declared(table: AgentEntry | FaultyEntry) -> Subject:
     if isinstance(table, FaultyEntry):
         return Subject(table.id, "", [_config_finding(table.error)])
     loaded = await _load_in_thread(table.run, lambda: [make_agent(table)])
-    if isinstance(loaded, Finding):
+    if isinstance(loaded, CheckResult):
         return Subject(table.id, table.run, [loaded])
     return Subject(table.id, table.run, [], loaded[0])
 
 
 async def _load_referenced(reference: str, taken: dict[str, str]) -> list[Subject]:
     made = await _load_in_thread(reference, lambda: load_reference(reference))
-    if isinstance(made, Finding):
+    if isinstance(made, CheckResult):
         return [Subject(reference, reference, [made])]
     subjects = []
     for runner in made:
         subject = Subject(runner.profile.id, reference, [], runner)
         if fault := agent_id_fault(subject.id):
-            subject.findings.append(Finding(False, f"its id {subject.id!r} cannot be served", f"it {fault}"))
+            subject.findings.append(CheckResult(False, f"its id {subject.id!r} cannot be served", f"it {fault}"))
         if subject.id in taken:
             fix = "change one of them: ID=MODULE:OBJECT gives an agent another id"
-            subject.findings.append(Finding(False, f"{taken[subject.id]} has the id {subject.id!r}, too", fix))
+            subject.findings.append(CheckResult(False, f"{taken[subject.id]} has the id {subject.id!r}, too", fix))
         taken[subject.id] = reference
         subjects.append(subject)
     return subjects
@@ -137,18 +137,18 @@ def _check_together(apart: ConfigParts, every: Sequence[Subject]) -> Iterable[Su
     ids = [subject.id for subject in every if subject.id != SETTINGS]
     if not every:
         fix = "name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
-        yield Subject(SETTINGS, "", [Finding(False, "there are no agents", fix)])
+        yield Subject(SETTINGS, "", [CheckResult(False, "there are no agents", fix)])
     elif apart.config is not None and (default := apart.config.default) is not None and default not in ids:
         fix = f"name one of {', '.join(ids)}"
-        yield Subject(SETTINGS, "", [Finding(False, f"default = {default!r}: there is no such agent", fix)])
+        yield Subject(SETTINGS, "", [CheckResult(False, f"default = {default!r}: there is no such agent", fix)])
 
 
-async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
+async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | CheckResult:
     """Call `made` in its own daemon thread, because a user's module may block for ever while it is imported."""
     loop = asyncio.get_running_loop()
-    loading: asyncio.Future[list[Runner] | Finding] = loop.create_future()
+    loading: asyncio.Future[list[Runner] | CheckResult] = loop.create_future()
 
-    def tell(outcome: list[Runner] | Finding) -> None:
+    def tell(outcome: list[Runner] | CheckResult) -> None:
         if not loading.done():
             loading.set_result(outcome)
 
@@ -162,10 +162,10 @@ async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[R
         async with asyncio.timeout(IMPORT_S):
             return await loading
     except TimeoutError:
-        return Finding(False, f"{what}: importing it takes longer than {IMPORT_S:g} s", AT_HOME)
+        return CheckResult(False, f"{what}: importing it takes longer than {IMPORT_S:g} s", AT_HOME)
 
 
-def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
+def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | CheckResult:
     try:
         return made()
     except AgentReferenceError as error:
@@ -173,40 +173,40 @@ def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | 
     except ConfigError as error:
         return _config_finding(error)
     except Exception as error:  # noqa: BLE001  a user's object may raise anything when it is inspected
-        return Finding(False, f"{what}: {type(error).__name__}: {error}", "fix its module")
+        return CheckResult(False, f"{what}: {type(error).__name__}: {error}", "fix its module")
     except BaseException as error:  # noqa: BLE001  SystemExit, the panic of an extension …
-        return Finding(False, f"{what}: importing it ends the process ({type(error).__name__})", AT_HOME)
+        return CheckResult(False, f"{what}: importing it ends the process ({type(error).__name__})", AT_HOME)
 
 
 async def _try(subject: Subject, runner: Runner) -> None:
     """Run the agent's own check, and add its findings."""
     if not isinstance(runner, Checkable):
-        subject.findings.append(Finding(True, "it can be served; it has no check of its own"))
+        subject.findings.append(CheckResult(True, "it can be served; it has no check of its own"))
         return
     try:
         async with asyncio.timeout(CHECK_S):
             async for finding in runner.check():
                 subject.findings.append(finding)
     except TimeoutError:
-        subject.findings.append(Finding(False, f"the check did not finish within {CHECK_S:g} s", "try again"))
+        subject.findings.append(CheckResult(False, f"the check did not finish within {CHECK_S:g} s", "try again"))
     except Exception as error:  # noqa: BLE001  the agent may be of a user's own class
         fix = "its method `check` must raise nothing"
-        subject.findings.append(Finding(False, f"its check failed with {type(error).__name__}: {error}", fix))
+        subject.findings.append(CheckResult(False, f"its check failed with {type(error).__name__}: {error}", fix))
 
 
-def _config_finding(error: ConfigError) -> Finding:
-    return Finding(False, str(error).removesuffix(error.allowed).rstrip(": "), error.allowed)
+def _config_finding(error: ConfigError) -> CheckResult:
+    return CheckResult(False, str(error).removesuffix(error.allowed).rstrip(": "), error.allowed)
 
 
-def _split_message(said: str) -> Finding:
+def _split_message(said: str) -> CheckResult:
     """Split a message into what is wrong and, if it has one, the fix."""
     if " failed with " in said:  # an error text of the user's module has no such form
-        return Finding(False, said, "fix that in the module")
+        return CheckResult(False, said, "fix that in the module")
     for between, at_least in (("; ", 1), (": ", 2)):
         if said.count(between) >= at_least:
             what, _, fix = said.rpartition(between)
-            return Finding(False, what, fix)
-    return Finding(False, said, "name one that is there")
+            return CheckResult(False, what, fix)
+    return CheckResult(False, said, "name one that is there")
 
 
 def _ids(agents: Any) -> Iterable[str]:

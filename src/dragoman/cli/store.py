@@ -11,7 +11,7 @@ import click
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.store.copying import Progress
+    from dragoman.store.copying import CopyProgress
 
 
 @click.group()
@@ -39,7 +39,7 @@ def copy_(source: str, target: str, restart: bool) -> None:
 
     with click.progressbar(length=1, label="Copying", file=sys.stderr) as bar:
 
-        def show(progress: "Progress") -> None:
+        def show(progress: "CopyProgress") -> None:
             stages = ("copied", "compared")
             bar.label = ("Copying", "Comparing")[stages.index(progress.stage)]
             bar.length = max(1, progress.tasks * len(stages))

@@ -50,7 +50,7 @@ _TEMPORARY = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 """Errors of an agent that may answer the same call a moment later."""
 
 
-class Source(Enum):
+class PieceSource(Enum):
     """The source of a piece."""
 
     CALL = auto()  # the caller's own operation
@@ -59,7 +59,7 @@ class Source(Enum):
     SUBSCRIBE = auto()  # a subscription that begins with the whole task
 
 
-class Recovery(Struct, frozen=True, kw_only=True):
+class StreamRecovery(Struct, frozen=True, kw_only=True):
     """The state of a stream. `sends`, `message_id`, `answers` and `mend_s` never change.
 
     `answers`: the message goes to a task that exists. `resumes` and `subscribes`: what the agent has not yet refused.
@@ -73,7 +73,7 @@ class Recovery(Struct, frozen=True, kw_only=True):
     message_id: str
     answers: bool
     mend_s: float
-    source: Source
+    source: PieceSource
     resumes: bool
     subscribes: bool
     partial: bool
@@ -111,7 +111,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     now_s: float = 0.0
 
 
-class Verdict(Enum):
+class UpdateVerdict(Enum):
     """The fate of an update."""
 
     TAKE = auto()
@@ -141,19 +141,19 @@ class Fail(Struct, frozen=True):
 
 def start(
     operation: StreamMessage | Subscribe, *, streams: bool, subscribes: bool, mend_s: float, after: str
-) -> Recovery:
+) -> StreamRecovery:
     """Return the state before the first piece.
 
     `streams`: the agent promises streams; `subscribes`: the dialect has subscriptions. `after` is the event up to which
     the caller knows the task.
     """
     sends = isinstance(operation, StreamMessage)
-    return Recovery(
+    return StreamRecovery(
         sends=sends,
         message_id=operation.message.message_id if isinstance(operation, StreamMessage) else "",
         answers=isinstance(operation, StreamMessage) and bool(operation.message.task_id),
         mend_s=mend_s,
-        source=Source.CALL if sends or subscribes else Source.READ,
+        source=PieceSource.CALL if sends or subscribes else PieceSource.READ,
         resumes=streams and subscribes,
         subscribes=streams and subscribes,
         partial=bool(after),
@@ -163,21 +163,23 @@ def start(
 # -- a piece -----------------------------------------------------------------------------------------------------------
 
 
-def open_piece(state: Recovery, known: Circumstances) -> Recovery:
+def open_piece(state: StreamRecovery, known: Circumstances) -> StreamRecovery:
     """Begin to read at the state's source."""
     match state.source:
-        case Source.READ | Source.SUBSCRIBE:
+        case PieceSource.READ | PieceSource.SUBSCRIBE:
             repeats = True
-        case Source.RESUME:
+        case PieceSource.RESUME:
             repeats = False  # until it begins with the whole task
-        case Source.CALL:
+        case PieceSource.CALL:
             repeats = known.status is not None
         case _:
             assert_never(state.source)
     return replace(state, begun=False, repeats=repeats)
 
 
-def begin_piece(state: Recovery, known: Circumstances, first: Update, *, continues: bool) -> tuple[Recovery, bool]:
+def begin_piece(
+    state: StreamRecovery, known: Circumstances, first: Update, *, continues: bool
+) -> tuple[StreamRecovery, bool]:
     """Take note of the first update of a piece. Returns whether the piece can be joined to the updates so far.
 
     `continues`: the number of its first event directly follows the last one. Only that proves that nothing is missing
@@ -186,38 +188,38 @@ def begin_piece(state: Recovery, known: Circumstances, first: Update, *, continu
     state = replace(state, begun=True)
     task = first if isinstance(first, Task) else None
     match state.source:
-        case Source.CALL if task is not None and state.first and state.answers:
+        case PieceSource.CALL if task is not None and state.first and state.answers:
             state = replace(state, question=task.status)  # it may still be the question that this message answers
-        case Source.RESUME:
+        case PieceSource.RESUME:
             state = replace(state, repeats=task is not None)  # the server lost that event, or ignores Last-Event-ID
-        case Source.SUBSCRIBE if task is None:
+        case PieceSource.SUBSCRIBE if task is None:
             return replace(state, subscribes=False), False  # nobody can tell how much was missed
         case _:
             pass
-    if state.sends and state.source is Source.CALL and known.status is None:
+    if state.sends and state.source is PieceSource.CALL and known.status is None:
         return state, True  # the very beginning, which follows nothing
-    if task is not None and (state.source is Source.READ or _ends(state, task)):
+    if task is not None and (state.source is PieceSource.READ or _ends(state, task)):
         return replace(state, doubtful=False, final=task if _ends(state, task) else None), True
     if task is not None or not continues:
         state = replace(state, doubtful=True)
     return state, True
 
 
-def judge(state: Recovery, status: TaskStatus | None, update: Update) -> Verdict:
+def judge(state: StreamRecovery, status: TaskStatus | None, update: Update) -> UpdateVerdict:
     """Decide about an update that comes while the task is in `status`."""
     if not isinstance(update, Task | StatusUpdate):
-        return Verdict.TAKE
+        return UpdateVerdict.TAKE
     if status is not None and status.state in TERMINAL and update.status.state is not status.state:
-        return Verdict.IGNORE  # the first terminal state stays
-    return Verdict.HOLD if state.doubtful and _ends(state, update) else Verdict.TAKE
+        return UpdateVerdict.IGNORE  # the first terminal state stays
+    return UpdateVerdict.HOLD if state.doubtful and _ends(state, update) else UpdateVerdict.TAKE
 
 
-def take_news(state: Recovery) -> Recovery:
+def take_news(state: StreamRecovery) -> StreamRecovery:
     """Take note of updates that are new: the agent is not silent, and the next wait is short again."""
     return replace(state, attempt=0, lost_at_s=None)
 
 
-def _ends(state: Recovery, update: Task | StatusUpdate) -> bool:
+def _ends(state: StreamRecovery, update: Task | StatusUpdate) -> bool:
     """Whether no update may follow this one."""
     return state.settled(update.status)
 
@@ -226,8 +228,8 @@ def _ends(state: Recovery, update: Task | StatusUpdate) -> bool:
 
 
 def end_piece(
-    state: Recovery, known: Circumstances, error: Failure | None, *, held: bool = False
-) -> tuple[Recovery, Reopen | Finish | Fail]:
+    state: StreamRecovery, known: Circumstances, error: Failure | None, *, held: bool = False
+) -> tuple[StreamRecovery, Reopen | Finish | Fail]:
     """Decide what follows a piece that has ended, or broken with an error. `held`: the end of the stream was held."""
     if error is not None:
         state, failure = _admit(state, known, error)
@@ -238,11 +240,11 @@ def end_piece(
     return _choose_source(state, known, error)
 
 
-def _admit(state: Recovery, known: Circumstances, error: Failure) -> tuple[Recovery, Fail | None]:
+def _admit(state: StreamRecovery, known: Circumstances, error: Failure) -> tuple[StreamRecovery, Fail | None]:
     """Decide whether the stream may go on after an error. The first row that applies counts."""
     begun = known.status is not None or not state.first
     match error:
-        case NoAnswer() if state.sends and state.source is Source.CALL and not known.task_id:
+        case NoAnswer() if state.sends and state.source is PieceSource.CALL and not known.task_id:
             if not (begun or error.sent):
                 return state, Fail(error)
             recognises = known.recognises and not (isinstance(error, CallTimedOut) and not begun)
@@ -257,9 +259,9 @@ def _admit(state: Recovery, known: Circumstances, error: Failure) -> tuple[Recov
             return replace(state, resumes=False, subscribes=False), None
         case A2AError() if state.first and not state.sends and known.status is not None and isinstance(error, _LACKING):
             return replace(state, resumes=False, subscribes=False), None  # the task may have ended since it was read
-        case A2AError() if state.source is Source.RESUME and isinstance(error, _LACKING):
+        case A2AError() if state.source is PieceSource.RESUME and isinstance(error, _LACKING):
             return replace(state, resumes=False), None
-        case A2AError() if state.source is Source.SUBSCRIBE and isinstance(error, _LACKING):
+        case A2AError() if state.source is PieceSource.SUBSCRIBE and isinstance(error, _LACKING):
             return replace(state, subscribes=False), None
         case A2AError() if begun and is_temporary(error):
             return state, None
@@ -267,7 +269,7 @@ def _admit(state: Recovery, known: Circumstances, error: Failure) -> tuple[Recov
             return state, Fail(error)
 
 
-def _is_over(state: Recovery, known: Circumstances, *, clean: bool) -> bool:
+def _is_over(state: StreamRecovery, known: Circumstances, *, clean: bool) -> bool:
     """Whether no more updates are to be expected after a piece. `clean`: the agent ended it."""
     status = known.status
     if status is None:
@@ -276,30 +278,32 @@ def _is_over(state: Recovery, known: Circumstances, *, clean: bool) -> bool:
         return True
     if status.state not in INTERRUPTED or not clean:
         return False
-    if state.source is Source.READ:
+    if state.source is PieceSource.READ:
         return not state.subscribes and state.question is None
     return known.retry_ms is None or not state.begun
 
 
-def _choose_source(state: Recovery, known: Circumstances, error: Failure | None) -> tuple[Recovery, Reopen | Fail]:
+def _choose_source(
+    state: StreamRecovery, known: Circumstances, error: Failure | None
+) -> tuple[StreamRecovery, Reopen | Fail]:
     """Choose the source of the next piece, as in the table above, and the wait before it."""
     before = state.source
-    if before is Source.SUBSCRIBE and error is None and not state.begun:
+    if before is PieceSource.SUBSCRIBE and error is None and not state.begun:
         state = replace(state, subscribes=False)  # a mere acknowledgement (Evo AI)
     if known.event_id and known.task_id and state.resumes:
-        source = Source.RESUME
+        source = PieceSource.RESUME
     elif not known.task_id:
-        source = Source.CALL
+        source = PieceSource.CALL
         if not state.sends or not known.recognises:
             return state, Fail(StreamLost(url_of(error), "the stream ended before it named a task", "", ""))
-    elif before is Source.READ and error is None and state.subscribes:
-        source = Source.SUBSCRIBE
+    elif before is PieceSource.READ and error is None and state.subscribes:
+        source = PieceSource.SUBSCRIBE
     else:
-        source = Source.READ
+        source = PieceSource.READ
     state = replace(state, first=False, source=source)
     if error is None:
         state = replace(state, lost_at_s=None)
-        if source is Source.SUBSCRIBE:
+        if source is PieceSource.SUBSCRIBE:
             return state, Reopen(0)  # the read just before it makes a wait unnecessary
     elif state.lost_at_s is None:
         state = replace(state, lost_at_s=known.now_s)
@@ -324,7 +328,7 @@ class ReadAgain(Struct, frozen=True):
 
 
 def judge_final(
-    state: Recovery, known: Circumstances, ended: TaskStatus, read: Task | Failure, waited_s: float
+    state: StreamRecovery, known: Circumstances, ended: TaskStatus, read: Task | Failure, waited_s: float
 ) -> Agree | ReadAgain | Fail:
     """Decide about a read of the agent's task, whose stream ended with the status `ended`, `waited_s` ago."""
     if isinstance(read, Task):

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from dragoman.client import recovery
 from dragoman.client.errors import NoAnswer, PeerError, fate_unknown
-from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, ReadAgain, Reopen, Source, Verdict
+from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, PieceSource, ReadAgain, Reopen, UpdateVerdict
 from dragoman.client.retries import Retrier, Timeouts
 from dragoman.client.task_fold import TaskFold
 from dragoman.client.transport import Batch, StreamPosition, succeeds
@@ -169,15 +169,15 @@ class TaskStream:
         task_id, position = self.fold.task_id, self.position
         position.retry_ms = None
         match self._state.source:
-            case Source.RESUME:
+            case PieceSource.RESUME:
                 return self._agent.events(
                     Subscribe(id=task_id), after=position.id, traceparent=self._traceparent, position=position
                 )
-            case Source.SUBSCRIBE:
+            case PieceSource.SUBSCRIBE:
                 return self._agent.events(Subscribe(id=task_id), traceparent=self._traceparent, position=position)
-            case Source.READ:
+            case PieceSource.READ:
                 return self._answer(GetTask(id=task_id))
-            case Source.CALL:
+            case PieceSource.CALL:
                 if isinstance(self._operation, StreamMessage) and not self._streams:
                     return self._answer(_to_send(self._operation))
                 return self._agent.events(
@@ -242,11 +242,11 @@ class TaskStream:
         for event_id, update in batch:
             if type(update) is not ArtifactUpdate:
                 verdict = recovery.judge(state, fold.status, update)
-                if verdict is Verdict.HOLD:
+                if verdict is UpdateVerdict.HOLD:
                     assert isinstance(update, Task | StatusUpdate)
                     self._held = update
                     break
-                if verdict is Verdict.IGNORE:
+                if verdict is UpdateVerdict.IGNORE:
                     self._complain_of_change(update)
                     continue
             if state.repeats:

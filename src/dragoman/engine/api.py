@@ -13,7 +13,7 @@ from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import CompleteTask, Shown, UpdateStatus
+from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
@@ -133,7 +133,7 @@ class Run(Protocol):
         ...
 
     @property
-    def shown(self) -> Shown | None:
+    def shown(self) -> CallerCredentials | None:
         """The caller's credentials, if an agent passes them on. They are kept only until the process ends."""
         ...
 

@@ -35,7 +35,7 @@ from dragoman.model.parts import (
 )
 from dragoman.model.task import Record
 from dragoman.store.api import StoreError
-from dragoman.store.blobs.api import BlobMissing, BlobStore, Place
+from dragoman.store.blobs.api import BlobAddress, BlobMissing, BlobStore
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class LinkClaim(Struct, frozen=True):
     `name` and `media_type` are as an agent or a caller wrote them; empty if they did not.
     """
 
-    place: Place
+    place: BlobAddress
     name: str
     media_type: str
     expires: int
@@ -88,7 +88,7 @@ class Links:
         return LinksAt(lambda part: self._linked(base, part, longer_s))
 
     def _linked(self, base: str, part: Part, longer_s: int) -> Part:
-        place = None if part.file is None else Place.read(part.file)
+        place = None if part.file is None else BlobAddress.read(part.file)
         if place is None:
             return part
         expires = self._now_s() + self._expire_s + longer_s
@@ -104,7 +104,7 @@ class Links:
 
     def claim(self, task_id: str, digest: str, query: Mapping[str, str]) -> LinkClaim:
         """Read the claim of a link. Raises NotFound if it is not a link, Forbidden if it is forged, or Expired."""
-        place = Place.read(f"{task_id}/{digest}")
+        place = BlobAddress.read(f"{task_id}/{digest}")
         if place is None:
             raise NotFound("no such file: take the URL as it stands in the task")
         signed, expires = query.get("signature", ""), query.get("expires", "")
@@ -118,7 +118,7 @@ class Links:
             raise Expired(f"this URL expired at {when}: read the task again, its files have fresh URLs there")
         return claim
 
-    def place(self, url: str) -> Place | None:
+    def place(self, url: str) -> BlobAddress | None:
         """The place of the bytes that a URL leads to, whatever its host; None if it is not one of our links.
 
         Raises Expired.
@@ -220,7 +220,7 @@ def same_parts(told: Sequence[Part], given: Sequence[Part]) -> bool:
 def _stands_for(link: Part, file: Part) -> bool:
     if link.url is None or file.raw is None or replace(link, url=None) != replace(file, raw=None):
         return False
-    return urlsplit(link.url).path.endswith(f"/{Place.of('', file.raw).digest}")
+    return urlsplit(link.url).path.endswith(f"/{BlobAddress.of('', file.raw).digest}")
 
 
 class Reading(Protocol):
@@ -295,7 +295,7 @@ class Files:
     async def _kept(self, task_id: str, part: Part) -> Part:
         if self._blobs is None or part.raw is None or len(part.raw) <= self._above:
             return part
-        place = await asyncio.to_thread(Place.of, task_id, part.raw)
+        place = await asyncio.to_thread(BlobAddress.of, task_id, part.raw)
         await self._blobs.put(place, part.raw)
         return replace(part, raw=None, file=str(place))
 
@@ -367,7 +367,7 @@ class Files:
         return everywhere(lambda part: part if part.file is None else replace(part, raw=found[part.file], file=None))
 
     async def _bytes(self, file: str) -> bytes:
-        place = Place.read(file)
+        place = BlobAddress.read(file)
         if place is None or self._blobs is None:
             raise BlobMissing(f"there is no file {file}")
         blobs = self._blobs

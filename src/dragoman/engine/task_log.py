@@ -20,7 +20,7 @@ from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.ids import new_write, timestamp
 from dragoman.model.lifecycle import SETTLED, Fold, fold
 from dragoman.model.message import Message, Role
-from dragoman.model.operations import Shown
+from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import (
     Append,
@@ -194,7 +194,7 @@ class TaskLog:
         self.settled_seq = 0
         self.pins = 0
         self.holder: str | None = None
-        self.shown: Shown | None = None
+        self.shown: CallerCredentials | None = None
         self.taken_on = False
         self.failure: StoreError | None = None
         """Why the run's last write failed; None if it was committed or refused."""

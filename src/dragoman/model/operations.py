@@ -214,7 +214,7 @@ class Manners(Struct, frozen=True, kw_only=True):
     webhook: str = "configuration.taskPushNotificationConfig"
 
 
-class Shown:
+class CallerCredentials:
     """The caller's credentials, as request headers, to be passed on. They stay in memory, and no repr shows them."""
 
     __slots__ = ("headers",)
@@ -246,7 +246,7 @@ class Call(Struct, frozen=True, kw_only=True):
     after: str | None = None
     traceparent: str | None = None
     peer: str = ""
-    shown: Shown | None = None
+    shown: CallerCredentials | None = None
     base: str = ""
     size: int = 0
     room: Callable[[int], None] | None = None

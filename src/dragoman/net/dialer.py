@@ -90,7 +90,7 @@ class RequestLimit:
             del self._destinations[destination]
 
 
-class Pool:
+class IdleConnections:
     """Unused connections, the most recently used first. Their number and their time are bounded.
 
     Belongs to the event loop of its first connection.
@@ -181,7 +181,7 @@ class Dialer:
         resolver: Resolves | None,
         *,
         connect_timeout_s: float,
-        idle: Pool,
+        idle: IdleConnections,
         tls: ClientTls = MACHINE_TLS,
     ) -> None:
         self._policy = policy

@@ -21,8 +21,8 @@ from dragoman.net.dialer import (
     CONNECT_TIMEOUT_S,
     IDLE_S,
     Dialer,
+    IdleConnections,
     Policy,
-    Pool,
     RequestLimit,
     connect_timeout,
     missing_answer,
@@ -223,7 +223,7 @@ class Egress:
         self._max_answer_bytes = max_answer_bytes
         self._room = RequestLimit(in_all_max=connections_max, per_destination_max=connections_per_host_max)
         idle_max = connections_max or IDLE_MAX
-        idle = Pool(per_destination_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
+        idle = IdleConnections(per_destination_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
         self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle, tls=tls)
         self._read: dict[str, _Call] = {}
         self.grpc = GrpcEgress(
@@ -383,7 +383,7 @@ class Poster:
         idle_s: float = IDLE_S,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
-        idle = Pool(per_destination_max=idle_per_host_max, in_all_max=idle_max, idle_s=idle_s)
+        idle = IdleConnections(per_destination_max=idle_per_host_max, in_all_max=idle_max, idle_s=idle_s)
         self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle)
 
     async def post(self, to: Target, *, body: bytes, headers: Mapping[str, str], timeout_s: float) -> HttpReply:

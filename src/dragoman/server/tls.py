@@ -56,7 +56,7 @@ class TlsFiles(Struct, frozen=True):
         return tuple(_stamp(path) for path in (self.cert, self.key, self.client_ca) if path is not None)
 
 
-class Identity(Struct, frozen=True):
+class TlsIdentity(Struct, frozen=True):
     """What the server shows to clients, and whose certificates it takes, as PEM and as a context for HTTPS.
 
     `client_ca` None asks no client for a certificate. `name` is that of the certificate, for the log. From `due` on its
@@ -81,7 +81,7 @@ class ServerTls:
         self._files = files
         self._now = now
         self.identity = read_identity(files, now())
-        self.renewed: list[Callable[[Identity], None]] = []
+        self.renewed: list[Callable[[TlsIdentity], None]] = []
         self._told = 0
         """How many of the two moments, `due` and `expires`, the log has told."""
         self._seen = self._tried = self.identity.stamps
@@ -146,7 +146,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def read_identity(files: TlsFiles, now: datetime) -> Identity:
+def read_identity(files: TlsFiles, now: datetime) -> TlsIdentity:
     """Read the files and check that they fit together. This blocks. Raises StartError, with the file and the fix."""
     for _ in range(READS_MAX):
         stamps = files.stamps()
@@ -163,7 +163,7 @@ def read_identity(files: TlsFiles, now: datetime) -> Identity:
     )
 
 
-def _read_once(files: TlsFiles, now: datetime, stamps: tuple[Stamp | None, ...]) -> Identity:
+def _read_once(files: TlsFiles, now: datetime, stamps: tuple[Stamp | None, ...]) -> TlsIdentity:
     chain = _read("tls_cert", files.cert)
     certificates = _certificates("tls_cert", files.cert, chain)
     leaf = certificates[0]
@@ -186,7 +186,7 @@ def _read_once(files: TlsFiles, now: datetime, stamps: tuple[Stamp | None, ...])
         context.verify_mode = ssl.CERT_REQUIRED
     begins, expires = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     due = expires - (expires - begins) * DUE
-    return Identity(context, chain, key, client_ca, _name(leaf), due, expires, stamps)
+    return TlsIdentity(context, chain, key, client_ca, _name(leaf), due, expires, stamps)
 
 
 def _make_context() -> ssl.SSLContext:

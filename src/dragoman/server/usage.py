@@ -10,7 +10,7 @@ from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
 from dragoman.store.api import Store
 
 
-class Usage(Struct, frozen=True):
+class UsageCounters(Struct, frozen=True):
     """The counters of the limits that are set; None where there is no limit, or no other replica."""
 
     rates: Rates | None
@@ -29,7 +29,7 @@ class Usage(Struct, frozen=True):
             await self.exchange.exchange()
 
 
-def make_usage(config: Config, store: Store, replica: str) -> Usage:
+def make_usage(config: Config, store: Store, replica: str) -> UsageCounters:
     """Make the counters. `replica` is a name for this replica that no other has."""
     shared, most = store.replicas.shared, config.max_streams
     rates = Rates(config.max_requests_per_s, shared=shared) if config.max_requests_per_s else None
@@ -39,4 +39,4 @@ def make_usage(config: Config, store: Store, replica: str) -> Usage:
     if shared and (rates is not None or most):
         counted = [one for one in (streams, listeners) if one is not None]
         exchange = UsageExchange(store, replica, store.clock, rates, counted)
-    return Usage(rates, streams, listeners, exchange)
+    return UsageCounters(rates, streams, listeners, exchange)

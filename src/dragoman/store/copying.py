@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.transfer import OF_TASKS, WHOLE, Row, Source, Target, digest
+from dragoman.store.transfer import OF_TASKS, WHOLE, Row, TransferSource, TransferTarget, digest
 
 STEP_BYTES = 16 << 20
 """About how much one step reads, unless a single task is larger."""
@@ -18,7 +18,7 @@ STEP_TASKS = 500
 STEP_ROWS = 2000
 
 
-class Progress(Struct, frozen=True):
+class CopyProgress(Struct, frozen=True):
     """The progress of a copy: `stage` is "copied" or "compared", and `done` of `tasks` tasks have reached it."""
 
     stage: str
@@ -34,7 +34,7 @@ class Copied(Struct, frozen=True):
     again: bool = False
 
 
-async def copy(source: Source, target: Target, show: Callable[[Progress], None]) -> Copied:
+async def copy(source: TransferSource, target: TransferTarget, show: Callable[[CopyProgress], None]) -> Copied:
     """Copy the missing rows to `target`, compare all rows, and put the target in its place.
 
     If the rows of an earlier copy differ from the source, which was written to after that copy was killed, it starts
@@ -54,7 +54,9 @@ async def copy(source: Source, target: Target, show: Callable[[Progress], None])
     return Copied(tasks, found, again)
 
 
-async def _copy(source: Source, target: Target, tasks: int, show: Callable[[Progress], None]) -> None:
+async def _copy(
+    source: TransferSource, target: TransferTarget, tasks: int, show: Callable[[CopyProgress], None]
+) -> None:
     for table in WHOLE:
         after = await target.last_key(table)
         while rows := await source.rows(table, after, STEP_ROWS):
@@ -62,15 +64,15 @@ async def _copy(source: Source, target: Target, tasks: int, show: Callable[[Prog
             after = rows[-1][: table.keys]
     last = await target.last_task()
     done = await target.count()
-    show(Progress("copied", done, tasks))
+    show(CopyProgress("copied", done, tasks))
     async for first, end, some in _steps(source, last):
         await target.write([(table, await source.rows_of(table, (first, end))) for table in OF_TASKS])
         done += some
-        show(Progress("copied", done, tasks))
+        show(CopyProgress("copied", done, tasks))
 
 
 async def _compare(
-    source: Source, target: Target, tasks: int, show: Callable[[Progress], None]
+    source: TransferSource, target: TransferTarget, tasks: int, show: Callable[[CopyProgress], None]
 ) -> dict[str, int] | str:
     """The numbers of rows by table, or the name of the first table in which the stores differ."""
     counts: dict[str, int] = {}
@@ -93,13 +95,13 @@ async def _compare(
                 return table.name
             counts[table.name] += len(rows)
         done, last = done + some, end
-        show(Progress("compared", done, tasks))
+        show(CopyProgress("compared", done, tasks))
     if await target.last_task() > last:
         return "tasks"
     return counts
 
 
-async def _steps(source: Source, after: int) -> AsyncIterator[tuple[int, int, int]]:
+async def _steps(source: TransferSource, after: int) -> AsyncIterator[tuple[int, int, int]]:
     """The first and the last number of the tasks of each step, and how many they are."""
     first, some, size = 0, 0, 0
     while sizes := await source.sizes(after, STEP_TASKS):

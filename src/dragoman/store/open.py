@@ -11,7 +11,7 @@ from dragoman.model.ids import Clock, SystemClock
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
 from dragoman.store.blobs.folder import FolderBlobs
-from dragoman.store.copying import Copied, Progress, copy
+from dragoman.store.copying import Copied, CopyProgress, copy
 from dragoman.store.path import ALLOWED, hide_password, is_shared, store_path
 from dragoman.store.replicas import Heartbeat
 from dragoman.store.sqlite import SqliteStore
@@ -20,7 +20,7 @@ from dragoman.store.sqlite.connection import noted_server as _noted
 from dragoman.store.sqlite.transfer import check as check_file
 from dragoman.store.sqlite.transfer import open_source as open_file
 from dragoman.store.sqlite.transfer import open_target as open_file_copy
-from dragoman.store.transfer import Source, Target
+from dragoman.store.transfer import TransferSource, TransferTarget
 
 FOLDER = "folder:"
 
@@ -76,14 +76,16 @@ async def check_store(url: str) -> list[str]:
     return check_file(url)
 
 
-async def copy_store(source: str, target: str, show: Callable[[Progress], None], *, restart: bool = False) -> Copied:
+async def copy_store(
+    source: str, target: str, show: Callable[[CopyProgress], None], *, restart: bool = False
+) -> Copied:
     """Copy the store at one url into an empty one at another. A copy that was killed goes on where it was.
 
     `restart` deletes what is left of a copy. Raises StoreError.
     """
     if source == target:
         raise StoreError(f"store {hide_password(source)!r} cannot be copied into itself: name another place")
-    rows: Source
+    rows: TransferSource
     if is_shared(source):
         with _extra_postgres(source):
             from dragoman.store.postgres.transfer import open_source
@@ -91,7 +93,7 @@ async def copy_store(source: str, target: str, show: Callable[[Progress], None],
     else:
         rows = open_file(source)
     try:
-        place: Target
+        place: TransferTarget
         if is_shared(target):
             with _extra_postgres(target):
                 from dragoman.store.postgres.transfer import open_target

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Kind(Enum):
+class ColumnType(Enum):
     """The type of a column: None is allowed in each."""
 
     NUMBER = "number"
@@ -31,7 +31,7 @@ class Table(Struct, frozen=True):
     """
 
     name: str
-    columns: Mapping[str, Kind]
+    columns: Mapping[str, ColumnType]
     keys: int = 1
     of: str = ""
 
@@ -40,7 +40,13 @@ Row = tuple[Any, ...]
 
 
 def _table(name: str, columns: str, keys: int = 1, of: str = "") -> Table:
-    kinds = {"": Kind.NUMBER, "?": Kind.TRUTH, "'": Kind.TEXT, "#": Kind.BYTES, "*": Kind.TEXTS}
+    kinds = {
+        "": ColumnType.NUMBER,
+        "?": ColumnType.TRUTH,
+        "'": ColumnType.TEXT,
+        "#": ColumnType.BYTES,
+        "*": ColumnType.TEXTS,
+    }
     found = {word.rstrip("?'#*"): kinds[word[len(word.rstrip("?'#*")) :]] for word in columns.split()}
     return Table(name, found, keys, of)
 
@@ -77,7 +83,7 @@ OF_TASKS = (
 """The tables of what belongs to tasks, which are copied some tasks at a time. Tasks come first."""
 
 
-class Source(Protocol):
+class TransferSource(Protocol):
     """A store whose rows are read, as of one moment."""
 
     name: str
@@ -108,7 +114,7 @@ class Source(Protocol):
         ...
 
 
-class Target(Source, Protocol):
+class TransferTarget(TransferSource, Protocol):
     """A place beside a store, which takes the store's place once it is whole. Nobody sees it before."""
 
     async def last_task(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.lifecycle import Checkable, Finding, Living
+from dragoman.agents.lifecycle import Checkable, CheckResult, Living
 from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
 from dragoman.agents.model.answer import RetryPolicy
 from dragoman.agents.model.endpoint import EndpointAddress, completions_url, limit_name, make_endpoint, models_url
@@ -573,7 +573,7 @@ def test_the_bound_of_an_answer_has_the_name_that_the_endpoint_knows() -> None:
 # -- the check ---------------------------------------------------------------------------------------------------------
 
 
-async def checked(agent: ChatAgent) -> list[Finding]:
+async def checked(agent: ChatAgent) -> list[CheckResult]:
     return [finding async for finding in agent.check()]
 
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from dragoman.agents.remote.relay import Overlap, overlaps
 from dragoman.model.message import Artifact, Part
+from dragoman.store.blobs.api import BlobAddress
 
 Said = list[tuple[bool, str]]
 
@@ -55,10 +56,8 @@ def test_deltas_that_begin_anew_are_told_apart_from_such_as_go_on() -> None:
 
 
 def test_a_link_to_bytes_is_those_bytes() -> None:
-    from dragoman.store.blobs.api import Place
-
     raw = b"x" * 2000
-    link = Part(url=f"http://here/files/t/{Place.of('', raw).digest}?sig=1", filename="f")
+    link = Part(url=f"http://here/files/t/{BlobAddress.of('', raw).digest}?sig=1", filename="f")
     overlap = Overlap((Part(text="see "), link))
     same = Artifact(artifact_id="a", parts=(Part(text="see "), Part(raw=raw, filename="f")))
     assert overlap.chunk(same, append=False, whole=True).artifact is None

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.desk import Desk, Host
+from dragoman.agents.worker.desk import Desk, WorkEngine
 from dragoman.agents.worker.leases import WorkItem
 from dragoman.agents.worker.words import AskCaller, Give, Say
 from dragoman.model.card import Profile
@@ -560,7 +560,7 @@ async def test_calls_for_a_task_that_does_not_arrive_leave_nothing_behind() -> N
         gc.collect()
         return sum(isinstance(each, asyncio.Future) and not each.done() for each in gc.get_objects())
 
-    agent, refusing = worker(), cast("Host", Refusing())
+    agent, refusing = worker(), cast("WorkEngine", Refusing())
     agent.leases.desk = Desk(cast("Shared", None), refusing)
     before = waiting()
     for number in range(20):

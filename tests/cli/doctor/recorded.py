@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.cli.doctor.finding import Check, Verdict
-from dragoman.cli.doctor.observation import Endpoint, Exchange, Observations, Probe
+from dragoman.cli.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 from dragoman.client import Interface
 
 CARD: dict[str, Any] = {
@@ -36,24 +36,24 @@ def rpc_error(code: int, message: str = "No") -> Exchange:
 
 
 GOOD = {
-    Probe.UNKNOWN_TASK: rpc_error(-32001),
-    Probe.NO_CREDENTIALS: rpc_error(-32001),
-    Probe.UNKNOWN_METHOD: rpc_error(-32601),
-    Probe.UNKNOWN_VERSION: rpc_error(-32009),
-    Probe.BROKEN_JSON: rpc_error(-32700),
-    Probe.PREFLIGHT: answer(b"", 405),
+    HarmlessRequest.UNKNOWN_TASK: rpc_error(-32001),
+    HarmlessRequest.NO_CREDENTIALS: rpc_error(-32001),
+    HarmlessRequest.UNKNOWN_METHOD: rpc_error(-32601),
+    HarmlessRequest.UNKNOWN_VERSION: rpc_error(-32009),
+    HarmlessRequest.BROKEN_JSON: rpc_error(-32700),
+    HarmlessRequest.PREFLIGHT: answer(b"", 405),
 }
 RPC = Endpoint(interface=Interface(url="https://agent.example/rpc", binding="JSONRPC", dialect="1.0"), answers=GOOD)
 REST = Endpoint(
     interface=Interface(url="https://agent.example/rest", binding="HTTP+JSON", dialect="1.0"),
     answers={
-        Probe.UNKNOWN_TASK: answer({"error": {"code": 404}}, 404),
-        Probe.UNKNOWN_VERSION: answer({"error": {"code": 400}}, 400),
+        HarmlessRequest.UNKNOWN_TASK: answer({"error": {"code": 404}}, 404),
+        HarmlessRequest.UNKNOWN_VERSION: answer({"error": {"code": 400}}, 400),
     },
 )
 GRPC = Endpoint(
     interface=Interface(url="grpcs://agent.example:443", binding="GRPC", dialect="1.0"),
-    answers={Probe.UNKNOWN_TASK: Exchange(error="TaskNotFound", elapsed_ms=3.0)},
+    answers={HarmlessRequest.UNKNOWN_TASK: Exchange(error="TaskNotFound", elapsed_ms=3.0)},
 )
 HEALTHY = Observations(
     agent="https://agent.example",
@@ -67,7 +67,7 @@ HEALTHY = Observations(
 )
 
 
-def with_answer(probe: Probe, came: Exchange, *, endpoint: Endpoint = RPC, **more: Any) -> Observations:
+def with_answer(probe: HarmlessRequest, came: Exchange, *, endpoint: Endpoint = RPC, **more: Any) -> Observations:
     """The healthy agent with one endpoint, where one answer is another."""
     answers = {**endpoint.answers, probe: came}
     return replace(HEALTHY, endpoints=(replace(endpoint, answers=answers),), **more)

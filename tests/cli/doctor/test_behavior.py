@@ -9,14 +9,16 @@ from dragoman.cli.doctor.checks import CHECKS
 from dragoman.cli.doctor.checks.behavior import BEHAVIOR_CHECKS
 from dragoman.cli.doctor.conformance import judge_rules
 from dragoman.cli.doctor.finding import Color, judge_all
-from dragoman.cli.doctor.observation import Attempt, Observations, Outcome
+from dragoman.cli.doctor.observation import Attempt, AttemptOutcome, Observations
 from dragoman.cli.doctor.trial import TOO_SLOW
 from tests.cli.doctor.recorded import HEALTHY, RPC, colors
 
-DONE = Outcome(kind="Task", task_id="t", context_id="c", state="TASK_STATE_COMPLETED", ended=True, elapsed_ms=9.0)
-NOT_FOUND = Outcome(error="TaskNotFound")
-LATE = Outcome(failure=TOO_SLOW)
-STREAM = Outcome(
+DONE = AttemptOutcome(
+    kind="Task", task_id="t", context_id="c", state="TASK_STATE_COMPLETED", ended=True, elapsed_ms=9.0
+)
+NOT_FOUND = AttemptOutcome(error="TaskNotFound")
+LATE = AttemptOutcome(failure=TOO_SLOW)
+STREAM = AttemptOutcome(
     kind="Task",
     task_id="s",
     context_id="c",
@@ -32,19 +34,19 @@ GOOD = {
     Attempt.STREAM: STREAM,
     Attempt.RESUME: replace(STREAM, events=STREAM.events[1:], event_ids=("2", "3")),
     Attempt.SEND_TO_UNKNOWN: NOT_FOUND,
-    Attempt.BEGIN: Outcome(kind="Task", task_id="t", state="TASK_STATE_WORKING"),
+    Attempt.BEGIN: AttemptOutcome(kind="Task", task_id="t", state="TASK_STATE_WORKING"),
     Attempt.GET: DONE,
-    Attempt.LIST: Outcome(kind="TaskList", listed=("x", "t")),
+    Attempt.LIST: AttemptOutcome(kind="TaskList", listed=("x", "t")),
     Attempt.FOREIGN: NOT_FOUND,
-    Attempt.WEBHOOK: Outcome(error="InvalidParams"),
-    Attempt.CANCEL: Outcome(kind="Task", task_id="b", state="TASK_STATE_CANCELED", ended=True),
-    Attempt.CANCEL_ENDED: Outcome(error="TaskNotCancelable"),
-    Attempt.SUBSCRIBE_ENDED: Outcome(error="UnsupportedOperation"),
+    Attempt.WEBHOOK: AttemptOutcome(error="InvalidParams"),
+    Attempt.CANCEL: AttemptOutcome(kind="Task", task_id="b", state="TASK_STATE_CANCELED", ended=True),
+    Attempt.CANCEL_ENDED: AttemptOutcome(error="TaskNotCancelable"),
+    Attempt.SUBSCRIBE_ENDED: AttemptOutcome(error="UnsupportedOperation"),
 }
 ACTIVE = replace(HEALTHY, tried_at=RPC, attempts=GOOD)
 
 
-def but(attempt: Attempt, came: Outcome | None, **more: Any) -> Observations:
+def but(attempt: Attempt, came: AttemptOutcome | None, **more: Any) -> Observations:
     """The agent without faults, with another outcome of one attempt; None: it was not made."""
     attempts = {name: outcome for name, outcome in GOOD.items() if name is not attempt or came is not None}
     if came is not None:
@@ -55,62 +57,62 @@ def but(attempt: Attempt, came: Outcome | None, **more: Any) -> Observations:
 OLD = replace(RPC, interface=replace(RPC.interface, dialect="0.3"))
 PROMISES = replace(RPC, interface=replace(RPC.interface, dedupes_s=600.0))
 OTHER = replace(DONE, task_id="another")
-ACCEPTED = Outcome(kind="PushConfig", task_id="h")
+ACCEPTED = AttemptOutcome(kind="PushConfig", task_id="h")
 
 CASES = [
     ("message-answered", HEALTHY, "grey"),
     ("message-answered", ACTIVE, "green"),
     ("message-answered", but(Attempt.SEND, LATE), "grey"),
-    ("message-answered", but(Attempt.SEND, Outcome(error="Unauthorized")), "grey"),
-    ("message-answered", but(Attempt.SEND, Outcome(error="InternalError")), "red"),
-    ("message-answered", but(Attempt.SEND, Outcome(failure="the connection broke")), "red"),
+    ("message-answered", but(Attempt.SEND, AttemptOutcome(error="Unauthorized")), "grey"),
+    ("message-answered", but(Attempt.SEND, AttemptOutcome(error="InternalError")), "red"),
+    ("message-answered", but(Attempt.SEND, AttemptOutcome(failure="the connection broke")), "red"),
     ("message-blocks", ACTIVE, "green"),
     ("message-blocks", but(Attempt.SEND, replace(DONE, state="TASK_STATE_INPUT_REQUIRED", ended=False)), "green"),
     ("message-blocks", but(Attempt.SEND, replace(DONE, state="TASK_STATE_WORKING", ended=False)), "red"),
-    ("message-blocks", but(Attempt.SEND, Outcome(kind="Message", context_id="c")), ""),
+    ("message-blocks", but(Attempt.SEND, AttemptOutcome(kind="Message", context_id="c")), ""),
     ("message-context", ACTIVE, "green"),
-    ("message-context", but(Attempt.SEND, Outcome(kind="Message")), "red"),
+    ("message-context", but(Attempt.SEND, AttemptOutcome(kind="Message")), "red"),
     ("message-repeated", ACTIVE, "green"),
     ("message-repeated", but(Attempt.REPEAT, OTHER), "grey"),
     ("message-repeated", but(Attempt.REPEAT, OTHER, tried_at=PROMISES), "red"),
     ("message-to-unknown", ACTIVE, "green"),
     ("message-to-unknown", but(Attempt.SEND_TO_UNKNOWN, DONE), "red"),
     ("stream", ACTIVE, "green"),
-    ("stream", but(Attempt.STREAM, Outcome(error="UnsupportedOperation")), "red"),
+    ("stream", but(Attempt.STREAM, AttemptOutcome(error="UnsupportedOperation")), "red"),
     ("stream", but(Attempt.STREAM, replace(STREAM, state="TASK_STATE_WORKING", ended=False)), "red"),
     ("stream", but(Attempt.STREAM, replace(STREAM, events=("StatusUpdate",))), "red"),
     ("stream", but(Attempt.STREAM, replace(STREAM, events=("StatusUpdate",)), tried_at=OLD), "green"),
-    ("stream", but(Attempt.STREAM, Outcome(kind="Message", events=("Message",), event_ids=("",))), "green"),
+    ("stream", but(Attempt.STREAM, AttemptOutcome(kind="Message", events=("Message",), event_ids=("",))), "green"),
     ("stream", but(Attempt.STREAM, None), ""),
     ("stream-first-update", ACTIVE, "green"),
     ("stream-first-update", but(Attempt.STREAM, replace(STREAM, first_ms=9_000.0)), "yellow"),
     ("stream-resumed", ACTIVE, "green"),
     ("stream-resumed", but(Attempt.RESUME, None), "grey"),
     ("stream-resumed", but(Attempt.RESUME, replace(STREAM, event_ids=("3",))), "yellow"),
-    ("stream-resumed", but(Attempt.RESUME, Outcome(error="UnsupportedOperation")), "yellow"),
+    ("stream-resumed", but(Attempt.RESUME, AttemptOutcome(error="UnsupportedOperation")), "yellow"),
     ("cancel", ACTIVE, "green"),
-    ("cancel", but(Attempt.CANCEL, Outcome(error="TaskNotCancelable")), "grey"),
-    ("cancel", but(Attempt.CANCEL, Outcome(error="InternalError")), "yellow"),
+    ("cancel", but(Attempt.CANCEL, AttemptOutcome(error="TaskNotCancelable")), "grey"),
+    ("cancel", but(Attempt.CANCEL, AttemptOutcome(error="InternalError")), "yellow"),
     ("cancel", but(Attempt.CANCEL, replace(DONE, state="TASK_STATE_WORKING", ended=False)), "grey"),
     ("task-read", ACTIVE, "green"),
     ("task-read", but(Attempt.GET, NOT_FOUND), "red"),
     ("list", ACTIVE, "green"),
-    ("list", but(Attempt.LIST, Outcome(error="MethodNotFound")), "yellow"),
-    ("list", but(Attempt.LIST, Outcome(error="MethodNotFound"), tried_at=OLD), ""),
+    ("list", but(Attempt.LIST, AttemptOutcome(error="MethodNotFound")), "yellow"),
+    ("list", but(Attempt.LIST, AttemptOutcome(error="MethodNotFound"), tried_at=OLD), ""),
     ("task-listed", ACTIVE, "green"),
-    ("task-listed", but(Attempt.LIST, Outcome(kind="TaskList", listed=("x",))), "red"),
+    ("task-listed", but(Attempt.LIST, AttemptOutcome(kind="TaskList", listed=("x",))), "red"),
     ("task-foreign", ACTIVE, "green"),
     ("task-foreign", but(Attempt.FOREIGN, DONE), "red"),
     ("task-foreign", but(Attempt.FOREIGN, None), "grey"),
-    ("task-foreign", but(Attempt.FOREIGN, Outcome(error="Unauthorized")), "grey"),
-    ("task-foreign", but(Attempt.FOREIGN, Outcome(error="InternalError")), "yellow"),
+    ("task-foreign", but(Attempt.FOREIGN, AttemptOutcome(error="Unauthorized")), "grey"),
+    ("task-foreign", but(Attempt.FOREIGN, AttemptOutcome(error="InternalError")), "yellow"),
     ("cancel-ended", ACTIVE, "green"),
     ("cancel-ended", but(Attempt.CANCEL_ENDED, DONE), "red"),
     ("subscribe-ended", ACTIVE, "green"),
     ("subscribe-ended", but(Attempt.SUBSCRIBE_ENDED, STREAM), "red"),
     ("subscribe-ended", but(Attempt.SUBSCRIBE_ENDED, STREAM, tried_at=OLD), ""),
     ("webhook-address", ACTIVE, "green"),
-    ("webhook-address", but(Attempt.WEBHOOK, Outcome(error="PushNotificationNotSupported")), "green"),
+    ("webhook-address", but(Attempt.WEBHOOK, AttemptOutcome(error="PushNotificationNotSupported")), "green"),
     ("webhook-address", but(Attempt.WEBHOOK, ACCEPTED), "red"),
     ("webhook-address", but(Attempt.WEBHOOK, ACCEPTED, public=False), "yellow"),
 ]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dragoman.cli.doctor.checks import CHECKS
 from dragoman.cli.doctor.checks.behavior import BEHAVIOR_CHECKS
 from dragoman.cli.doctor.finding import Color, judge_all
-from dragoman.cli.doctor.observation import Exchange, Observations, Probe
+from dragoman.cli.doctor.observation import Exchange, HarmlessRequest, Observations
 from dragoman.client import Interface
 from dragoman.net.tls import TlsSession
 from tests.cli.doctor.recorded import (
@@ -84,39 +84,55 @@ CASES = [
     ("card-caching", HEALTHY, ["green"]),
     ("card-caching", exchanged(etag='"1"'), ["yellow"]),
     ("endpoint-answers", HEALTHY, ["green", "green", "green"]),
-    ("endpoint-answers", with_answer(Probe.UNKNOWN_TASK, UNREACHED), ["red"]),
-    ("endpoint-answers", with_answer(Probe.UNKNOWN_TASK, answer(b"Not Found", 404)), ["red"]),
-    ("endpoint-answers", with_answer(Probe.UNKNOWN_TASK, answer({"detail": "no"}, 500)), ["red"]),
-    ("endpoint-answers", with_answer(Probe.UNKNOWN_TASK, DENIED), ["green"]),
-    ("endpoint-answers", with_answer(Probe.UNKNOWN_TASK, Exchange(failure="x", error="NotInstalled")), ["grey"]),
+    ("endpoint-answers", with_answer(HarmlessRequest.UNKNOWN_TASK, UNREACHED), ["red"]),
+    ("endpoint-answers", with_answer(HarmlessRequest.UNKNOWN_TASK, answer(b"Not Found", 404)), ["red"]),
+    ("endpoint-answers", with_answer(HarmlessRequest.UNKNOWN_TASK, answer({"detail": "no"}, 500)), ["red"]),
+    ("endpoint-answers", with_answer(HarmlessRequest.UNKNOWN_TASK, DENIED), ["green"]),
+    (
+        "endpoint-answers",
+        with_answer(HarmlessRequest.UNKNOWN_TASK, Exchange(failure="x", error="NotInstalled")),
+        ["grey"],
+    ),
     ("endpoint-answers", replace(HEALTHY, endpoints=(replace(RPC, answers={}),)), ["grey"]),
     ("endpoint-private", HEALTHY, []),
-    ("endpoint-private", with_answer(Probe.UNKNOWN_TASK, PRIVATE), ["red"]),
-    ("endpoint-private", with_answer(Probe.UNKNOWN_TASK, PRIVATE, public=False), ["yellow"]),
-    ("endpoint-answers", with_answer(Probe.UNKNOWN_TASK, PRIVATE), []),
+    ("endpoint-private", with_answer(HarmlessRequest.UNKNOWN_TASK, PRIVATE), ["red"]),
+    ("endpoint-private", with_answer(HarmlessRequest.UNKNOWN_TASK, PRIVATE, public=False), ["yellow"]),
+    ("endpoint-answers", with_answer(HarmlessRequest.UNKNOWN_TASK, PRIVATE), []),
     ("unknown-task", HEALTHY, ["green", "green", "green"]),
-    ("unknown-task", with_answer(Probe.UNKNOWN_TASK, rpc_error(-32603)), ["red"]),
-    ("unknown-task", with_answer(Probe.UNKNOWN_TASK, answer({"id": 1, "result": None})), ["red"]),
-    ("unknown-task", with_answer(Probe.UNKNOWN_TASK, answer(b"Not Found", 404), endpoint=REST), ["red"]),
-    ("unknown-task", with_answer(Probe.UNKNOWN_TASK, Exchange(error="InternalError"), endpoint=GRPC), ["red"]),
-    ("unknown-task", with_answer(Probe.UNKNOWN_TASK, DENIED), ["grey"]),
-    ("unknown-task", with_answer(Probe.UNKNOWN_TASK, UNREACHED), []),
+    ("unknown-task", with_answer(HarmlessRequest.UNKNOWN_TASK, rpc_error(-32603)), ["red"]),
+    ("unknown-task", with_answer(HarmlessRequest.UNKNOWN_TASK, answer({"id": 1, "result": None})), ["red"]),
+    ("unknown-task", with_answer(HarmlessRequest.UNKNOWN_TASK, answer(b"Not Found", 404), endpoint=REST), ["red"]),
+    (
+        "unknown-task",
+        with_answer(HarmlessRequest.UNKNOWN_TASK, Exchange(error="InternalError"), endpoint=GRPC),
+        ["red"],
+    ),
+    ("unknown-task", with_answer(HarmlessRequest.UNKNOWN_TASK, DENIED), ["grey"]),
+    ("unknown-task", with_answer(HarmlessRequest.UNKNOWN_TASK, UNREACHED), []),
     ("unknown-method", HEALTHY, ["green"]),
-    ("unknown-method", with_answer(Probe.UNKNOWN_METHOD, answer(b"Internal Server Error", 500)), ["red"]),
+    ("unknown-method", with_answer(HarmlessRequest.UNKNOWN_METHOD, answer(b"Internal Server Error", 500)), ["red"]),
     ("broken-json", HEALTHY, ["green"]),
-    ("broken-json", with_answer(Probe.BROKEN_JSON, rpc_error(-32603)), ["red"]),
+    ("broken-json", with_answer(HarmlessRequest.BROKEN_JSON, rpc_error(-32603)), ["red"]),
     ("unknown-version", HEALTHY, ["green", "green"]),
-    ("unknown-version", with_answer(Probe.UNKNOWN_VERSION, rpc_error(-32001)), ["red"]),
-    ("unknown-version", with_answer(Probe.UNKNOWN_VERSION, answer({"error": 1}, 404), endpoint=REST), ["red"]),
+    ("unknown-version", with_answer(HarmlessRequest.UNKNOWN_VERSION, rpc_error(-32001)), ["red"]),
+    (
+        "unknown-version",
+        with_answer(HarmlessRequest.UNKNOWN_VERSION, answer({"error": 1}, 404), endpoint=REST),
+        ["red"],
+    ),
     ("answer-type", HEALTHY, ["green"]),
-    ("answer-type", with_answer(Probe.UNKNOWN_TASK, answer({"error": {}}, content_type="text/plain")), ["red"]),
+    (
+        "answer-type",
+        with_answer(HarmlessRequest.UNKNOWN_TASK, answer({"error": {}}, content_type="text/plain")),
+        ["red"],
+    ),
     ("error-internals", HEALTHY, ["green", "green"]),
     (
         "error-internals",
-        with_answer(Probe.BROKEN_JSON, answer({"e": "Traceback (most recent call last):"})),
+        with_answer(HarmlessRequest.BROKEN_JSON, answer({"e": "Traceback (most recent call last):"})),
         ["yellow"],
     ),
-    ("speed", with_answer(Probe.UNKNOWN_TASK, replace(rpc_error(-32001), elapsed_ms=3_000.0)), ["yellow"]),
+    ("speed", with_answer(HarmlessRequest.UNKNOWN_TASK, replace(rpc_error(-32001), elapsed_ms=3_000.0)), ["yellow"]),
     ("tls", tls(60), ["green"]),
     ("tls", tls(3), ["yellow"]),
     ("tls", tls(None), ["grey"]),
@@ -129,16 +145,20 @@ CASES = [
     ("authentication-declared", replace(HEALTHY, schemes={}, public=False), ["grey"]),
     ("authentication-enforced", HEALTHY, []),
     ("authentication-enforced", replace(HEALTHY, endpoints=(RPC,), requirements=REQUIRED), ["red"]),
-    ("authentication-enforced", with_answer(Probe.NO_CREDENTIALS, DENIED, requirements=REQUIRED), ["green"]),
-    ("authentication-enforced", with_answer(Probe.NO_CREDENTIALS, DENIED, schemes={}), ["red"]),
-    ("authentication-enforced", with_answer(Probe.NO_CREDENTIALS, rpc_error(-32099), requirements=REQUIRED), ["grey"]),
-    ("authentication-challenge", with_answer(Probe.NO_CREDENTIALS, DENIED), ["green"]),
-    ("authentication-challenge", with_answer(Probe.NO_CREDENTIALS, answer({}, 401)), ["yellow"]),
+    ("authentication-enforced", with_answer(HarmlessRequest.NO_CREDENTIALS, DENIED, requirements=REQUIRED), ["green"]),
+    ("authentication-enforced", with_answer(HarmlessRequest.NO_CREDENTIALS, DENIED, schemes={}), ["red"]),
+    (
+        "authentication-enforced",
+        with_answer(HarmlessRequest.NO_CREDENTIALS, rpc_error(-32099), requirements=REQUIRED),
+        ["grey"],
+    ),
+    ("authentication-challenge", with_answer(HarmlessRequest.NO_CREDENTIALS, DENIED), ["green"]),
+    ("authentication-challenge", with_answer(HarmlessRequest.NO_CREDENTIALS, answer({}, 401)), ["yellow"]),
     ("web-pages", HEALTHY, ["green"]),
     (
         "web-pages",
         with_answer(
-            Probe.PREFLIGHT,
+            HarmlessRequest.PREFLIGHT,
             answer(
                 b"",
                 access_control_allow_origin="https://doctor.invalid",
@@ -147,8 +167,12 @@ CASES = [
         ),
         ["red"],
     ),
-    ("web-pages", with_answer(Probe.PREFLIGHT, answer(b"", access_control_allow_origin="*")), ["green"]),
-    ("web-pages", with_answer(Probe.PREFLIGHT, answer(b"", access_control_allow_origin="*"), public=False), ["yellow"]),
+    ("web-pages", with_answer(HarmlessRequest.PREFLIGHT, answer(b"", access_control_allow_origin="*")), ["green"]),
+    (
+        "web-pages",
+        with_answer(HarmlessRequest.PREFLIGHT, answer(b"", access_control_allow_origin="*"), public=False),
+        ["yellow"],
+    ),
 ]
 
 
@@ -184,15 +208,15 @@ def test_a_card_of_0_3_is_measured_by_0_3() -> None:
 
 def test_a_vendors_dialect_is_not_measured_by_the_official_errors() -> None:
     vendors = replace(RPC, interface=Interface(url="https://a/", binding="JSONRPC", dialect="kaos"))
-    seen = with_answer(Probe.UNKNOWN_METHOD, rpc_error(-1), endpoint=vendors)
+    seen = with_answer(HarmlessRequest.UNKNOWN_METHOD, rpc_error(-1), endpoint=vendors)
     assert colors(CHECKS, "unknown-method", seen) == []
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"\xff", b"[" * 5_000, b'{"error": 5}', b'{"error": {"code": "x"}}', b"5"]
 )
-@pytest.mark.parametrize("probe", list(Probe))
-def test_any_answer_gives_findings(probe: Probe, body: bytes) -> None:
+@pytest.mark.parametrize("probe", list(HarmlessRequest))
+def test_any_answer_gives_findings(probe: HarmlessRequest, body: bytes) -> None:
     seen = with_answer(probe, answer(body, content_type=""))
     assert {each.check for each in judge_all(CHECKS, seen)} >= {
         "card-found",

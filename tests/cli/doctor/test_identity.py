@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.cli.doctor.identity import SIGNS, identify
-from dragoman.cli.doctor.observation import Exchange, Observations, Probe
+from dragoman.cli.doctor.observation import Exchange, HarmlessRequest, Observations
 from tests.cli.doctor.recorded import CARD, HEALTHY, RPC, answer, rpc_error, with_answer
 
 BARE: dict[str, Any] = {"name": "a", "description": "b", "version": "1", "capabilities": {}, "skills": []}
@@ -37,27 +37,33 @@ CASES = [
     (
         "FastA2A",
         with_answer(
-            Probe.UNKNOWN_METHOD,
+            HarmlessRequest.UNKNOWN_METHOD,
             Exchange(status=500, body=b"Internal Server Error"),
             card={**CARD, "defaultInputModes": ["application/json"]},
         ),
     ),
     (
         "the official Python SDK, 1.x",
-        with_answer(Probe.UNKNOWN_VERSION, rpc_error(-32009, "… is not supported by this handler. Expected version")),
+        with_answer(
+            HarmlessRequest.UNKNOWN_VERSION, rpc_error(-32009, "… is not supported by this handler. Expected version")
+        ),
     ),
     (
         "the official JavaScript SDK, 1.x",
         replace(
             HEALTHY,
-            endpoints=(replace(RPC, answers={Probe.UNKNOWN_TASK: JS, Probe.BROKEN_JSON: JS_BROKEN}),),
+            endpoints=(
+                replace(RPC, answers={HarmlessRequest.UNKNOWN_TASK: JS, HarmlessRequest.BROKEN_JSON: JS_BROKEN}),
+            ),
         ),
     ),
     (
         "the official JavaScript SDK, 0.3",
         replace(
             HEALTHY,
-            endpoints=(replace(OLD, answers={Probe.UNKNOWN_TASK: JS, Probe.BROKEN_JSON: JS_BROKEN}),),
+            endpoints=(
+                replace(OLD, answers={HarmlessRequest.UNKNOWN_TASK: JS, HarmlessRequest.BROKEN_JSON: JS_BROKEN}),
+            ),
         ),
     ),
     (
@@ -68,10 +74,10 @@ CASES = [
                 replace(
                     OLD,
                     answers={
-                        Probe.UNKNOWN_TASK: answer(
+                        HarmlessRequest.UNKNOWN_TASK: answer(
                             {"error": {"code": -32001, "message": "Task not found"}, "id": 1, "jsonrpc": "2.0"}
                         ),
-                        Probe.BROKEN_JSON: rpc_error(-32700, "Expecting value: line 1 column 2 (char 1)"),
+                        HarmlessRequest.BROKEN_JSON: rpc_error(-32700, "Expecting value: line 1 column 2 (char 1)"),
                     },
                 ),
             ),

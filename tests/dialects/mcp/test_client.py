@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from dragoman.dialects.mcp import client
 from dragoman.dialects.mcp.client import (
     Fault,
-    Page,
     ServerNotification,
     ServerRequest,
     ServerResponse,
     ToolOffer,
+    ToolPage,
     decode_messages,
 )
 from dragoman.model.errors import InvalidAgentResponse
@@ -101,7 +101,7 @@ def test_tools_come_in_pages() -> None:
         "nextCursor": "2",
     }
     offers = (ToolOffer("a", "A", {"type": "object"}), ToolOffer("b", "B", {}, repeatable=True))
-    assert client.decode_page(json.dumps(result).encode()) == Page(offers, "2")
+    assert client.decode_page(json.dumps(result).encode()) == ToolPage(offers, "2")
 
 
 def text(words: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def text(words: str) -> dict[str, Any]:
     ],
 )
 def test_every_kind_of_content_becomes_a_part(block: dict[str, Any], part: Part) -> None:
-    assert client.decode_outcome(json.dumps({"content": [block]}).encode()) == client.Outcome((part,))
+    assert client.decode_outcome(json.dumps({"content": [block]}).encode()) == client.ToolOutcome((part,))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.mcp import answers, requests, tools
-from dragoman.dialects.mcp.requests import ClientNotification, ClientRequest, ClientResponse, Greeting, Session
+from dragoman.dialects.mcp.requests import ClientNotification, ClientRequest, ClientResponse, Greeting, SessionTerms
 from dragoman.dialects.v03.fields import Fields
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, NotFound, TooManyRequests
@@ -131,8 +131,8 @@ def test_a_session_says_all_by_itself() -> None:
     for greeting in (Greeting("2025-11-25", True), Greeting("2025-03-26", False)):
         session_id = requests.encode_session(KEY, greeting)
         assert session_id.isascii()
-        assert requests.decode_session(session_id) == Session(KEY, greeting.version, greeting.elicits)
-    assert requests.decode_session(None) == Session()
+        assert requests.decode_session(session_id) == SessionTerms(KEY, greeting.version, greeting.elicits)
+    assert requests.decode_session(None) == SessionTerms()
 
 
 @given(st.text() | st.from_regex(r"[0-9a-f-]{36}\.[0-9-]{10}\.(ask|tell)", fullmatch=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dragoman.store.blobs.api import OWNER, BlobError, BlobMissing, BlobStore, Place
+from dragoman.store.blobs.api import OWNER, BlobAddress, BlobError, BlobMissing, BlobStore
 from dragoman.store.open import blob_store
 from tests.store.blobs.bucket import Bucket, moto, rclone
 
@@ -48,7 +48,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-async def read(blobs: BlobStore, place: Place, start: int, stop: int) -> bytes:
+async def read(blobs: BlobStore, place: BlobAddress, start: int, stop: int) -> bytes:
     return b"".join([piece async for piece in blobs.pieces(place, start, stop)])
 
 
@@ -59,7 +59,7 @@ async def tasks(blobs: BlobStore, before_ms: int) -> list[str]:
 @pytest.mark.parametrize("size", [1, 5000, 3_000_000])
 async def test_what_was_put_is_there_whole_and_in_pieces(blobs: BlobStore, size: int) -> None:
     content = os.urandom(size)
-    place = Place.of(TASK, content)
+    place = BlobAddress.of(TASK, content)
     await blobs.put(place, content)
     await blobs.put(place, content)
     assert await blobs.size(place) == size
@@ -70,7 +70,7 @@ async def test_what_was_put_is_there_whole_and_in_pieces(blobs: BlobStore, size:
 
 
 async def test_what_was_never_put_is_missing(blobs: BlobStore) -> None:
-    place = Place.of(TASK, b"nothing")
+    place = BlobAddress.of(TASK, b"nothing")
     with pytest.raises(BlobMissing):
         await blobs.size(place)
     with pytest.raises(BlobMissing):
@@ -80,7 +80,7 @@ async def test_what_was_never_put_is_missing(blobs: BlobStore) -> None:
 
 
 async def test_a_task_goes_with_all_its_bytes_and_no_other_does(blobs: BlobStore) -> None:
-    mine, more, others = Place.of(TASK, b"a"), Place.of(TASK, b"b"), Place.of(OTHER, b"a")
+    mine, more, others = BlobAddress.of(TASK, b"a"), BlobAddress.of(TASK, b"b"), BlobAddress.of(OTHER, b"a")
     for place, content in ((mine, b"a"), (more, b"b"), (others, b"a")):
         await blobs.put(place, content)
     assert sorted(await tasks(blobs, now_ms() + LATER_MS)) == [TASK, OTHER]
@@ -93,7 +93,7 @@ async def test_a_task_goes_with_all_its_bytes_and_no_other_does(blobs: BlobStore
 
 
 async def test_only_what_was_kept_before_a_time_is_listed(blobs: BlobStore) -> None:
-    await blobs.put(Place.of(TASK, b"a"), b"a")
+    await blobs.put(BlobAddress.of(TASK, b"a"), b"a")
     assert await tasks(blobs, now_ms() - LATER_MS) == []
 
 
@@ -122,7 +122,7 @@ async def test_a_folder_stays_where_it_is_when_an_agent_goes_elsewhere(
     blobs = blob_store("folder:files")
     await blobs.open()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    place = Place.of(TASK, b"x")
+    place = BlobAddress.of(TASK, b"x")
     await blobs.put(place, b"x")
     assert await blobs.get(place) == b"x"
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -141,7 +141,7 @@ async def test_a_folder_that_the_server_makes_is_its_own(tmp_path: Path) -> None
 
 async def test_a_half_written_file_is_no_file(tmp_path: Path) -> None:
     blobs = blob_store(f"folder:{tmp_path}")
-    place = Place.of(TASK, b"whole")
+    place = BlobAddress.of(TASK, b"whole")
     await blobs.put(place, b"whole")
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != OWNER)
     assert path.name == place.digest
@@ -156,12 +156,12 @@ async def test_a_half_written_file_is_no_file(tmp_path: Path) -> None:
     "spelled", ["", "/", "a/b", "../x/" + "0" * 40, "a/" + "0" * 39, "a/" + "G" * 40, "a/b/" + "0" * 40]
 )
 def test_what_is_no_place_is_none(spelled: str) -> None:
-    assert Place.read(spelled) is None
+    assert BlobAddress.read(spelled) is None
 
 
 def test_a_place_is_read_as_it_is_spelled() -> None:
-    place = Place.of(TASK, b"x")
-    assert Place.read(str(place)) == place
+    place = BlobAddress.of(TASK, b"x")
+    assert BlobAddress.read(str(place)) == place
 
 
 @pytest.mark.peer
@@ -184,7 +184,7 @@ async def test_the_url_of_a_bucket_opens_that_object_only(tmp_path: Path, monkey
         bucket.as_owner(monkeypatch)
         blobs = blob_store(bucket.files)
         await blobs.open()
-        place, other = Place.of(TASK, b"mine"), Place.of(OTHER, b"others")
+        place, other = BlobAddress.of(TASK, b"mine"), BlobAddress.of(OTHER, b"others")
         await blobs.put(place, b"mine")
         await blobs.put(other, b"others")
         url = await blobs.elsewhere(place, 60)
@@ -219,5 +219,5 @@ async def test_a_download_that_breaks_off_time_and_again_goes_on_where_it_was(mo
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         blobs = blob_store(f"s3://files?endpoint=http://127.0.0.1:{port}&region=us-east-1")
-        assert await read(blobs, Place.of(TASK, content), 5, len(content)) == content[5:]
+        assert await read(blobs, BlobAddress.of(TASK, content), 5, len(content)) == content[5:]
         await blobs.close()

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.database.address import parse_address
-from dragoman.store.postgres.database.opening import ServerFacts, open_pool, refusal
+from dragoman.store.postgres.database.opening import DatabaseFacts, open_pool, refusal
 from tests.ports import kept_port
 from tests.postgres import PostgresServer
 
 ADDRESS = parse_address("postgresql://ann:secret@db.example/tasks")
-GOOD = ServerFacts(18, "on", "read committed", "UTF8", 0)
+GOOD = DatabaseFacts(18, "on", "read committed", "UTF8", 0)
 
 
 async def refused(url: str) -> str:
@@ -36,7 +36,7 @@ async def refused(url: str) -> str:
         (replace(GOOD, apart_ms=90_000), "90 s ahead of that"),
     ],
 )
-def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: ServerFacts, fix: str) -> None:
+def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: DatabaseFacts, fix: str) -> None:
     assert fix in str(refusal(facts, ADDRESS))
 
 
@@ -44,7 +44,7 @@ def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: ServerFacts, f
     "facts",
     [GOOD, replace(GOOD, major=14), replace(GOOD, synchronous_commit="remote_apply"), replace(GOOD, apart_ms=9)],
 )
-def test_a_server_that_can_work_is_taken(facts: ServerFacts) -> None:
+def test_a_server_that_can_work_is_taken(facts: DatabaseFacts) -> None:
     assert refusal(facts, ADDRESS) is None
 
 

@@ -15,7 +15,7 @@ from dragoman.store.api import Append, OutcomeUnknown, Store
 from dragoman.store.open import check_store, open_store
 from dragoman.store.outbox import Due, Lane, Settled
 from dragoman.store.postgres.database.address import parse_address
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import read_statements
@@ -167,7 +167,7 @@ class Doubtful:
         self.committed = 0
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self) -> AsyncIterator[DatabaseConnection]:
         async with self._pool.transaction() as connection:
             yield connection
         self.committed += 1

@@ -16,7 +16,7 @@ from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message, session_of
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent, flush_output, text_sink
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject
@@ -296,25 +296,27 @@ def resumption(value: Any, answer: Answer) -> Any:
     return {"decisions": [decision] * len(actions)}
 
 
-async def _check(graph: Any, *, remembers: bool) -> AsyncIterator[Finding]:
+async def _check(graph: Any, *, remembers: bool) -> AsyncIterator[CheckResult]:
     """Check where the graph's state is, and whether it can be read on the event loop."""
     again = "a task that waits is run again from its start after a restart"
     saver = type(graph.checkpointer).__name__
     if not remembers:
-        yield Finding(True, f"the graph has no checkpointer: {again}")
+        yield CheckResult(True, f"the graph has no checkpointer: {again}")
     elif saver in ("InMemorySaver", "MemorySaver"):
-        yield Finding(True, f"its checkpointer is in memory: {again}")
+        yield CheckResult(True, f"its checkpointer is in memory: {again}")
     else:
         try:
             await graph.aget_state(_config("check"))
         except NotImplementedError:
-            yield Finding(
+            yield CheckResult(
                 False, f"its checkpointer {saver} is not asynchronous", "compile the graph with its Async form"
             )
         except Exception as error:  # noqa: BLE001  whatever the user's database says
-            yield Finding(False, f"its checkpointer {saver} cannot be read: {error}", "check that its database exists")
+            yield CheckResult(
+                False, f"its checkpointer {saver} cannot be read: {error}", "check that its database exists"
+            )
         else:
-            yield Finding(True, f"its checkpointer {saver} can be read: a task that waits goes on after a restart")
+            yield CheckResult(True, f"its checkpointer {saver} can be read: a task that waits goes on after a restart")
 
 
 def _config(thread: str) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from dragoman.agents.mcp.link import Away, HandleMessage, Link, RequestRefused, 
 from dragoman.dialects.mcp import client, names
 from dragoman.dialects.mcp.client import (
     InitializeResult,
-    Outcome,
     ServerNotification,
     ServerRequest,
     ServerResponse,
     ToolOffer,
+    ToolOutcome,
     ToolProgress,
 )
 from dragoman.model.errors import InvalidAgentResponse
@@ -104,7 +104,7 @@ class McpSession:
 
     async def call(
         self, tool: str, arguments: dict[str, Any], *, within_s: float, traceparent: str | None, on_progress: OnProgress
-    ) -> Outcome:
+    ) -> ToolOutcome:
         """Call a tool, and return the outcome. `on_progress` gets its progress. Raises Away.
 
         When the call takes too long, or nobody waits any more, the server is told.
@@ -235,7 +235,7 @@ class McpServer:
 
     async def call(
         self, tool: str, arguments: dict[str, Any], *, traceparent: str | None, on_progress: OnProgress
-    ) -> Outcome:
+    ) -> ToolOutcome:
         """Call a tool, and return the outcome. Raises Away."""
         try:
             session = await self._ensure_session()

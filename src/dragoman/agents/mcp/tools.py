@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Struct
 
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.mcp.link import Away, Reach
 from dragoman.agents.mcp.session import McpServer
 from dragoman.agents.tools import ModelTool, ToolResult
-from dragoman.dialects.mcp.client import Outcome, ToolOffer, ToolProgress
+from dragoman.dialects.mcp.client import ToolOffer, ToolOutcome, ToolProgress
 from dragoman.engine.api import Run
 from dragoman.model.message import Part
 
@@ -152,7 +152,7 @@ class McpTools:
                 reporting.cancel()
         return result
 
-    async def check(self) -> AsyncIterator[Finding]:
+    async def check(self) -> AsyncIterator[CheckResult]:
         """Check whether each server can be reached, and has the configured tools."""
         found = await asyncio.gather(*map(_check_server, self._grants))
         if not self._open:
@@ -258,7 +258,7 @@ def _cut(name: str, tool: str) -> str:
     return f"{name[: CHARS_MAX - DIGEST_CHARS - 1]}_{digest}"
 
 
-def _result_of(outcome: Outcome) -> ToolResult:
+def _result_of(outcome: ToolOutcome) -> ToolResult:
     """The result of a call. Files, web links, and data without a text are for the caller, too."""
     text = "\n".join(map(_describe, outcome.parts))
     if len(text) > TEXT_CHARS_MAX:
@@ -287,7 +287,7 @@ def _describe(part: Part) -> str:
     return "" if part.data is UNSET else msgspec.json.encode(part.data).decode()
 
 
-async def _check_server(grant: McpGrant) -> list[Finding]:
+async def _check_server(grant: McpGrant) -> list[CheckResult]:
     """Check a server: whether it can be reached, its tools, and whether it has the configured ones."""
     what = f"mcp server {grant.name} ({grant.reach.place})"
     try:
@@ -299,27 +299,27 @@ async def _check_server(grant: McpGrant) -> list[Finding]:
                 offers, says = await server.offers(), server.says
             except Away as error:
                 why = str(error).removeprefix(f"{grant.reach.place}: ")
-                return [Finding(False, f"{what}: {why}", FIX)]
+                return [CheckResult(False, f"{what}: {why}", FIX)]
             finally:
                 await server.close()
     except TimeoutError:
-        return [Finding(False, f"{what}: no answer within {CHECK_S:g} s", FIX)]
+        return [CheckResult(False, f"{what}: no answer within {CHECK_S:g} s", FIX)]
     return [_list_tools(f"{what}: {says}" if says else what, grant, offers), *_missing(grant, offers)]
 
 
-def _list_tools(what: str, grant: McpGrant, offers: tuple[ToolOffer, ...]) -> Finding:
+def _list_tools(what: str, grant: McpGrant, offers: tuple[ToolOffer, ...]) -> CheckResult:
     allowed = [offer.name for offer in offers if grant.allows(offer.name)]
     if not allowed:
         fix = "fix `allow`" if offers else "it needs tools to be of use"
-        return Finding(False, f"{what}: no tools", fix)
-    return Finding(True, f"{what}: tools {', '.join(allowed)}")
+        return CheckResult(False, f"{what}: no tools", fix)
+    return CheckResult(True, f"{what}: tools {', '.join(allowed)}")
 
 
-def _missing(grant: McpGrant, offers: tuple[ToolOffer, ...]) -> list[Finding]:
+def _missing(grant: McpGrant, offers: tuple[ToolOffer, ...]) -> list[CheckResult]:
     """Findings for tools that the configuration names but the server does not have."""
     there = {offer.name for offer in offers}
     return [
-        Finding(
+        CheckResult(
             False, f"mcp server {grant.name} has no tool {tool!r}", f"fix `{key}`: it has {', '.join(sorted(there))}"
         )
         for key, tool in grant.missing(there)

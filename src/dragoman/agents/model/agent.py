@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.breaker import State
-from dragoman.agents.lifecycle import Checkable, Dependent, Finding, Living
+from dragoman.agents.lifecycle import Checkable, CheckResult, Dependent, Living
 from dragoman.agents.model import failures
 from dragoman.agents.model.answer import AnswerCalls, ModelAnswer, RetryPolicy
 from dragoman.agents.model.endpoint import ModelEndpoint, check_endpoint
@@ -100,7 +100,7 @@ class ChatAgent:
         if isinstance(tools := self._beside, Living):
             await tools.close()
 
-    async def check(self) -> AsyncIterator[Finding]:
+    async def check(self) -> AsyncIterator[CheckResult]:
         """Check whether the endpoint is there, accepts this server's key, and has the model; then check the tools."""
         async for finding in check_endpoint(self._endpoint, str(self._asking.settings.get("model", ""))):
             yield finding

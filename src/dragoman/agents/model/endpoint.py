@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.agents.breaker import Breaker
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.net.egress import Egress, Flow, HttpReply, checked
 from dragoman.net.errors import EgressError
 
@@ -151,14 +151,14 @@ def limit_name(url: str) -> str:
     return "max_completion_tokens" if new else "max_tokens"
 
 
-async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[Finding]:
+async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[CheckResult]:
     """Yield the findings one after the other, until something is wrong."""
     where = endpoint.place
     try:
         reply = await endpoint.models()
         let_in = reply.status not in (401, 403) and not _refuses(await endpoint.look())
     except EgressError as error:
-        yield Finding(False, str(error), f"is the endpoint running, and is {where} the right address?")
+        yield CheckResult(False, str(error), f"is the endpoint running, and is {where} the right address?")
         return
     if not let_in:
         said = "does not take the key" if endpoint.key else "asks for a key"
@@ -167,28 +167,30 @@ async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[F
             if endpoint.key
             else 'set credentials = { env = "NAME" }, where the variable NAME holds the key'
         )
-        yield Finding(False, f"{where} {said} (status {reply.status if reply.status in (401, 403) else 401})", fix)
+        yield CheckResult(False, f"{where} {said} (status {reply.status if reply.status in (401, 403) else 401})", fix)
         return
     if reply.status == 429 or reply.status >= 500:
         fix = "try again later; if it stays so, ask its operator"
-        yield Finding(False, f"{where} takes no requests at present (status {reply.status})", fix)
+        yield CheckResult(False, f"{where} takes no requests at present (status {reply.status})", fix)
         return
-    yield Finding(True, f"{where} answers")
+    yield CheckResult(True, f"{where} answers")
     listed = _model_names(reply.body) if reply.ok else None
     if listed is None:
         if reply.ok and reply.body.lstrip().startswith(b"<"):
-            yield Finding(False, f"{models_url(where)} is a page, not a list of models", endpoint.hint)
+            yield CheckResult(False, f"{models_url(where)} is a page, not a list of models", endpoint.hint)
         elif reply.status == 404 and "/v1" not in where:
             fix = f"is the base URL right? Most end in /v1: try openai:{where}/v1"
-            yield Finding(False, f"{models_url(where)} is not there (status 404)", fix)
+            yield CheckResult(False, f"{models_url(where)} is not there (status 404)", fix)
         else:
-            yield Finding(True, f"it does not list its models (status {reply.status}): {model} was not looked for")
+            yield CheckResult(True, f"it does not list its models (status {reply.status}): {model} was not looked for")
         return
     if model in listed or f"{model}:latest" in listed or f"models/{model}" in listed:
-        yield Finding(True, f"it has {model}")
+        yield CheckResult(True, f"it has {model}")
         return
     named = ", ".join(sorted(listed, key=lambda name: (name[:3] != model[:3], name))[:NAMED_MAX])
-    yield Finding(False, f"it has no model {model}", f"set model to one of {named or 'those it has: it has none yet'}")
+    yield CheckResult(
+        False, f"it has no model {model}", f"set model to one of {named or 'those it has: it has none yet'}"
+    )
 
 
 def _below(url: str, route: str) -> str:

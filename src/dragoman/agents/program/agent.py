@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct
 
 from dragoman.agents.content import Artifacts, parts_of
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.program.launcher import Child, Launcher
 from dragoman.agents.program.pipes import (
@@ -128,7 +128,7 @@ class ProgramAgent:
             dialogue = Dialogue(run, child, program, artifacts, answered, clock, budget)
             again = await dialogue.run_once(self._first(run, skill, answered, history))
 
-    async def check(self) -> AsyncIterator[Finding]:
+    async def check(self) -> AsyncIterator[CheckResult]:
         """Check that the program, its interpreter, its folder and its variables are there."""
         for finding in check_program(self._program, self._environ):
             yield finding

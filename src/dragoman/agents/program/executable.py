@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.config import Program
 
 USUAL = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
@@ -28,29 +28,29 @@ def build_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[
     return {name: environ[name] for name in (*USUAL, *names) if name in environ}
 
 
-def check_program(program: Program, environ: Mapping[str, str]) -> Iterator[Finding]:
+def check_program(program: Program, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """Check the program without starting it."""
     name = program.command[0]
     path = find_executable(name, environ)
     if path is not None:
-        yield Finding(True, f"the program is {path}")
+        yield CheckResult(True, f"the program is {path}")
         yield from _interpreter(path, environ)
     elif os.path.sep in name and os.path.exists(name):
-        yield Finding(False, f"{name} may not be executed", f"chmod +x {name}; or name its interpreter before it")
+        yield CheckResult(False, f"{name} may not be executed", f"chmod +x {name}; or name its interpreter before it")
     else:
         where = "there is no file there" if os.path.sep in name else "it is not in PATH"
-        yield Finding(False, f"the program {name} was not found: {where}", "install it, or write its path in `run`")
+        yield CheckResult(False, f"the program {name} was not found: {where}", "install it, or write its path in `run`")
     if program.cwd is not None:
         there = os.path.isdir(program.cwd) and os.access(program.cwd, os.X_OK)
         what = f"the working directory {program.cwd} " + ("is there" if there else "is not there")
-        yield Finding(there, what, "" if there else "make it, or write another `cwd`")
+        yield CheckResult(there, what, "" if there else "make it, or write another `cwd`")
     for variable in program.env:
         there = variable in environ
         what = f"the environment has {'' if there else 'no '}{variable}"
-        yield Finding(there, what, "" if there else f"set {variable}, or take it out of `env`")
+        yield CheckResult(there, what, "" if there else f"set {variable}, or take it out of `env`")
 
 
-def _interpreter(path: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _interpreter(path: str, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """Check the interpreter in the first line of a script (execve(2)), and the one that `env` would find."""
     try:
         with open(path, "rb") as file:
@@ -66,12 +66,12 @@ def _interpreter(path: str, environ: Mapping[str, str]) -> Iterator[Finding]:
     line = f"in the first line of {path}"
     if not os.access(words[0], os.X_OK):
         fix = "its lines end in CRLF: save it with LF" if crlf else "install it, or correct that line"
-        yield Finding(False, f"the interpreter {words[0].strip()} {line} was not found", fix)
+        yield CheckResult(False, f"the interpreter {words[0].strip()} {line} was not found", fix)
         return
     if os.path.basename(words[0]) == "env":
         named = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), None)
         if named is not None and shutil.which(named, path=environ.get("PATH", os.defpath)) is None:
             fix = "its lines end in CRLF: save it with LF" if crlf else "install it, or add its folder to PATH"
-            yield Finding(False, f"the interpreter {named.strip()} {line} is not in PATH", fix)
+            yield CheckResult(False, f"the interpreter {named.strip()} {line} is not in PATH", fix)
             return
-    yield Finding(True, f"its interpreter is {' '.join(words).strip()}")
+    yield CheckResult(True, f"its interpreter is {' '.join(words).strip()}")

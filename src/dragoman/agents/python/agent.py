@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from dragoman.agents.content import Artifacts
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.python.context import Context, FinalWord
 from dragoman.agents.python.threads import Crossing, SyncContext, Threads
 from dragoman.config import DIRECT_WAIT_S_MAX, DIRECT_WAIT_S_MIN, agent_id_fault
@@ -91,7 +91,7 @@ class Agent:
         self.one_message = one_message
         self.offline = False
         self.threads = Threads()
-        self.checks: Callable[[], AsyncIterator[Finding]] | None = None
+        self.checks: Callable[[], AsyncIterator[CheckResult]] | None = None
         """More checks that `check` runs, for an agent that stands for something else."""
         self._skills: dict[str, tuple[Callable[..., Any], FunctionKind]] = {}
 
@@ -167,11 +167,13 @@ class Agent:
                 raise
             raise (word.ended if isinstance(word, FinalWord) else word) from None
 
-    async def check(self) -> AsyncIterator[Finding]:
+    async def check(self) -> AsyncIterator[CheckResult]:
         """Report the agent's skills. Each function was checked at its declaration; only their absence is a fault."""
         skills = ", ".join(self._skills)
         fix = "write @agent.skill above a function"
-        yield Finding(bool(skills), f"its skills are {skills}" if skills else "it has no skills", "" if skills else fix)
+        yield CheckResult(
+            bool(skills), f"its skills are {skills}" if skills else "it has no skills", "" if skills else fix
+        )
         if self.checks is not None:
             async for finding in self.checks():
                 yield finding

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dragoman.agents.breaker import Breaker, State
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.remote.card import profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
 from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
@@ -96,7 +96,7 @@ class UpstreamAgent:
         """Read the upstream's card within a bounded time, and keep it up to date as long as `group` lasts."""
         await self.route.open(group)
 
-    async def check(self) -> AsyncIterator[Finding]:
+    async def check(self) -> AsyncIterator[CheckResult]:
         """Check the card, how the agent would be called, and whether it answers. No message is sent."""
         try:
             async with asyncio.timeout(CHECK_S):
@@ -106,24 +106,24 @@ class UpstreamAgent:
         finally:
             await self.route.close()
         if fault:
-            yield Finding(False, f"{fault}: {words}" if words else fault, FIXES.get(fault, ""))
+            yield CheckResult(False, f"{fault}: {words}" if words else fault, FIXES.get(fault, ""))
             return
         if self._card is None:
-            yield Finding(True, "it has no card: our card says what the configuration says")
-            yield Finding(True, f"it is spoken to {words}")
-            yield Finding(True, "it answers")
+            yield CheckResult(True, "it has no card: our card says what the configuration says")
+            yield CheckResult(True, f"it is spoken to {words}")
+            yield CheckResult(True, "it answers")
             return
         skills = ", ".join(skill.id for skill in self.profile.skills)
-        yield Finding(
+        yield CheckResult(
             True, f"its card was read: {self.profile.name}" + (f", with the skills {skills}" if skills else "")
         )
-        yield Finding(True, f"it is spoken to {words}")
+        yield CheckResult(True, f"it is spoken to {words}")
         if self.route.forwards:
-            yield Finding(True, "callers' credentials are passed on to it: whether it accepts them was not tried")
+            yield CheckResult(True, "callers' credentials are passed on to it: whether it accepts them was not tried")
         else:
-            yield Finding(True, "it answers, and lets this server in")
+            yield CheckResult(True, "it answers, and lets this server in")
         if (modes := untold_text(self._card)) and "text/plain" in self.profile.input_modes:
-            yield Finding(
+            yield CheckResult(
                 True,
                 f"its card says that it takes {', '.join(modes)} only: text is sent to it nevertheless, "
                 "and our card has text/plain, too",

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from dragoman.client.credentials import Credentials
 from dragoman.model.message import Artifact, Part
-from dragoman.model.operations import Shown
+from dragoman.model.operations import CallerCredentials
 
 SHOWN_MAX = 16
 """How many of our own tokens are remembered: an upstream may repeat one that has been replaced since."""
@@ -152,7 +152,7 @@ class CallerHeaders(Struct, frozen=True):
     removes what is sent for the task, if that is not our own.
     """
 
-    shown: Shown | None
+    shown: CallerCredentials | None
     extensions: tuple[str, ...]
     old: bool
     masking: Masking | None = None

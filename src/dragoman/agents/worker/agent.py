@@ -10,7 +10,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.agents.lifecycle import Finding
+from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.worker.desk import Desk
 from dragoman.agents.worker.leases import (
     LEASE_S,
@@ -70,12 +70,12 @@ class WorkerAgent:
         """How many queued tasks workers wait for: see `engine.api.Runner`."""
         return self.leases.wants
 
-    async def check(self) -> AsyncIterator[Finding]:
+    async def check(self) -> AsyncIterator[CheckResult]:
         """Say how to start a worker. Whether one works shows only where it runs, or on the server that it calls."""
         runs = "dragoman worker MODULE:OBJECT --server URL"
-        yield Finding(True, f"worker processes do its tasks: {runs}, where the object has the id {self.profile.id}")
+        yield CheckResult(True, f"worker processes do its tasks: {runs}, where the object has the id {self.profile.id}")
         if not self._queues:
-            yield Finding(True, 'while none is there, sends are refused (offline = "queue" would keep them)')
+            yield CheckResult(True, 'while none is there, sends are refused (offline = "queue" would keep them)')
 
     def succeed(self, former: "WorkerAgent") -> None:
         """Replace an agent with the same id, and take over its workers, leases and tasks."""

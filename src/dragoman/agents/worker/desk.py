@@ -52,7 +52,7 @@ class FoundLease(Struct, frozen=True):
     left_s: float
 
 
-class Host(Protocol):
+class WorkEngine(Protocol):
     """The engine, as far as the desk needs it."""
 
     async def take_over(self, task_id: str) -> TaskState | None:
@@ -78,7 +78,7 @@ class Host(Protocol):
 class Desk:
     """The leases in the store, by task. Everything here is for stores that several replicas share."""
 
-    def __init__(self, shared: Shared, host: Host) -> None:
+    def __init__(self, shared: Shared, host: WorkEngine) -> None:
         self.host = host
         self._shared = shared
         self._agents: set[str] = set()

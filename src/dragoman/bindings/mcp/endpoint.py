@@ -29,7 +29,7 @@ from dragoman.bindings.streams import encode_frames
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.json_bounds import check_parts
 from dragoman.dialects.mcp import answers, names, requests, tools
-from dragoman.dialects.mcp.requests import Session, decode_session, encode_session
+from dragoman.dialects.mcp.requests import SessionTerms, decode_session, encode_session
 from dragoman.dialects.mcp.tools import Tool
 from dragoman.engine.handler import Handler, Stream
 from dragoman.model.card import Profile
@@ -237,7 +237,7 @@ class Mcp:
     # -- tools/call ----------------------------------------------------------------------------------------------------
 
     async def _call(
-        self, request: HttpRequest, at: Session, incoming: requests.ClientRequest
+        self, request: HttpRequest, at: SessionTerms, incoming: requests.ClientRequest
     ) -> HttpResponse | EventsResponse:
         tool_call = await decode_body(
             request, self._reception.limits, partial(requests.decode_tool_call, incoming.params)
@@ -261,7 +261,7 @@ class Mcp:
     async def _begin(
         self,
         request: HttpRequest,
-        at: Session,
+        at: SessionTerms,
         request_id: bytes,
         tool_call: requests.ToolCall,
         tool: Tool,

@@ -13,7 +13,7 @@ from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_optio
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
     from dragoman.cli.a2a.reference import ResolvedCard
-    from dragoman.cli.a2a.session import KnownTask, Session
+    from dragoman.cli.a2a.session import CommandSession, KnownTask
     from dragoman.cli.a2a.settings import Settings
 
 
@@ -74,7 +74,7 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
     output.card(resolved.found.card, read_agent_card(resolved), more)
 
 
-async def _show_extended(session: "Session") -> None:
+async def _show_extended(session: "CommandSession") -> None:
     import msgspec
 
     from dragoman.cli.a2a.failures import Code, Failure

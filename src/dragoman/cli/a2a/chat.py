@@ -15,7 +15,7 @@ import click
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 
 if TYPE_CHECKING:
-    from dragoman.cli.a2a.session import Session
+    from dragoman.cli.a2a.session import CommandSession
     from dragoman.model.message import Message, Part
     from dragoman.model.task import Task
 
@@ -65,7 +65,7 @@ class _Chat:
             self.task_id = answer.id if answer.status.state in INTERRUPTED else ""
 
 
-async def _chat(session: "Session") -> None:
+async def _chat(session: "CommandSession") -> None:
     from dragoman.cli.a2a.failures import Code, Failure, failure_of
     from dragoman.cli.a2a.output import print_failure, warn
     from dragoman.cli.a2a.send import check_extensions
@@ -115,7 +115,7 @@ async def _chat(session: "Session") -> None:
             print(file=sys.stderr)  # noqa: T201  the shell's prompt begins on a line of its own
 
 
-async def _take_line(session: "Session", chat: _Chat, line: str, draws: bool) -> None:
+async def _take_line(session: "CommandSession", chat: _Chat, line: str, draws: bool) -> None:
     if not line.startswith("/") or not await _obey(session, chat, line):
         await _take_turn(session, chat, line, draws)
 
@@ -175,7 +175,7 @@ class _LineReader:
                 return
 
 
-async def _take_turn(session: "Session", chat: _Chat, text: str, draws: bool) -> None:
+async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: bool) -> None:
     from dragoman.cli.a2a.send import print_outcome
     from dragoman.cli.a2a.view import TaskView
     from dragoman.cli.a2a.waiting import send_and_wait
@@ -201,7 +201,7 @@ async def _take_turn(session: "Session", chat: _Chat, text: str, draws: bool) ->
     chat.note(answer)
 
 
-async def _obey(session: "Session", chat: _Chat, line: str) -> bool:
+async def _obey(session: "CommandSession", chat: _Chat, line: str) -> bool:
     """Carry out a command; False if the line is a message, or `/quit`."""
     from dragoman.cli.a2a.download import download_task
     from dragoman.cli.a2a.output import warn

@@ -19,7 +19,7 @@ BEARER_KINDS = ("httpAuthSecurityScheme", "oauth2SecurityScheme", "openIdConnect
 """Kinds of security schemes that take a bearer token (A2A 1.0 §4.5)."""
 
 
-class Shown(Struct, frozen=True, kw_only=True):
+class AgentCredentials(Struct, frozen=True, kw_only=True):
     """The credentials that an agent is shown. `query` is appended to its URL, for keys that go there.
 
     `secrets` are the values that no output may have. `warnings` say what is not sent, and why.
@@ -66,7 +66,7 @@ def refusal(settings: Settings, name: str, agent: str) -> str:
 
 def choose_credentials(
     settings: Settings, agent: str, schemes: dict[str, Any] | None, stored: BearerToken | None
-) -> Shown:
+) -> AgentCredentials:
     """Choose what the agent is shown: a key or a token that was given, else the `stored` token of `auth login`.
 
     `schemes` are those of its card; None if there is no card, and then anything that was given is sent.
@@ -79,17 +79,17 @@ def choose_credentials(
         if place is not None:
             where, name = place
             if where == "query":
-                return Shown(query=f"{quote(name)}={quote(key)}", secrets=secrets, warnings=tuple(warnings))
+                return AgentCredentials(query=f"{quote(name)}={quote(key)}", secrets=secrets, warnings=tuple(warnings))
             held = ApiKey(f"{name}={quote(key)}", "Cookie") if where == "cookie" else ApiKey(key, name)
-            return Shown(credentials=held, secrets=secrets, warnings=tuple(warnings))
+            return AgentCredentials(credentials=held, secrets=secrets, warnings=tuple(warnings))
         warnings.append(_undeclared(settings.describe("api-key"), "an API key"))
     token = BearerToken(bearer) if bearer else stored
     if token is not None:
         if schemes is None or any(_takes_bearer(scheme) for scheme in schemes.values()):
-            return Shown(credentials=token, secrets=secrets, warnings=tuple(warnings))
+            return AgentCredentials(credentials=token, secrets=secrets, warnings=tuple(warnings))
         if bearer:
             warnings.append(_undeclared(settings.describe("bearer"), "a bearer token"))
-    return Shown(secrets=secrets, warnings=tuple(warnings))
+    return AgentCredentials(secrets=secrets, warnings=tuple(warnings))
 
 
 def mutual_tls(settings: Settings, agent: str) -> tuple[str, str]:

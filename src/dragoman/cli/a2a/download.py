@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.cli.a2a.output import Output, warn
 from dragoman.cli.a2a.reference import origin_of
-from dragoman.cli.a2a.session import Session
+from dragoman.cli.a2a.session import CommandSession
 from dragoman.cli.a2a.text import field, identity_lines, json_text
 from dragoman.client.http import HttpClient
 from dragoman.model.message import Artifact, Part
@@ -45,7 +45,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     size: int
 
 
-async def download_task(session: Session, task: Task, folder: Path, *, overwrite: bool) -> None:
+async def download_task(session: CommandSession, task: Task, folder: Path, *, overwrite: bool) -> None:
     """Save every part of every artifact, and print where. Raises Failure if one cannot be saved."""
     await asyncio.to_thread(_make_folder, folder)
     taken: set[str] = set()
@@ -57,7 +57,7 @@ async def download_task(session: Session, task: Task, folder: Path, *, overwrite
     _report(session.output, task, saved)
 
 
-async def _contents(session: Session, task: Task) -> AsyncIterator[tuple[str, str, bytes]]:
+async def _contents(session: CommandSession, task: Task) -> AsyncIterator[tuple[str, str, bytes]]:
     for artifact in task.artifacts:
         label = artifact.name or artifact.artifact_id
         for part, name in _named_parts(artifact, label):
@@ -108,7 +108,7 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-async def _fetch(session: Session, url: str) -> bytes:
+async def _fetch(session: CommandSession, url: str) -> bytes:
     """Fetch a file that an artifact names. The agent's own origin may be anywhere; others must be public."""
     own = origin_of(url) == origin_of(session.connection.interface.url)
     resolver = Resolver()

@@ -11,7 +11,7 @@ import click
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 
 if TYPE_CHECKING:
-    from dragoman.cli.a2a.session import Session
+    from dragoman.cli.a2a.session import CommandSession
 
 
 @click.group("push-config")
@@ -39,7 +39,7 @@ def create(
 ) -> None:
     """Have the agent call a webhook about a task."""
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         made = await session.connection.webhooks.set(
             task_id, url, id=config_id, token=token, scheme=auth_scheme, credentials=auth_credentials
         )
@@ -56,7 +56,7 @@ def create(
 def get(task_id: str, config_id: str, **options: Any) -> None:
     """Show a webhook of a task."""
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         session.output.push_config(await session.connection.webhooks.get(task_id, config_id))
 
     _run(task_id, options, work)
@@ -69,7 +69,7 @@ def get(task_id: str, config_id: str, **options: Any) -> None:
 def list_(task_id: str, **options: Any) -> None:
     """List the webhooks of a task."""
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         session.output.push_configs(await session.connection.webhooks.list(task_id))
 
     _run(task_id, options, work)
@@ -83,7 +83,7 @@ def list_(task_id: str, **options: Any) -> None:
 def delete(task_id: str, config_id: str, **options: Any) -> None:
     """Delete a webhook of a task."""
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         from dragoman.cli.a2a.text import field
 
         await session.connection.webhooks.delete(task_id, config_id)
@@ -92,13 +92,13 @@ def delete(task_id: str, config_id: str, **options: Any) -> None:
     _run(task_id, options, work)
 
 
-def _run(task_id: str, options: dict[str, Any], work: Callable[["Session"], Awaitable[None]]) -> None:
+def _run(task_id: str, options: dict[str, Any], work: Callable[["CommandSession"], Awaitable[None]]) -> None:
     """Run `work` if the agent calls webhooks. Text begins with the ids and the state of the task (a2a-cli §9.2)."""
     from dragoman.cli.a2a.output import print_lines
     from dragoman.cli.a2a.session import run_session
     from dragoman.cli.a2a.text import identity_lines
 
-    async def checked(session: "Session") -> None:
+    async def checked(session: "CommandSession") -> None:
         card = session.card
         session.require("push", card is not None and card.capabilities.push_notifications)
         if session.output.form == "text":

@@ -14,7 +14,7 @@ from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_optio
 from dragoman.cli.a2a.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from dragoman.cli.a2a.session import Session
+    from dragoman.cli.a2a.session import CommandSession
     from dragoman.model.message import Message, Part
     from dragoman.model.operations import SendMessage
     from dragoman.model.task import Task
@@ -97,7 +97,7 @@ def send(ctx: click.Context, /, words: tuple[str, ...], stream: bool, **options:
     if options["async"] and (stream or options["wait"]):
         raise click.UsageError(f"--async and --{'stream' if stream else 'wait'} exclude each other", ctx)
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         await _send(session, parts, stream=stream)
 
     run_session(options, work, lines=stream)
@@ -180,7 +180,7 @@ def read_metadata(settings: Settings) -> dict[str, Any] | None:
         raise SettingsError(f'{name} is no JSON object: write it as \'{{"key": "value"}}\' ({error})') from error
 
 
-def make_operation(session: "Session", parts: Sequence["Part"]) -> "SendMessage":
+def make_operation(session: "CommandSession", parts: Sequence["Part"]) -> "SendMessage":
     """Make the operation from the settings. Raises SettingsError."""
     from dragoman.client.conversation import make_message
     from dragoman.model.operations import SendMessage
@@ -194,7 +194,7 @@ def make_operation(session: "Session", parts: Sequence["Part"]) -> "SendMessage"
     return SendMessage(message=message)
 
 
-async def _send(session: "Session", parts: Sequence["Part"], *, stream: bool) -> None:
+async def _send(session: "CommandSession", parts: Sequence["Part"], *, stream: bool) -> None:
     from msgspec.structs import replace
 
     from dragoman.cli.a2a.failures import failure_of
@@ -225,7 +225,7 @@ async def _send(session: "Session", parts: Sequence["Part"], *, stream: bool) ->
     print_outcome(session, answer, restate=stream)
 
 
-def check_extensions(session: "Session") -> None:
+def check_extensions(session: "CommandSession") -> None:
     """Check that every extension that the agent requires is declared. Raises Failure."""
     from dragoman.cli.a2a.failures import Failure
 
@@ -241,7 +241,7 @@ def check_extensions(session: "Session") -> None:
             )
 
 
-def print_outcome(session: "Session", answer: "Task | Message", *, restate: bool = False) -> None:
+def print_outcome(session: "CommandSession", answer: "Task | Message", *, restate: bool = False) -> None:
     """Print how to go on with a task, and name an outcome that is no plain success on stderr.
 
     `restate` prints the ids and the state again, as the end of a stream of text must (a2a-cli §9.2).

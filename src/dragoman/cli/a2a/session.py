@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from dragoman.cli.a2a.credentials import Shown, choose_credentials, mutual_tls, refusal
+from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials, mutual_tls, refusal
 from dragoman.cli.a2a.failures import Code, Failure, failure_of
 from dragoman.cli.a2a.options import output_of, seconds, settings_of
 from dragoman.cli.a2a.output import Output, print_failure, warn
@@ -56,7 +56,7 @@ class KnownTask:
         self.state: TaskState | None = None
 
 
-class Session:
+class CommandSession:
     """A connection, and everything that the commands need beside it.
 
     `resolved` is the agent's card, None with `--dialect`. `task` is what Ctrl-C and a timeout report.
@@ -68,7 +68,7 @@ class Session:
         output: Output,
         connection: Connection,
         resolved: ResolvedCard | None,
-        shown: Shown,
+        shown: AgentCredentials,
         task: KnownTask,
         debug: DebugLog | None,
     ) -> None:
@@ -101,7 +101,9 @@ _CAPABILITIES = {
 """The error of each capability that a card can lack, by A2A's name (A2A 1.0 §3.3.4), and its words."""
 
 
-def run_session(options: Mapping[str, Any], work: Callable[[Session], Awaitable[None]], *, lines: bool = False) -> None:
+def run_session(
+    options: Mapping[str, Any], work: Callable[[CommandSession], Awaitable[None]], *, lines: bool = False
+) -> None:
     """Run `work` with a session, print what failed, and exit with the status that says so.
 
     `lines` prints one JSON object a line.
@@ -150,7 +152,7 @@ def run_command(
 
 
 async def _work(
-    settings: Settings, output: Output, task: KnownTask, work: Callable[[Session], Awaitable[None]]
+    settings: Settings, output: Output, task: KnownTask, work: Callable[[CommandSession], Awaitable[None]]
 ) -> None:
     async with open_session(settings, output, task) as session:
         try:
@@ -162,7 +164,7 @@ async def _work(
 
 
 @asynccontextmanager
-async def open_session(settings: Settings, output: Output, task: KnownTask) -> AsyncGenerator[Session, None]:
+async def open_session(settings: Settings, output: Output, task: KnownTask) -> AsyncGenerator[CommandSession, None]:
     """Resolve the agent's card, choose an endpoint, and connect. Raises Failure and what `connect` raises."""
     agent = named_agent(settings)
     headers = service_parameters(settings)
@@ -172,7 +174,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
     try:
         if settings.text("dialect"):
             async with _connect_by_dialect(settings, agent, headers, egress, debug) as (connection, shown):
-                yield Session(settings, output, connection, None, shown, task, debug)
+                yield CommandSession(settings, output, connection, None, shown, task, debug)
             return
         # The card's host is not known to be the agent's yet: it gets no service parameters, which may be secret.
         resolved = await resolve_card(agent, egress=egress, headers={})
@@ -205,7 +207,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
             retries=Retries(),
             wire=debug,
         ) as connection:
-            yield Session(settings, output, connection, resolved, shown, task, debug)
+            yield CommandSession(settings, output, connection, resolved, shown, task, debug)
     finally:
         await egress.close()
 
@@ -213,7 +215,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
 @asynccontextmanager
 async def _connect_by_dialect(
     settings: Settings, agent: str, headers: Mapping[str, str], egress: Egress, debug: DebugLog | None
-) -> AsyncGenerator[tuple[Connection, Shown], None]:
+) -> AsyncGenerator[tuple[Connection, AgentCredentials], None]:
     """Connect without a card, to an agent whose dialect the user named."""
     stored = await stored_token(origin_of(agent), egress)
     shown = choose_credentials(settings, agent, None, stored)
@@ -295,7 +297,7 @@ def service_parameters(settings: Settings) -> dict[str, str]:
     return headers
 
 
-def command_line(session: Session, command: str) -> str:
+def command_line(session: CommandSession, command: str) -> str:
     """Return the exact command to go on with: the agent and everything that is needed, without credentials."""
     words = ["dragoman", command]
     for name in ("agent-card", "dialect", "a2a-version"):
@@ -341,7 +343,7 @@ def _http_origins(urls: Sequence[str]) -> set[str]:
     return {_origin(url) for url in urls if not is_grpc(url)}
 
 
-def _warn_about_credentials(settings: Settings, shown: Shown, url: str) -> None:
+def _warn_about_credentials(settings: Settings, shown: AgentCredentials, url: str) -> None:
     for warning in shown.warnings:
         warn(warning)
     if not shown.given:

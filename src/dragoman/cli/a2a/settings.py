@@ -31,7 +31,7 @@ class SettingsError(Exception):
     """A setting that cannot be used. The message names it, its source and the fix."""
 
 
-class Setting(Struct, frozen=True, kw_only=True):
+class ClientSetting(Struct, frozen=True, kw_only=True):
     """One setting. `name` is that of its long flag; `default` is shown by help and `config show`.
 
     `secret` values are never shown. A setting that `guards` TLS cannot come from a file that was found. `identifies`
@@ -52,36 +52,36 @@ class Setting(Struct, frozen=True, kw_only=True):
         return PREFIX + self.name.upper().replace("-", "_")
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting(name="agent-card"),
-    Setting(name="a2a-version", default="highest that both speak, never below 1.0"),
-    Setting(name="transport", default="the card's order"),
-    Setting(name="dialect", default="what the card says"),
-    Setting(name="output", default="text"),
-    Setting(name="verbose", default="false"),
-    Setting(name="debug", default="false"),
-    Setting(name="async", default="false"),
-    Setting(name="wait", default="true for `send`"),
-    Setting(name="poll-interval", default="2s"),
-    Setting(name="timeout", default="none"),
-    Setting(name="context-id"),
-    Setting(name="task-id"),
-    Setting(name="metadata"),
-    Setting(name="svc-param", secret=True),
-    Setting(name="extension"),
-    Setting(name="history"),
-    Setting(name="insecure", default="false", guards=True),
-    Setting(name="ca-cert", default="the system's", guards=True),
-    Setting(name="bearer", secret=True, identifies=True),
-    Setting(name="api-key", secret=True, identifies=True),
-    Setting(name="client-id", identifies=True),
-    Setting(name="client-secret", secret=True, identifies=True),
-    Setting(name="token-url", identifies=True),
-    Setting(name="client-cert", identifies=True),
-    Setting(name="client-key", identifies=True),
-    Setting(name="trust-origin", guards=True),
-    Setting(name="card-keys", guards=True),
-    Setting(name="config", default="the nearest .env above the working directory", stored=False),
+SETTINGS: tuple[ClientSetting, ...] = (
+    ClientSetting(name="agent-card"),
+    ClientSetting(name="a2a-version", default="highest that both speak, never below 1.0"),
+    ClientSetting(name="transport", default="the card's order"),
+    ClientSetting(name="dialect", default="what the card says"),
+    ClientSetting(name="output", default="text"),
+    ClientSetting(name="verbose", default="false"),
+    ClientSetting(name="debug", default="false"),
+    ClientSetting(name="async", default="false"),
+    ClientSetting(name="wait", default="true for `send`"),
+    ClientSetting(name="poll-interval", default="2s"),
+    ClientSetting(name="timeout", default="none"),
+    ClientSetting(name="context-id"),
+    ClientSetting(name="task-id"),
+    ClientSetting(name="metadata"),
+    ClientSetting(name="svc-param", secret=True),
+    ClientSetting(name="extension"),
+    ClientSetting(name="history"),
+    ClientSetting(name="insecure", default="false", guards=True),
+    ClientSetting(name="ca-cert", default="the system's", guards=True),
+    ClientSetting(name="bearer", secret=True, identifies=True),
+    ClientSetting(name="api-key", secret=True, identifies=True),
+    ClientSetting(name="client-id", identifies=True),
+    ClientSetting(name="client-secret", secret=True, identifies=True),
+    ClientSetting(name="token-url", identifies=True),
+    ClientSetting(name="client-cert", identifies=True),
+    ClientSetting(name="client-key", identifies=True),
+    ClientSetting(name="trust-origin", guards=True),
+    ClientSetting(name="card-keys", guards=True),
+    ClientSetting(name="config", default="the nearest .env above the working directory", stored=False),
 )
 """Every setting that may come from elsewhere than a flag, in the order of `config show`."""
 
@@ -172,7 +172,7 @@ class Settings:
 
     def _candidates(
         self,
-        setting: Setting,
+        setting: ClientSetting,
         flags: Mapping[str, Sequence[str]],
         environment: Mapping[str, str],
         files: Sequence[_File],
@@ -198,7 +198,7 @@ _LISTS = {"transport": ",", "svc-param": "\n", "extension": ",", "trust-origin":
 """Repeatable settings, and what separates their values outside of flags."""
 
 
-def _split(setting: Setting, said: str) -> tuple[str, ...]:
+def _split(setting: ClientSetting, said: str) -> tuple[str, ...]:
     separator = _LISTS.get(setting.name)
     if separator is None:
         return (said,)

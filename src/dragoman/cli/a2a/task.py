@@ -12,7 +12,7 @@ from dragoman.cli.a2a.push_config import push_config
 from dragoman.cli.a2a.settings import SettingsError
 
 if TYPE_CHECKING:
-    from dragoman.cli.a2a.session import Session
+    from dragoman.cli.a2a.session import CommandSession
 
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
 
@@ -35,7 +35,7 @@ def get(task_id: str, stream: bool, **options: Any) -> None:
     """Show a task: its state, its artifacts, and on demand its messages."""
     from dragoman.cli.a2a.session import run_session
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         from dragoman.cli.a2a.send import print_outcome
         from dragoman.cli.a2a.waiting import poll
 
@@ -50,7 +50,7 @@ def get(task_id: str, stream: bool, **options: Any) -> None:
     run_session({**options, "task_id": None}, work, lines=stream)
 
 
-def _history_length(session: "Session") -> int | None:
+def _history_length(session: "CommandSession") -> int | None:
     text = session.settings.text("history")
     if not text:
         return None
@@ -69,7 +69,7 @@ def cancel(task_id: str, stream: bool, **options: Any) -> None:
     """Cancel a task that has not ended, and show it as it stands then."""
     from dragoman.cli.a2a.session import run_session
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         from dragoman.cli.a2a.send import read_metadata
 
         session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
@@ -90,7 +90,7 @@ def list_(status: str | None, page_size: int, page_token: str, artifacts: bool, 
     """List the caller's tasks, newest first, a page at a time."""
     from dragoman.cli.a2a.session import run_session
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         from dragoman.model.task import TaskState
 
         state = None if status is None else TaskState["_".join(status.upper().split("-"))]
@@ -115,7 +115,7 @@ def subscribe(task_id: str, stream: bool, **options: Any) -> None:
     """Follow a task until it ends or waits for you. A connection that breaks is made again, without a gap."""
     from dragoman.cli.a2a.session import run_session
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         from dragoman.cli.a2a.send import print_outcome
         from dragoman.cli.a2a.waiting import subscribe_and_wait
 
@@ -137,7 +137,7 @@ def download(task_id: str, folder: str, overwrite: bool, **options: Any) -> None
     """Save the artifacts of a task as files: texts, data as JSON, and files."""
     from dragoman.cli.a2a.session import run_session
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         from pathlib import Path
 
         from dragoman.cli.a2a.download import download_task

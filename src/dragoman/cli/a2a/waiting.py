@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from dragoman.cli.a2a.options import seconds
 from dragoman.cli.a2a.output import warn
-from dragoman.cli.a2a.session import POLL_S, Session
+from dragoman.cli.a2a.session import POLL_S, CommandSession
 from dragoman.client import HttpRefusal, NoAnswer
 from dragoman.client.stream import TaskStream
 from dragoman.model.errors import A2AError, MethodNotFound, Unavailable, UnsupportedOperation
@@ -33,7 +33,7 @@ _NO_STREAM = (UnsupportedOperation, MethodNotFound)
 
 
 async def send_and_wait(
-    session: Session, operation: SendMessage, *, on_update: OnUpdate | None = None
+    session: CommandSession, operation: SendMessage, *, on_update: OnUpdate | None = None
 ) -> Task | Message:
     """Send a message, wait until its task ends or waits for its caller, and return the task as it stands then.
 
@@ -61,7 +61,7 @@ async def send_and_wait(
     return answer
 
 
-async def subscribe_and_wait(session: Session, task_id: str, *, on_update: OnUpdate | None = None) -> Task:
+async def subscribe_and_wait(session: CommandSession, task_id: str, *, on_update: OnUpdate | None = None) -> Task:
     """Follow an existing task until it ends or waits for its caller. A task that has ended is returned at once."""
     if not streams(session):
         return await _finish(session, on_update, task_id)
@@ -78,7 +78,7 @@ async def subscribe_and_wait(session: Session, task_id: str, *, on_update: OnUpd
     return answer
 
 
-async def poll(session: Session, task_id: str, *, history_length: int | None = None) -> Task:
+async def poll(session: CommandSession, task_id: str, *, history_length: int | None = None) -> Task:
     """Ask for a task until it has ended or waits for its caller.
 
     An agent that has told of the task may be away for AWAY_S, for example to be restarted; it is asked again.
@@ -106,14 +106,14 @@ async def poll(session: Session, task_id: str, *, history_length: int | None = N
         wait_s = min(wait_s * BACKOFF, interval_s * BACKOFF_MAX)
 
 
-def streams(session: Session) -> bool:
+def streams(session: CommandSession) -> bool:
     """Whether the agent's card says that it streams; without a card, whether the dialect does."""
     card = session.card
     offered = True if card is None else bool(card.capabilities.streaming)
     return offered and session.connection.tongue.streams
 
 
-def note(session: Session, update: Update) -> None:
+def note(session: CommandSession, update: Update) -> None:
     """Remember the ids and the state that an update tells, and print the ids once, before any wait."""
     known = session.task
     if isinstance(update, Task):
@@ -143,7 +143,7 @@ def outcome_words(state: TaskState | None) -> str:
     return words.get(state, "") if state is not None else ""
 
 
-async def _follow(session: Session, stream: TaskStream, on_update: OnUpdate | None) -> Task | Message:
+async def _follow(session: CommandSession, stream: TaskStream, on_update: OnUpdate | None) -> Task | Message:
     message: Message | None = None
     async with aclosing(stream.updates()) as updates:
         async for update in updates:
@@ -157,7 +157,7 @@ async def _follow(session: Session, stream: TaskStream, on_update: OnUpdate | No
     return await _read_final(session, stream)
 
 
-async def _read_final(session: Session, stream: TaskStream) -> Task:
+async def _read_final(session: CommandSession, stream: TaskStream) -> Task:
     """Return the task in the agent's own words; if the agent cannot be asked any more, as its stream told it."""
     told = stream.fold.task()
     try:
@@ -170,7 +170,7 @@ async def _read_final(session: Session, stream: TaskStream) -> Task:
     return task
 
 
-async def _finish(session: Session, on_update: OnUpdate | None, task_id: str = "") -> Task:
+async def _finish(session: CommandSession, on_update: OnUpdate | None, task_id: str = "") -> Task:
     task = await poll(session, task_id or session.task.task_id)
     if on_update is not None:
         on_update(task)

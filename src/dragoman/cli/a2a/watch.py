@@ -10,7 +10,7 @@ import click
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 
 if TYPE_CHECKING:
-    from dragoman.cli.a2a.session import Session
+    from dragoman.cli.a2a.session import CommandSession
 
 
 @click.command(cls=ClientCommand)
@@ -24,7 +24,7 @@ def watch(task_id: str, **options: Any) -> None:
     """
     from dragoman.cli.a2a.session import run_session
 
-    async def work(session: "Session") -> None:
+    async def work(session: "CommandSession") -> None:
         from dragoman.cli.a2a.send import print_outcome
         from dragoman.cli.a2a.view import TaskView, at_terminal
         from dragoman.cli.a2a.waiting import subscribe_and_wait

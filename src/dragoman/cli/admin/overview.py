@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dragoman.cli.admin.server import Place, run, with_server
+from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.text import age, output
 from dragoman.cli.store_commands import table
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 @click.command()
 @output
 @with_server
-def agents(place: Place, form: str) -> None:
+def agents(place: TaskPlace, form: str) -> None:
     """Show the agents that are served, how many tasks they have, and which cannot do all of their work."""
     from dragoman.engine.overview import AgentLines
 
@@ -43,7 +43,7 @@ def agents(place: Place, form: str) -> None:
 @click.command()
 @output
 @with_server
-def workers(place: Place, form: str) -> None:
+def workers(place: TaskPlace, form: str) -> None:
     """Show the agents that workers serve, and whether a worker is there."""
     from dragoman.engine.overview import WorkerLines
 
@@ -55,7 +55,7 @@ def workers(place: Place, form: str) -> None:
 @click.command()
 @output
 @with_server
-def upstreams(place: Place, form: str) -> None:
+def upstreams(place: TaskPlace, form: str) -> None:
     """Show the agents of other servers, whether they are called at present, and how calls have gone."""
     from dragoman.engine.overview import UpstreamLines
 
@@ -69,7 +69,7 @@ def upstreams(place: Place, form: str) -> None:
 @click.command()
 @output
 @with_server
-def replicas(place: Place, form: str) -> None:
+def replicas(place: TaskPlace, form: str) -> None:
     """Show the servers that are alive on the store."""
     from dragoman.engine.overview import ReplicaLines
 
@@ -81,7 +81,7 @@ def replicas(place: Place, form: str) -> None:
 @click.command()
 @output
 @with_server
-def stats(place: Place, form: str) -> None:
+def stats(place: TaskPlace, form: str) -> None:
     """Show how many tasks are in each state, how many webhook calls are pending, and whether the store can write."""
     from dragoman.engine.overview import Stats
 
@@ -98,7 +98,7 @@ def stats(place: Place, form: str) -> None:
     _show(found, form, ("WHAT", "NOW"), rows)
 
 
-def _get(place: Place, path: str, into: type[T]) -> T:
+def _get(place: TaskPlace, path: str, into: type[T]) -> T:
     return run(place.client().get(path, {}, into))
 
 

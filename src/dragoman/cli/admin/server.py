@@ -39,7 +39,7 @@ class TaskSource(Protocol):
     async def log(self, task_id: str, after: int, limit: int) -> "Timeline": ...
 
 
-class Place(Struct, frozen=True):
+class TaskPlace(Struct, frozen=True):
     """The server that is named, or else the local store of `config`."""
 
     config: Config
@@ -152,7 +152,7 @@ def with_server(command: Callable[..., Any]) -> Callable[..., Any]:
     def placed(config: Config, server: str | None, **rest: Any) -> None:
         if server is not None and not server.startswith(("http://", "https://")):
             raise click.UsageError(f"--server {server!r}: must be a URL like https://agents.example.org")
-        command(place=Place(config, server), **rest)
+        command(place=TaskPlace(config, server), **rest)
 
     named = click.option(
         "--server", metavar="URL", envvar=SERVER_ENV, help=f"The server.  [{SERVER_ENV}; default: that on the store]"

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import click
 
-from dragoman.cli.admin.server import Place, TaskSource, run, with_server
+from dragoman.cli.admin.server import TaskPlace, TaskSource, run, with_server
 from dragoman.cli.admin.text import age, output, printable
 from dragoman.cli.store_commands import table
 
@@ -72,7 +72,7 @@ def read_filters(given: Filters) -> Filters:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Show the newest N.")
 @output
 @with_server
-def list_(place: Place, limit: int, form: str, **given: Any) -> None:
+def list_(place: TaskPlace, limit: int, form: str, **given: Any) -> None:
     """List tasks, newest status first."""
     import msgspec
 
@@ -94,7 +94,7 @@ def list_(place: Place, limit: int, form: str, **given: Any) -> None:
 @click.argument("task_id", metavar="ID")
 @output
 @with_server
-def show(place: Place, task_id: str, form: str) -> None:
+def show(place: TaskPlace, task_id: str, form: str) -> None:
     """Show where the task with that ID stands."""
     import msgspec
 
@@ -110,7 +110,7 @@ def show(place: Place, task_id: str, form: str) -> None:
 @click.option("--follow", is_flag=True, help="Go on with new events until the task has ended.")
 @output
 @with_server
-def log(place: Place, task_id: str, follow: bool, form: str) -> None:
+def log(place: TaskPlace, task_id: str, follow: bool, form: str) -> None:
     """Show the events of the task with that ID as a timeline. As JSON, each line is an event."""
     place.read("tasks.log", lambda source: _print_log(source, task_id, follow=follow, form=form), task_id)
 
@@ -124,7 +124,7 @@ def log(place: Place, task_id: str, follow: bool, form: str) -> None:
 @click.option("--dry-run", is_flag=True, help="Only list the tasks that would be canceled.")
 @output
 @with_server
-def cancel(place: Place, task_ids: tuple[str, ...], limit: int, dry_run: bool, form: str, **given: Any) -> None:
+def cancel(place: TaskPlace, task_ids: tuple[str, ...], limit: int, dry_run: bool, form: str, **given: Any) -> None:
     """Cancel the tasks with these IDs, or the open tasks that fit the filters.
 
     It needs a running server. The audit trail names you as the one who canceled them.
@@ -140,7 +140,7 @@ def cancel(place: Place, task_ids: tuple[str, ...], limit: int, dry_run: bool, f
         _cancel_fitting(place, {**filters, "limit": limit, "dry_run": dry_run}, form)
 
 
-def _cancel_named(place: Place, task_ids: tuple[str, ...], form: str) -> None:
+def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], form: str) -> None:
     import msgspec
 
     from dragoman.engine.handlers.administration import Canceled
@@ -152,7 +152,7 @@ def _cancel_named(place: Place, task_ids: tuple[str, ...], form: str) -> None:
         click.echo(msgspec.json.encode(done).decode() if form == "json" else f"{done.id} is {done.state}.")
 
 
-def _cancel_fitting(place: Place, body: Filters, form: str) -> None:
+def _cancel_fitting(place: TaskPlace, body: Filters, form: str) -> None:
     import msgspec
 
     from dragoman.engine.handlers.administration import CancelReport

@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from dragoman.cli.a2a.text import field
 from dragoman.cli.doctor.finding import Check, Color
-from dragoman.cli.doctor.identity import Identity
+from dragoman.cli.doctor.identity import ServerIdentity
 from dragoman.cli.doctor.observation import Observations
 
 Result = Literal["pass", "fail", "not measured"]
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class RuleResult(Struct, frozen=True, kw_only=True):
     """A rule with its result; `observed` says what broke it, or why it was not measured."""
 
     id: str
@@ -27,22 +27,22 @@ class Rule(Struct, frozen=True, kw_only=True):
     observed: str | None = None
 
 
-def judge_rules(checks: Iterable[Check], seen: Observations) -> list[Rule]:
+def judge_rules(checks: Iterable[Check], seen: Observations) -> list[RuleResult]:
     """Return the result of every rule with MUST, in the order of the checks."""
     return [_judge(check, seen) for check in checks if check.must]
 
 
-def _judge(check: Check, seen: Observations) -> Rule:
+def _judge(check: Check, seen: Observations) -> RuleResult:
     verdicts = list(check.judge(seen))
     broken = [each for each in verdicts if each.color is Color.RED]
     held = [each for each in verdicts if each.color in (Color.GREEN, Color.YELLOW)]
     result: Result = "fail" if broken else "pass" if held else "not measured"
     said = [f"{each.where}: {each.observed}" if each.where else each.observed for each in broken or verdicts]
     observed = None if result == "pass" else "; ".join(said) or "nothing that was asked shows it"
-    return Rule(id=check.name, section=check.section, result=result, observed=observed)
+    return RuleResult(id=check.name, section=check.section, result=result, observed=observed)
 
 
-def conformance_value(seen: Observations, identity: Identity, rules: Sequence[Rule]) -> dict[str, Any]:
+def conformance_value(seen: Observations, identity: ServerIdentity, rules: Sequence[RuleResult]) -> dict[str, Any]:
     """Return the summary as one JSON object."""
     return {
         "agent": seen.agent,
@@ -53,7 +53,7 @@ def conformance_value(seen: Observations, identity: Identity, rules: Sequence[Ru
     }
 
 
-def conformance_lines(seen: Observations, identity: Identity, rules: Sequence[Rule]) -> Iterator[str]:
+def conformance_lines(seen: Observations, identity: ServerIdentity, rules: Sequence[RuleResult]) -> Iterator[str]:
     """Yield the summary as text, the broken rules first."""
     yield field("Agent", seen.agent)
     yield field("Server", identity.name)
@@ -65,7 +65,7 @@ def conformance_lines(seen: Observations, identity: Identity, rules: Sequence[Ru
                 yield field(result.capitalize(), f"{rule.id}{observed} ({rule.section})")
 
 
-def _counts(rules: Iterable[Rule]) -> list[tuple[Result, int]]:
+def _counts(rules: Iterable[RuleResult]) -> list[tuple[Result, int]]:
     results = [rule.result for rule in rules]
     order: tuple[Result, ...] = ("fail", "not measured", "pass")
     return [(result, results.count(result)) for result in order]

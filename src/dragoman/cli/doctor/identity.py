@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from dragoman.cli.doctor.observation import Endpoint, Observations, Probe
+from dragoman.cli.doctor.observation import Endpoint, HarmlessRequest, Observations
 from dragoman.client.card import card_kinds
 from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.client.card import CardView
 from dragoman.dialects.systems import SYSTEMS
 
 
-class Identity(Struct, frozen=True, kw_only=True):
+class ServerIdentity(Struct, frozen=True, kw_only=True):
     """What a server is. `evidence` is what it was recognised by; empty: only the protocol is known."""
 
     name: str
@@ -29,14 +29,14 @@ class Sign(Struct, frozen=True):
     evidence: Callable[[Observations], str]
 
 
-def identify(seen: Observations) -> Identity:
+def identify(seen: Observations) -> ServerIdentity:
     """Return what the server is. The first sign that is there counts."""
     for sign in SIGNS:
         if evidence := sign.evidence(seen):
-            return Identity(name=sign.name, evidence=evidence)
+            return ServerIdentity(name=sign.name, evidence=evidence)
     spoken = dict.fromkeys(endpoint.interface.dialect for endpoint in seen.endpoints)
     versions = " and ".join(spoken)
-    return Identity(name=f"an unknown server that speaks A2A {versions}" if versions else "unknown")
+    return ServerIdentity(name=f"an unknown server that speaks A2A {versions}" if versions else "unknown")
 
 
 def _rpc(seen: Observations, version: str) -> Endpoint | None:
@@ -50,7 +50,7 @@ def _rpc(seen: Observations, version: str) -> Endpoint | None:
     )
 
 
-def _body(endpoint: Endpoint | None, probe: Probe) -> bytes:
+def _body(endpoint: Endpoint | None, probe: HarmlessRequest) -> bytes:
     came = None if endpoint is None else endpoint.answers.get(probe)
     return b"" if came is None else came.body
 
@@ -94,7 +94,7 @@ def _python_a2a(seen: Observations) -> str:
 
 def _fasta2a(seen: Observations) -> str:
     unknown = _rpc(seen, "1.0")
-    came = None if unknown is None else unknown.answers.get(Probe.UNKNOWN_METHOD)
+    came = None if unknown is None else unknown.answers.get(HarmlessRequest.UNKNOWN_METHOD)
     modes = (seen.card or {}).get("defaultInputModes")
     if (
         came is not None
@@ -107,7 +107,7 @@ def _fasta2a(seen: Observations) -> str:
 
 
 def _official_python_1(seen: Observations) -> str:
-    body = _body(_rpc(seen, "1.0"), Probe.UNKNOWN_VERSION)
+    body = _body(_rpc(seen, "1.0"), HarmlessRequest.UNKNOWN_VERSION)
     if b"is not supported by this handler. Expected version" in body:
         return "its words for a version that it does not know"
     return ""
@@ -116,8 +116,8 @@ def _official_python_1(seen: Observations) -> str:
 def _official_js(version: str) -> Callable[[Observations], str]:
     def evidence(seen: Observations) -> str:
         endpoint = _rpc(seen, version)
-        told = re.search(rb'"message":"Task not found: [0-9a-f-]{36}"', _body(endpoint, Probe.UNKNOWN_TASK))
-        if told and b'"Invalid JSON payload."' in _body(endpoint, Probe.BROKEN_JSON):
+        told = re.search(rb'"message":"Task not found: [0-9a-f-]{36}"', _body(endpoint, HarmlessRequest.UNKNOWN_TASK))
+        if told and b'"Invalid JSON payload."' in _body(endpoint, HarmlessRequest.BROKEN_JSON):
             return "its words for an unknown task and for a body that is not JSON"
         return ""
 
@@ -126,8 +126,10 @@ def _official_js(version: str) -> Callable[[Observations], str]:
 
 def _official_python_03(seen: Observations) -> str:
     endpoint = _rpc(seen, "0.3")
-    in_order = re.match(rb'\{"error":\{"code":-32001,"message":"Task not found"\}', _body(endpoint, Probe.UNKNOWN_TASK))
-    if in_order and b"line 1 column" in _body(endpoint, Probe.BROKEN_JSON):
+    in_order = re.match(
+        rb'\{"error":\{"code":-32001,"message":"Task not found"\}', _body(endpoint, HarmlessRequest.UNKNOWN_TASK)
+    )
+    if in_order and b"line 1 column" in _body(endpoint, HarmlessRequest.BROKEN_JSON):
         return "the shape of its errors, and its words for a body that is not JSON"
     return ""
 

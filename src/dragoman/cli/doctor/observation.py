@@ -19,7 +19,7 @@ BODY_BYTES_MAX = 64 * 1024
 """The part of a body that is kept: no error is longer, unless it is a page for people."""
 
 
-class Probe(StrEnum):
+class HarmlessRequest(StrEnum):
     """A request that changes nothing at the agent."""
 
     UNKNOWN_TASK = "the task of a random id"
@@ -48,7 +48,7 @@ class Attempt(StrEnum):
     WEBHOOK = "a webhook at an address of this machine"
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class AttemptOutcome(Struct, frozen=True, kw_only=True):
     """What came of an attempt. `error` is the name of an A2A error, and `failure` says why nothing came.
 
     `kind` is `Task`, `Message` or that of another result; `state` is the task's. `events` are the kinds of the updates
@@ -131,7 +131,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """An endpoint that the card lists, and what it answered. `known`: it may be shown credentials."""
 
     interface: Interface
-    answers: Mapping[Probe, Exchange] = {}
+    answers: Mapping[HarmlessRequest, Exchange] = {}
     known: bool = True
 
     @property
@@ -170,7 +170,7 @@ class Observations(Struct, frozen=True, kw_only=True):
     requirements: tuple[Mapping[str, Any], ...] = ()
     authenticated: bool = False
     tried_at: Endpoint | None = None
-    attempts: Mapping[Attempt, Outcome] = {}
+    attempts: Mapping[Attempt, AttemptOutcome] = {}
     now_s: float = 0.0
 
     @property

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.cli.a2a.card import describe_signature
-from dragoman.cli.a2a.credentials import Shown, choose_credentials
+from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials
 from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
@@ -26,7 +26,7 @@ from dragoman.cli.a2a.session import choose_interface, make_tls, named_agent, se
 from dragoman.cli.a2a.settings import Settings
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.doctor.checks.safety import ORIGIN
-from dragoman.cli.doctor.observation import BODY_BYTES_MAX, Endpoint, Exchange, Observations, Probe
+from dragoman.cli.doctor.observation import BODY_BYTES_MAX, Endpoint, Exchange, HarmlessRequest, Observations
 from dragoman.cli.doctor.trial import ATTEMPT_S, Trial, Wish
 from dragoman.client import (
     CallTimedOut,
@@ -179,16 +179,16 @@ def _choose_endpoint(settings: Settings, resolved: ResolvedCard, looks: list["_L
     return next((look for look in answering if look.interface == preferred), answering[0] if answering else None)
 
 
-def _second_caller(settings: Settings, key: str, schemes: Mapping[str, Any]) -> Shown:
+def _second_caller(settings: Settings, key: str, schemes: Mapping[str, Any]) -> AgentCredentials:
     """Return what another caller shows: the key, where the card wants an API key, else as a bearer token."""
     if not key:
-        return Shown()
+        return AgentCredentials()
     agent = settings.text("agent-card")
     given = {"agent-card": (agent,), "api-key": (key,), "bearer": (key,)}
     return choose_credentials(Settings(given, {}, ()), agent, dict(schemes), None)
 
 
-async def _try(seen: Observations, look: "_Look", wish: Wish, second: Shown, until_s: float) -> Observations:
+async def _try(seen: Observations, look: "_Look", wish: Wish, second: AgentCredentials, until_s: float) -> Observations:
     """Make the attempts at one endpoint, as far as the time allows."""
     async with AsyncExitStack() as open_:
         connection = await open_.enter_async_context(look.connect(look.shown))
@@ -221,7 +221,7 @@ class _Look:
         resolved: ResolvedCard,
         bare: Doors,
         shows: Doors,
-        shown: Shown,
+        shown: AgentCredentials,
         headers: Mapping[str, str],
         egress: Egress,
         origins: Sequence[str],
@@ -235,7 +235,7 @@ class _Look:
         self._known = shows.knows(interface.url)
         self._own_headers = headers if self._known else {}
         self._origins = origins
-        self._answers: dict[Probe, Exchange] = {}
+        self._answers: dict[HarmlessRequest, Exchange] = {}
 
     @property
     def endpoint(self) -> Endpoint:
@@ -245,10 +245,10 @@ class _Look:
     @property
     def answers(self) -> bool:
         """Whether anything answers there."""
-        first = self._answers.get(Probe.UNKNOWN_TASK)
+        first = self._answers.get(HarmlessRequest.UNKNOWN_TASK)
         return first is not None and not first.failure
 
-    def connect(self, shown: Shown) -> AbstractAsyncContextManager[Connection]:
+    def connect(self, shown: AgentCredentials) -> AbstractAsyncContextManager[Connection]:
         """Return a client of the endpoint, for a caller who shows this. It sends nothing twice."""
         interface = self.interface
         if shown.query and self._known and interface.binding != GRPC:
@@ -268,10 +268,10 @@ class _Look:
     async def run(self) -> None:
         """Ask everything; stop if the endpoint cannot be reached."""
         if self.interface.binding == GRPC:
-            self._answers[Probe.UNKNOWN_TASK] = await self._ask_grpc(shows=True)
-            if not (first := self._answers[Probe.UNKNOWN_TASK]).failure:
+            self._answers[HarmlessRequest.UNKNOWN_TASK] = await self._ask_grpc(shows=True)
+            if not (first := self._answers[HarmlessRequest.UNKNOWN_TASK]).failure:
                 shown = self.shown.given
-                self._answers[Probe.NO_CREDENTIALS] = await self._ask_grpc(shows=False) if shown else first
+                self._answers[HarmlessRequest.NO_CREDENTIALS] = await self._ask_grpc(shows=False) if shown else first
             return
         spoken = tongue(self.interface.dialect)
         encode = spoken.rpc if self.interface.binding == JSONRPC else spoken.rest
@@ -279,21 +279,23 @@ class _Look:
             return
         call = encode(GetTask(id=str(uuid4())))
         first = await self._ask(call, shows=True)
-        self._answers[Probe.UNKNOWN_TASK] = first
+        self._answers[HarmlessRequest.UNKNOWN_TASK] = first
         if first.failure:
             return
-        self._answers[Probe.NO_CREDENTIALS] = await self._ask(call, shows=False) if self.shown.given else first
-        self._answers[Probe.UNKNOWN_VERSION] = await self._ask(call, shows=True, more={"A2A-Version": "99.0"})
+        self._answers[HarmlessRequest.NO_CREDENTIALS] = (
+            await self._ask(call, shows=False) if self.shown.given else first
+        )
+        self._answers[HarmlessRequest.UNKNOWN_VERSION] = await self._ask(call, shows=True, more={"A2A-Version": "99.0"})
         if isinstance(call, RpcCall):
             unknown = RpcCall("DragomanDoctorAsks", b"{}")
-            self._answers[Probe.UNKNOWN_METHOD] = await self._ask(unknown, shows=True)
-            self._answers[Probe.BROKEN_JSON] = await self._send("POST", "", b'{"jsonrpc": "2.0",', shows=True)
+            self._answers[HarmlessRequest.UNKNOWN_METHOD] = await self._ask(unknown, shows=True)
+            self._answers[HarmlessRequest.BROKEN_JSON] = await self._send("POST", "", b'{"jsonrpc": "2.0",', shows=True)
         preflight = {
             "Origin": ORIGIN,
             "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "content-type",
         }
-        self._answers[Probe.PREFLIGHT] = await self._send("OPTIONS", "", None, shows=False, more=preflight)
+        self._answers[HarmlessRequest.PREFLIGHT] = await self._send("OPTIONS", "", None, shows=False, more=preflight)
 
     async def _ask(self, call: RpcCall | RestCall, *, shows: bool, more: Mapping[str, str] | None = None) -> Exchange:
         if isinstance(call, RestCall):
@@ -316,7 +318,7 @@ class _Look:
     async def _ask_grpc(self, *, shows: bool) -> Exchange:
         began_s = time.monotonic()
         try:
-            async with self.connect(self.shown if shows else Shown()) as connection:
+            async with self.connect(self.shown if shows else AgentCredentials()) as connection:
                 async with asyncio.timeout(PROBE_S):
                     await connection.ask(GetTask(id=str(uuid4())))
         except A2AError as error:

@@ -11,14 +11,14 @@ import msgspec
 
 from dragoman.cli.a2a.text import field
 from dragoman.cli.doctor.finding import Color, Finding
-from dragoman.cli.doctor.identity import Identity
+from dragoman.cli.doctor.identity import ServerIdentity
 from dragoman.cli.doctor.observation import Observations
 
 FAILS = {"red": (Color.RED,), "yellow": (Color.RED, Color.YELLOW), "never": ()}
 """The colours that make the command fail, by the word of `--fail-on`."""
 
 
-def report_value(seen: Observations, identity: Identity, findings: Sequence[Finding]) -> dict[str, Any]:
+def report_value(seen: Observations, identity: ServerIdentity, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the report as one JSON object."""
     return {
         "agent": seen.agent,
@@ -30,7 +30,7 @@ def report_value(seen: Observations, identity: Identity, findings: Sequence[Find
 
 
 def report_lines(
-    seen: Observations, identity: Identity, findings: Sequence[Finding], *, verbose: bool = False
+    seen: Observations, identity: ServerIdentity, findings: Sequence[Finding], *, verbose: bool = False
 ) -> Iterator[str]:
     """Yield the report as text: the worst findings first, each with its fix.
 

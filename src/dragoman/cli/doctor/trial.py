@@ -13,7 +13,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.cli.doctor.observation import Attempt, Outcome
+from dragoman.cli.doctor.observation import Attempt, AttemptOutcome
 from dragoman.client import Connection, Message, NoAnswer, PeerError, PushConfig, Task
 from dragoman.client.conversation import make_message
 from dragoman.model.errors import A2AError
@@ -67,7 +67,7 @@ class Trial:
     """The attempts at one endpoint. `outcomes` has those that were made, in their order."""
 
     def __init__(self, connection: Connection, other: Connection | None, wish: Wish, *, streams: bool) -> None:
-        self.outcomes: dict[Attempt, Outcome] = {}
+        self.outcomes: dict[Attempt, AttemptOutcome] = {}
         self._connection = connection
         self._other = other
         self._wish = wish
@@ -96,7 +96,7 @@ class Trial:
             if self._streams:
                 await self._record(Attempt.SUBSCRIBE_ENDED, self._events(Subscribe(id=now.task_id)))
 
-    async def _read(self, task: Outcome) -> Outcome:
+    async def _read(self, task: AttemptOutcome) -> AttemptOutcome:
         """Read a task in every way, and return it as it was when it was read last."""
         now = await self._call(Attempt.GET, GetTask(id=task.task_id))
         until_s = time.monotonic() + END_S
@@ -132,27 +132,27 @@ class Trial:
         message = make_message(self._wish.text, message_id=message_id, task_id=task_id)
         return SendMessage(message=message, return_immediately=immediately)
 
-    async def _call(self, attempt: Attempt, operation: Operation) -> Outcome:
+    async def _call(self, attempt: Attempt, operation: Operation) -> AttemptOutcome:
         return await self._record(attempt, self._ask(self._connection, operation))
 
-    async def _record(self, attempt: Attempt, work: Awaitable[Outcome]) -> Outcome:
+    async def _record(self, attempt: Attempt, work: Awaitable[AttemptOutcome]) -> AttemptOutcome:
         self.outcomes[attempt] = came = await self._attempt(work)
         return came
 
-    async def _attempt(self, work: Awaitable[Outcome]) -> Outcome:
+    async def _attempt(self, work: Awaitable[AttemptOutcome]) -> AttemptOutcome:
         began_s = time.monotonic()
         try:
             async with asyncio.timeout(ATTEMPT_S):
                 came = await work
         except A2AError as error:
-            came = Outcome(error=type(error).__name__)
+            came = AttemptOutcome(error=type(error).__name__)
         except TimeoutError:
-            came = Outcome(failure=TOO_SLOW)
+            came = AttemptOutcome(failure=TOO_SLOW)
         except (PeerError, NoAnswer) as error:
-            came = Outcome(failure=str(error).removeprefix(f"{getattr(error, 'url', '')}: "))
+            came = AttemptOutcome(failure=str(error).removeprefix(f"{getattr(error, 'url', '')}: "))
         return replace(came, elapsed_ms=(time.monotonic() - began_s) * 1000)
 
-    async def _ask(self, connection: Connection, operation: Operation) -> Outcome:
+    async def _ask(self, connection: Connection, operation: Operation) -> AttemptOutcome:
         """Make a call. One that sends no message is made once more if its connection broke: some servers close theirs
         after an answer of 500.
         """
@@ -164,11 +164,11 @@ class Trial:
             answer = await connection.ask(operation)
         return _outcome(answer)
 
-    async def _events(self, operation: StreamMessage | Subscribe, after: str | None = None) -> Outcome:
+    async def _events(self, operation: StreamMessage | Subscribe, after: str | None = None) -> AttemptOutcome:
         began_s = time.monotonic()
         kinds: list[str] = []
         ids: list[str] = []
-        came, first_ms = Outcome(), 0.0
+        came, first_ms = AttemptOutcome(), 0.0
         async with aclosing(self._connection.events(operation, after=after)) as batches:
             async for batch in batches:
                 first_ms = first_ms or (time.monotonic() - began_s) * 1000
@@ -181,22 +181,22 @@ class Trial:
         return replace(came, events=tuple(kinds), event_ids=tuple(ids), first_ms=first_ms)
 
 
-def _outcome(value: object) -> Outcome:
+def _outcome(value: object) -> AttemptOutcome:
     kind = type(value).__name__
     match value:
         case TaskList():
-            return Outcome(kind=kind, listed=tuple(task.id for task in value.tasks))
+            return AttemptOutcome(kind=kind, listed=tuple(task.id for task in value.tasks))
         case Message():
-            return Outcome(kind=kind, task_id="", context_id=value.context_id or "")
+            return AttemptOutcome(kind=kind, task_id="", context_id=value.context_id or "")
         case PushConfig():
-            return Outcome(kind=kind, task_id=value.id)
+            return AttemptOutcome(kind=kind, task_id=value.id)
         case Task():
             task_id, context_id = value.id, value.context_id
         case _:
             task_id, context_id = getattr(value, "task_id", "") or "", getattr(value, "context_id", "") or ""
     status = getattr(value, "status", None)
     state = getattr(status, "state", None)
-    return Outcome(
+    return AttemptOutcome(
         kind=kind,
         task_id=task_id,
         context_id=context_id,
@@ -205,7 +205,7 @@ def _outcome(value: object) -> Outcome:
     )
 
 
-def _merge(before: Outcome, update: Outcome) -> Outcome:
+def _merge(before: AttemptOutcome, update: AttemptOutcome) -> AttemptOutcome:
     """Return the outcome of a stream after one more update; an artifact has no state."""
     state, ended = (update.state, update.ended) if update.state else (before.state, before.ended)
     return replace(

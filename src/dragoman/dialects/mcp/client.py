@@ -171,7 +171,7 @@ class ToolOffer(Struct, frozen=True):
     repeatable: bool = False
 
 
-class Page(Struct, frozen=True):
+class ToolPage(Struct, frozen=True):
     """A page of tools; `cursor` points to the next page, None if this is the last."""
 
     tools: tuple[ToolOffer, ...]
@@ -278,10 +278,10 @@ def decode_initialize_result(result: bytes) -> InitializeResult:
     )
 
 
-def decode_page(result: bytes) -> Page:
+def decode_page(result: bytes) -> ToolPage:
     """Decode the answer to `tools/list`. Raises InvalidAgentResponse."""
     decoded = read(result, _Tools)
-    return Page(tuple(tool.offer for tool in decoded.tools), decoded.next_cursor or None)
+    return ToolPage(tuple(tool.offer for tool in decoded.tools), decoded.next_cursor or None)
 
 
 def read(body: bytes, into: type[T]) -> T:
@@ -321,7 +321,7 @@ BYTES_MEDIA_TYPE = "application/octet-stream"
 """The media type of a blob that names none (RFC 2046 §4.5.1)."""
 
 
-class Outcome(Struct, frozen=True):
+class ToolOutcome(Struct, frozen=True):
     """The outcome of a call. `failed`: the tool itself reports a failure, and `parts` say why."""
 
     parts: tuple[Part, ...]
@@ -339,13 +339,13 @@ class _Result(Struct, rename="camel"):
     is_error: bool | None = None
 
 
-def decode_outcome(result: bytes) -> Outcome:
+def decode_outcome(result: bytes) -> ToolOutcome:
     """Decode the answer to `tools/call`. Raises InvalidAgentResponse."""
     decoded = read(result, _Result)
     parts = [_part(block) for block in decoded.content]
     if decoded.structured_content is not None and not _says(parts, decoded.structured_content):
         parts.append(Part(data=decoded.structured_content))
-    return Outcome(tuple(parts), bool(decoded.is_error))
+    return ToolOutcome(tuple(parts), bool(decoded.is_error))
 
 
 def _part(block: dict[str, Any]) -> Part:

@@ -297,7 +297,7 @@ ASKS, ASKS_NOT = "ask", "tell"
 _ID = re.compile(r"(?P<key>[0-9a-f-]{36})\.(?P<version>[0-9-]{10})\.(?P<manner>ask|tell)", re.ASCII)
 
 
-class Session(Struct, frozen=True):
+class SessionTerms(Struct, frozen=True):
     """The agreed terms of a session. `key` is empty without a session: such calls cannot be told apart."""
 
     key: str = ""
@@ -310,14 +310,14 @@ def encode_session(key: str, greeting: Greeting) -> str:
     return f"{key}.{greeting.version}.{ASKS if greeting.elicits else ASKS_NOT}"
 
 
-def decode_session(session_id: str | None) -> Session:
+def decode_session(session_id: str | None) -> SessionTerms:
     """Return the session of a request, if it names one. Raises NotFound for an id that no server issues."""
     if session_id is None:
-        return Session()
+        return SessionTerms()
     found = _ID.fullmatch(session_id)
     try:
         if found is not None and found["version"] in names.VERSIONS and str(UUID(found["key"])) == found["key"]:
-            return Session(found["key"], found["version"], found["manner"] == ASKS)
+            return SessionTerms(found["key"], found["version"], found["manner"] == ASKS)
     except ValueError:
         pass  # digits and hyphens, but not a UUID
     raise NotFound(f"{names.SESSION_HEADER} is not of this server: begin a new session with initialize, without one")

@@ -41,28 +41,28 @@ STREAM_RETRY_S = 5
 """`Retry-After` for a caller with too many streams. Nobody knows when one of them ends."""
 
 
-class Kind(Struct, frozen=True):
+class Action(Struct, frozen=True):
     """The name of an operation in A2A 1.0, and the scope it needs; None if the engine asks for more than a scope."""
 
     action: str
     scope: Scope | None
 
 
-KINDS: Mapping[type[Operation], Kind] = MappingProxyType(
+KINDS: Mapping[type[Operation], Action] = MappingProxyType(
     {
-        SendMessage: Kind("SendMessage", Scope.SEND),
-        StreamMessage: Kind("SendStreamingMessage", Scope.SEND),
-        GetTask: Kind("GetTask", Scope.READ),
-        ListTasks: Kind("ListTasks", Scope.READ),
-        Subscribe: Kind("SubscribeToTask", Scope.READ),
-        CancelTask: Kind("CancelTask", Scope.CANCEL),
-        CreatePushConfig: Kind("CreateTaskPushNotificationConfig", Scope.PUSH),
-        GetPushConfig: Kind("GetTaskPushNotificationConfig", Scope.PUSH),
-        ListPushConfigs: Kind("ListTaskPushNotificationConfigs", Scope.PUSH),
-        DeletePushConfig: Kind("DeleteTaskPushNotificationConfig", Scope.PUSH),
-        GetExtendedCard: Kind("GetExtendedAgentCard", Scope.CARD),
-        CompleteTask: Kind("CompleteTask", None),
-        UpdateStatus: Kind("UpdateStatus", None),
+        SendMessage: Action("SendMessage", Scope.SEND),
+        StreamMessage: Action("SendStreamingMessage", Scope.SEND),
+        GetTask: Action("GetTask", Scope.READ),
+        ListTasks: Action("ListTasks", Scope.READ),
+        Subscribe: Action("SubscribeToTask", Scope.READ),
+        CancelTask: Action("CancelTask", Scope.CANCEL),
+        CreatePushConfig: Action("CreateTaskPushNotificationConfig", Scope.PUSH),
+        GetPushConfig: Action("GetTaskPushNotificationConfig", Scope.PUSH),
+        ListPushConfigs: Action("ListTaskPushNotificationConfigs", Scope.PUSH),
+        DeletePushConfig: Action("DeleteTaskPushNotificationConfig", Scope.PUSH),
+        GetExtendedCard: Action("GetExtendedAgentCard", Scope.CARD),
+        CompleteTask: Action("CompleteTask", None),
+        UpdateStatus: Action("UpdateStatus", None),
     }
 )
 
@@ -146,7 +146,7 @@ class Admission:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _admit(self, call: Call, kind: Kind) -> None:
+    def _admit(self, call: Call, kind: Action) -> None:
         """Raises Forbidden or TooManyRequests."""
         principal = call.principal
         if principal.agents is not None and not principal.reaches(call.agent):
@@ -181,12 +181,12 @@ class Admission:
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
-    def _note_allowed(self, call: Call, kind: Kind, head: TaskHead | None) -> None:
+    def _note_allowed(self, call: Call, kind: Action, head: TaskHead | None) -> None:
         if self._trail is not None:
             task_id = head.id if head is not None else task_id_of(call.operation)
             self._trail.note(self._entry(call, kind, task_id, ""))
 
-    def _note_raised(self, call: Call, kind: Kind, error: BaseException) -> None:
+    def _note_raised(self, call: Call, kind: Action, error: BaseException) -> None:
         """Note a refusal, or that the caller left while it waited; the operation goes on then."""
         trail = self._trail
         if trail is None:
@@ -198,7 +198,7 @@ class Admission:
         reason = type(error).__name__ if isinstance(error, A2AError) else "InternalError"
         trail.note(self._entry(call, kind, task_id_of(call.operation), reason))
 
-    def _entry(self, call: Call, kind: Kind, task_id: str, reason: str) -> AuditEntry:
+    def _entry(self, call: Call, kind: Action, task_id: str, reason: str) -> AuditEntry:
         return AuditEntry(
             at_ms=self._clock.now_ms(),
             principal=call.principal.id,

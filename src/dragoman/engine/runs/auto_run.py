@@ -21,7 +21,7 @@ from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import Shown
+from dragoman.model.operations import CallerCredentials
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, Usage
 from dragoman.store.api import StoreError
@@ -72,7 +72,7 @@ class AutoRun:
         message: Message,
         services: RunServices,
         *,
-        shown: Shown | None,
+        shown: CallerCredentials | None,
         keep: Callable[[Message], Awaitable[Decided]],
         make_task: Callable[["AutoRun"], None],
     ) -> None:
@@ -214,7 +214,7 @@ class AutoRun:
         return self._phase is Phase.OVER or (self._phase is Phase.OPEN and stopped)
 
     @property
-    def shown(self) -> Shown | None:
+    def shown(self) -> CallerCredentials | None:
         """The caller's credentials, if an agent of the server passes them on."""
         run = self._taken_over()
         return self._shown if run is None else run.shown

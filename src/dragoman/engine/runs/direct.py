@@ -14,7 +14,7 @@ from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperati
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submitted
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.operations import Shown
+from dragoman.model.operations import CallerCredentials
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
@@ -84,7 +84,7 @@ class DirectRun:
         return False
 
     @property
-    def shown(self) -> Shown | None:
+    def shown(self) -> CallerCredentials | None:
         """Always None: credentials are not passed on."""
         return None
 

@@ -25,7 +25,7 @@ from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, Statu
 from dragoman.model.ids import Clock, new_id, timestamp, timestamp_ms
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.operations import Shown
+from dragoman.model.operations import CallerCredentials
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import StoreError
@@ -312,7 +312,7 @@ class TaskRun:
         return self.cancel_requested and not self.abandoned
 
     @property
-    def shown(self) -> Shown | None:
+    def shown(self) -> CallerCredentials | None:
         """The caller's credentials, if an agent of the server passes them on."""
         return self.log.shown
 

@@ -33,7 +33,7 @@ class BlobMissing(BlobError):
     """There are no such bytes: they never existed, or were deleted with their task."""
 
 
-class Place(Struct, frozen=True):
+class BlobAddress(Struct, frozen=True):
     """The address of bytes: the task that they belong to, and their digest. Spelled `task/digest`."""
 
     task_id: str
@@ -43,12 +43,12 @@ class Place(Struct, frozen=True):
         return f"{self.task_id}/{self.digest}"
 
     @classmethod
-    def of(cls, task_id: str, content: bytes) -> "Place":
+    def of(cls, task_id: str, content: bytes) -> "BlobAddress":
         """The place of `content` of a task. Takes a millisecond for each megabyte."""
         return cls(task_id, blake2b(content, digest_size=20).hexdigest())
 
     @classmethod
-    def read(cls, spelled: str) -> "Place | None":
+    def read(cls, spelled: str) -> "BlobAddress | None":
         """Parse a place; None if `spelled` is not one. A valid place is safe as part of a path."""
         task_id, _, digest = spelled.partition("/")
         return cls(task_id, digest) if TASK_ID.fullmatch(task_id) and DIGEST.fullmatch(digest) else None
@@ -68,23 +68,23 @@ class BlobStore(Protocol):
         """Release what the blob store holds."""
         ...
 
-    async def put(self, place: Place, content: bytes) -> None:
+    async def put(self, place: BlobAddress, content: bytes) -> None:
         """Store bytes. When this returns they survive a power loss. Idempotent."""
         ...
 
-    async def get(self, place: Place) -> bytes:
+    async def get(self, place: BlobAddress) -> bytes:
         """Return all bytes. Raises BlobMissing."""
         ...
 
-    async def size(self, place: Place) -> int:
+    async def size(self, place: BlobAddress) -> int:
         """How many bytes there are. Raises BlobMissing."""
         ...
 
-    def pieces(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+    def pieces(self, place: BlobAddress, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """Yield the bytes from `start` up to, not including, `stop`, read on demand. Raises BlobMissing."""
         ...
 
-    async def elsewhere(self, place: Place, expires_s: float) -> str | None:
+    async def elsewhere(self, place: BlobAddress, expires_s: float) -> str | None:
         """A URL at which anybody may read the bytes for `expires_s`, without this server; None if there is none."""
         ...
 

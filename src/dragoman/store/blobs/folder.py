@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dragoman.model.ids import new_id
 from dragoman.store.api import StoreFull
-from dragoman.store.blobs.api import OTHERS, OWNER, PIECE_BYTES, TASK_ID, BlobError, BlobMissing, Place
+from dragoman.store.blobs.api import OTHERS, OWNER, PIECE_BYTES, TASK_ID, BlobAddress, BlobError, BlobMissing
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -74,11 +74,11 @@ class FolderBlobs:
     async def close(self) -> None:
         """Do nothing: no resource is held."""
 
-    async def put(self, place: Place, content: bytes) -> None:
+    async def put(self, place: BlobAddress, content: bytes) -> None:
         """See the protocol."""
         await asyncio.to_thread(self._write, place, content)
 
-    async def get(self, place: Place) -> bytes:
+    async def get(self, place: BlobAddress) -> bytes:
         """See the protocol."""
 
         def read() -> bytes:
@@ -87,7 +87,7 @@ class FolderBlobs:
 
         return await asyncio.to_thread(read)
 
-    async def size(self, place: Place) -> int:
+    async def size(self, place: BlobAddress) -> int:
         """See the protocol."""
 
         def look() -> int:
@@ -96,7 +96,7 @@ class FolderBlobs:
 
         return await asyncio.to_thread(look)
 
-    async def pieces(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+    async def pieces(self, place: BlobAddress, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """See the protocol."""
         with _translate_errors(place):
             file = await asyncio.to_thread(self._path(place).open, "rb", 0)
@@ -110,7 +110,7 @@ class FolderBlobs:
             finally:
                 file.close()
 
-    async def elsewhere(self, place: Place, expires_s: float) -> str | None:
+    async def elsewhere(self, place: BlobAddress, expires_s: float) -> str | None:
         """Always None: only this server reads the folder."""
         return None
 
@@ -134,7 +134,7 @@ class FolderBlobs:
 
         await asyncio.to_thread(remove)
 
-    def _write(self, place: Place, content: bytes) -> None:
+    def _write(self, place: BlobAddress, content: bytes) -> None:
         path = self._path(place)
         with _translate_errors(place):
             if path.exists():
@@ -156,12 +156,12 @@ class FolderBlobs:
     def _folder(self, task_id: str) -> Path:
         return self._root / task_id[-2:] / task_id
 
-    def _path(self, place: Place) -> Path:
+    def _path(self, place: BlobAddress) -> Path:
         return self._folder(place.task_id) / place.digest
 
 
 @contextmanager
-def _translate_errors(place: Place) -> Iterator[None]:
+def _translate_errors(place: BlobAddress) -> Iterator[None]:
     """Raise the driver's errors as those of the protocol."""
     try:
         yield

@@ -15,7 +15,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from dragoman.store.blobs.api import OTHERS, OWNER, PIECE_BYTES, TASK_ID, BlobError, BlobMissing, Place
+from dragoman.store.blobs.api import OTHERS, OWNER, PIECE_BYTES, TASK_ID, BlobAddress, BlobError, BlobMissing
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -93,22 +93,22 @@ class S3Blobs:
         """Refuse further calls. Those under way end, or time out."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def put(self, place: Place, content: bytes) -> None:
+    async def put(self, place: BlobAddress, content: bytes) -> None:
         """See the protocol."""
         with _translate_errors(place):
             await self._done(obstore.put, self._store, str(place), content)
 
-    async def get(self, place: Place) -> bytes:
+    async def get(self, place: BlobAddress) -> bytes:
         """See the protocol."""
         with _translate_errors(place):
             return await self._done(lambda: bytes(obstore.get(self._store, str(place)).bytes()))
 
-    async def size(self, place: Place) -> int:
+    async def size(self, place: BlobAddress) -> int:
         """See the protocol."""
         with _translate_errors(place):
             return (await self._done(obstore.head, self._store, str(place)))["size"]
 
-    async def pieces(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+    async def pieces(self, place: BlobAddress, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """See the protocol. If a request ends early, as it may for a slow reader, another one goes on from there."""
         with _translate_errors(place):
             while start < stop:
@@ -124,11 +124,11 @@ class S3Blobs:
                 if start == before:
                     raise BlobError(f"file {place} is shorter than it was")
 
-    def _opened(self, place: Place, start: int, stop: int) -> Iterator[bytes]:
+    def _opened(self, place: BlobAddress, start: int, stop: int) -> Iterator[bytes]:
         found = obstore.get(self._store, str(place), options={"range": (start, stop)})
         return iter(found.stream(min_chunk_size=PIECE_BYTES))
 
-    async def elsewhere(self, place: Place, expires_s: float) -> str | None:
+    async def elsewhere(self, place: BlobAddress, expires_s: float) -> str | None:
         """A URL of the bucket, signed by the driver."""
         with _translate_errors(place):
             return await self._done(lambda: obstore.sign(self._store, "GET", str(place), timedelta(seconds=expires_s)))
@@ -176,7 +176,7 @@ class S3Blobs:
 
 
 @contextmanager
-def _translate_errors(place: Place) -> Iterator[None]:
+def _translate_errors(place: BlobAddress) -> Iterator[None]:
     """Raise the driver's errors as those of the protocol."""
     try:
         yield

@@ -12,14 +12,16 @@ import msgspec
 from dragoman.model.operations import PushConfig
 from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.deliveries import settle
 
 PUSH_CONFIGS = msgspec.msgpack.Decoder(PushConfig)
 
 
-async def claim(connection: Connection, sql: Mapping[str, str], ask: DeliveryClaim, claimant: str) -> tuple[Due, ...]:
+async def claim(
+    connection: DatabaseConnection, sql: Mapping[str, str], ask: DeliveryClaim, claimant: str
+) -> tuple[Due, ...]:
     """Take due deliveries of the hosts that have waited longest, for `claimant`, in a transaction under way."""
     taking = Taking(ask)
     for _ in range(CLAIM_ROUNDS):
@@ -35,7 +37,7 @@ async def claim(connection: Connection, sql: Mapping[str, str], ask: DeliveryCla
     return tuple(taking.taken)
 
 
-async def _search(connection: Connection, sql: Mapping[str, str], taking: Taking, claimant: str) -> bool:
+async def _search(connection: DatabaseConnection, sql: Mapping[str, str], taking: Taking, claimant: str) -> bool:
     """Search some hosts. Returns whether there may be more."""
     ask, left = taking.ask, taking.left
     if left <= 0:

@@ -12,14 +12,14 @@ import msgspec
 
 from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, Registration, Settled
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Told
 
 Sql = Mapping[str, str]
 
 
-async def tell(connection: Connection, sql: Sql, told: Sequence[Told], now_ms: int) -> None:
+async def tell(connection: DatabaseConnection, sql: Sql, told: Sequence[Told], now_ms: int) -> None:
     """Write webhooks and deliveries of tasks that the transaction has locked, in order.
 
     A delivery for a webhook that does not exist or has stopped is not written. Behind a delivery that has failed
@@ -33,7 +33,7 @@ async def tell(connection: Connection, sql: Sql, told: Sequence[Told], now_ms: i
         await _owe(connection, sql, owing, now_ms)
 
 
-async def _keep_webhooks(connection: Connection, sql: Sql, begun: Sequence[tuple[int, Registration]]) -> None:
+async def _keep_webhooks(connection: DatabaseConnection, sql: Sql, begun: Sequence[tuple[int, Registration]]) -> None:
     names = sorted({to_text(push.host) for _, push in begun})
     hosts: dict[str, int] = dict(map(tuple, await connection.fetch(sql["find_hosts"], names)))
     while len(hosts) < len(names):  # one that was found may have been deleted before it was locked
@@ -48,7 +48,7 @@ async def _keep_webhooks(connection: Connection, sql: Sql, begun: Sequence[tuple
     )
 
 
-async def _owe(connection: Connection, sql: Sql, owing: Sequence[tuple[int, Delivery]], now_ms: int) -> None:
+async def _owe(connection: DatabaseConnection, sql: Sql, owing: Sequence[tuple[int, Delivery]], now_ms: int) -> None:
     found = await connection.fetch(sql["lock_webhooks"], sorted({task for task, _ in owing}))
     webhooks = {(task, name): (config, idle, retries) for task, name, config, idle, retries in found}
     rows: list[tuple[int, Delivery] | None] = []
@@ -86,7 +86,7 @@ async def _owe(connection: Connection, sql: Sql, owing: Sequence[tuple[int, Deli
         )
 
 
-async def remove_webhook(connection: Connection, sql: Sql, task_id: str, config_id: str) -> bool:
+async def remove_webhook(connection: DatabaseConnection, sql: Sql, task_id: str, config_id: str) -> bool:
     """Delete a webhook and its pending deliveries. Returns whether there was one."""
     task = await connection.fetchval(sql["lock_task"], to_text(task_id))
     row = None if task is None else await connection.fetchrow(sql["lock_webhook"], task, to_text(config_id))
@@ -99,7 +99,7 @@ async def remove_webhook(connection: Connection, sql: Sql, task_id: str, config_
     return True
 
 
-async def remove_webhooks(connection: Connection, sql: Sql, tasks: Sequence[int]) -> None:
+async def remove_webhooks(connection: DatabaseConnection, sql: Sql, tasks: Sequence[int]) -> None:
     """Delete the webhooks of tasks that the transaction has deleted, and their pending deliveries."""
     found = await connection.fetch(sql["lock_webhooks_of"], list(tasks))
     if found:
@@ -107,14 +107,14 @@ async def remove_webhooks(connection: Connection, sql: Sql, tasks: Sequence[int]
         await _drop_hosts(connection, sql, {host for _, host in found})
 
 
-async def _drop_hosts(connection: Connection, sql: Sql, hosts: Iterable[int]) -> None:
+async def _drop_hosts(connection: DatabaseConnection, sql: Sql, hosts: Iterable[int]) -> None:
     """Delete those hosts that have no webhooks left, and for which nobody registers one at present."""
     free = [host for (host,) in await connection.fetch(sql["lock_hosts"], list(hosts))]
     if free:
         await connection.execute(sql["drop_hosts"], free)
 
 
-async def settle(connection: Connection, sql: Sql, outcomes: Sequence[Settled], now_ms: int) -> None:
+async def settle(connection: DatabaseConnection, sql: Sql, outcomes: Sequence[Settled], now_ms: int) -> None:
     """Write the outcomes of attempts. Two of one webhook are settled one after the other."""
     before = [number for one in outcomes for number in one.before]
     await connection.fetch(sql["lock_settling"], [*before, *(one.number for one in outcomes)])
@@ -130,7 +130,7 @@ async def settle(connection: Connection, sql: Sql, outcomes: Sequence[Settled], 
 
 
 async def _settle_some(
-    connection: Connection, sql: Sql, outcomes: Sequence[Settled], now_ms: int, lanes: dict[int, int]
+    connection: DatabaseConnection, sql: Sql, outcomes: Sequence[Settled], now_ms: int, lanes: dict[int, int]
 ) -> list[Settled]:
     """Settle the first of each webhook, and return the rest. The new lanes of hosts are put in `lanes`."""
     rows = await connection.fetch(sql["settling"], sorted({one.number for one in outcomes}))
@@ -162,7 +162,7 @@ async def _settle_some(
 
 
 async def _write_settled(
-    connection: Connection,
+    connection: DatabaseConnection,
     sql: Sql,
     settled: Mapping[int, Settling],
     arrived: Sequence[int],

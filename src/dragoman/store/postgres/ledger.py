@@ -28,7 +28,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.codec import TERMINAL_FROM, Codec
 from dragoman.store.files import File
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row, Told
@@ -58,7 +58,7 @@ Outcome = Appended | Repeat | Refused | Again
 Scopes = Mapping[tuple[str, str], int]
 """The numbers of scopes: an owner with an agent."""
 
-Tell = Callable[[Connection, Sequence[Told], int], Awaitable[None]]
+Tell = Callable[[DatabaseConnection, Sequence[Told], int], Awaitable[None]]
 """Writes webhooks and deliveries in a transaction under way, at a time."""
 
 
@@ -124,18 +124,18 @@ class Ledger:
                 if not isinstance(error.__cause__, RACES) or tries == TRIES:
                     raise
 
-    async def append_in(self, connection: Connection, lane: int, write: Addition) -> Outcome:
+    async def append_in(self, connection: DatabaseConnection, lane: int, write: Addition) -> Outcome:
         """As `alone`, in a transaction under way."""
         await self.lock(connection, write.id)
         (outcome,) = await self._write(connection, lane, (write,), {})
         return Moved(write.id) if outcome is AGAIN else outcome
 
-    async def lock(self, connection: Connection, task_id: str) -> None:
+    async def lock(self, connection: DatabaseConnection, task_id: str) -> None:
         """Keep everybody else from changing a task until the end of the transaction."""
         await connection.fetch(self._sql["lock_task"], to_text(task_id))
 
     async def _write(
-        self, connection: Connection, lane: int, writes: Sequence[Creation | Addition], scopes: Scopes
+        self, connection: DatabaseConnection, lane: int, writes: Sequence[Creation | Addition], scopes: Scopes
     ) -> Sequence[Outcome]:
         limited = [
             (place, write)
@@ -151,7 +151,7 @@ class Ledger:
         return self._outcomes(writes, rows, refused)
 
     async def _tell_of(
-        self, connection: Connection, writes: Sequence[Creation | Addition], rows: Sequence[Any]
+        self, connection: DatabaseConnection, writes: Sequence[Creation | Addition], rows: Sequence[Any]
     ) -> None:
         """Write the webhook deliveries of the writes that were made."""
         told = [
@@ -237,7 +237,7 @@ class Ledger:
         return number
 
     async def _refuse_excess(
-        self, connection: Connection, writes: Sequence[tuple[int, Creation]]
+        self, connection: DatabaseConnection, writes: Sequence[tuple[int, Creation]]
     ) -> dict[int, OverQuota]:
         """The writes with a quota whose owner has no room, by their place. Until the end of the transaction nobody else
         makes tasks of these owners.
@@ -269,7 +269,7 @@ class Ledger:
                 made[day] += bool(quota.max_daily_tasks)
         return refused
 
-    async def _count_days(self, connection: Connection, made: Sequence[Creation]) -> None:
+    async def _count_days(self, connection: DatabaseConnection, made: Sequence[Creation]) -> None:
         """Count new tasks for the quota of their owner's day, if it has one."""
         days: dict[tuple[int, str], int] = {}
         for write in made:

@@ -15,7 +15,7 @@ from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
 from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.store.postgres.claims import PUSH_CONFIGS, claim
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.deliveries import remove_webhook, remove_webhooks, settle, tell
@@ -59,11 +59,11 @@ class OutboxTables:
 
     # -- in the transactions of others ---------------------------------------------------------------------------------
 
-    async def tell(self, connection: Connection, told: Sequence[Told], now_ms: int) -> None:
+    async def tell(self, connection: DatabaseConnection, told: Sequence[Told], now_ms: int) -> None:
         """Write webhooks and deliveries of tasks that the transaction has locked."""
         await tell(connection, self._sql, told, now_ms)
 
-    async def remove_webhooks(self, connection: Connection, tasks: Sequence[int]) -> None:
+    async def remove_webhooks(self, connection: DatabaseConnection, tasks: Sequence[int]) -> None:
         """Delete the webhooks of tasks that the transaction has deleted."""
         await remove_webhooks(connection, self._sql, tasks)
 
@@ -206,7 +206,7 @@ class OutboxTables:
     async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
         """In batches, each a transaction."""
 
-        async def run(connection: Connection, some: list[int]) -> int:
+        async def run(connection: DatabaseConnection, some: list[int]) -> int:
             configs = [config for (config,) in await connection.fetch(self._sql["revive"], some)]
             await connection.execute(self._sql["wake_revived"], configs, now_ms)
             return len(configs)
@@ -216,13 +216,13 @@ class OutboxTables:
     async def drop(self, numbers: Collection[int] | None) -> int:
         """In batches, each a transaction."""
 
-        async def run(connection: Connection, some: list[int]) -> int:
+        async def run(connection: DatabaseConnection, some: list[int]) -> int:
             return len(await connection.fetch(self._sql["drop_dead"], some))
 
         return await self._each_dead(numbers, run)
 
     async def _each_dead(
-        self, numbers: Collection[int] | None, work: Callable[[Connection, list[int]], Awaitable[int]]
+        self, numbers: Collection[int] | None, work: Callable[[DatabaseConnection, list[int]], Awaitable[int]]
     ) -> int:
         """Do `work` to batches of dead deliveries, whose webhooks are locked. Returns the sum of its results."""
         done = 0

@@ -17,7 +17,7 @@ from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
 from dragoman.store.codec import Codec
 from dragoman.store.files import file_bytes, kept_apart, putting_back
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.finder import Finder
@@ -36,7 +36,7 @@ class FetchedFiles(Struct):
         return lambda number: self.contents[task, number]
 
 
-class Opened(Struct):
+class OpenedRow(Struct):
     """A task's row, decoded, with the numbers of its files still in it."""
 
     row: Any
@@ -110,7 +110,7 @@ class Reads:
         """Wait for the reads under way."""
         await self._finder.close()
 
-    async def load_in(self, connection: Connection, task_id: str) -> Stored | None:
+    async def load_in(self, connection: DatabaseConnection, task_id: str) -> Stored | None:
         """The task as a transaction sees it."""
         row = await connection.fetchrow(self.sql["load"], to_text(task_id))
         return None if row is None else await self._whole(row)
@@ -190,10 +190,10 @@ class Reads:
         except KeyError:
             return None
 
-    async def opened(self, row: Any) -> Opened:
+    async def opened(self, row: Any) -> OpenedRow:
         """Decode a task's row, off the loop if it is large."""
         size = len(row["record"] or b"") + sum(map(len, row["pages"] or ()))
-        opened: Opened = await self._off_loop(size, self._open, row)
+        opened: OpenedRow = await self._off_loop(size, self._open, row)
         return opened
 
     async def files(self, wanted: Mapping[int, Iterable[int]]) -> FetchedFiles:
@@ -205,7 +205,7 @@ class Reads:
                     files.contents[task, number] = content
         return files
 
-    def stored(self, opened: Opened, swaps: Swaps | None) -> Stored:
+    def stored(self, opened: OpenedRow, swaps: Swaps | None) -> Stored:
         """The task, its parts swapped. Raises KeyError if a file is gone."""
         row, snapshot = opened.row, opened.snapshot
         if snapshot is not None and swaps is not None:
@@ -233,10 +233,10 @@ class Reads:
             webhooks_version=row["webhooks_version"],
         )
 
-    def _open(self, row: Any) -> Opened:
+    def _open(self, row: Any) -> OpenedRow:
         head, record = self._codec.head(row["head"]), row["record"]
         snapshot = None if record is None else self._codec.record(record, head, _no_note)
-        return Opened(
+        return OpenedRow(
             row, head, snapshot, self._decode_pages(zip(row["firsts"] or (), row["pages"] or (), strict=True))
         )
 

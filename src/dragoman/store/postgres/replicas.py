@@ -19,7 +19,7 @@ from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.clock import DatabaseClock
-from dragoman.store.postgres.database.connection import Connection, Identity, dial, identify
+from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, dial, identify
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.database.translation import FAILURES
@@ -48,7 +48,7 @@ class BeatAnswer(Struct, frozen=True):
     renewed: frozenset[str]
     database_ms: float
     proxied: bool
-    identity: Identity
+    identity: DatabaseIdentity
 
 
 class SharedReplicas:
@@ -280,7 +280,7 @@ class Heart:
 
     async def _beat_on(self) -> None:
         beat_s = self._heartbeat.beat_s
-        connection: Connection | None = None
+        connection: DatabaseConnection | None = None
         failing = False
         try:
             while not self._home.is_closed():
@@ -315,7 +315,7 @@ class Heart:
             if connection is not None:
                 connection.terminate()
 
-    async def _beat(self, connection: Connection) -> BeatAnswer:
+    async def _beat(self, connection: DatabaseConnection) -> BeatAnswer:
         mine, lost = self._kept
         asked_s = time.monotonic()
         renewed, database_ms = await connection.fetchrow(self._statement, mine, self._heartbeat.lease_s, lost)

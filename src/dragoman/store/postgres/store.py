@@ -38,7 +38,7 @@ from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
 from dragoman.store.postgres.audit_trail import AuditTable
 from dragoman.store.postgres.database.address import parse_address
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
@@ -52,7 +52,7 @@ from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.sweep import Horizon, sweep
 from dragoman.store.postgres.writer import Writer
-from dragoman.store.postgres.writes import Job
+from dragoman.store.postgres.writes import OtherWrite
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
 
@@ -60,7 +60,7 @@ AUDIT = "\0audit"
 """The writes to the audit trail stay in order like those of a task with this id."""
 
 
-class Opened(Struct, frozen=True):
+class StoreParts(Struct, frozen=True):
     """The parts of an open store. `ledger` and `writer` are None beside a server."""
 
     pool: Pool
@@ -90,7 +90,7 @@ class PostgresStore:
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._lists = read_statements("lists.sql", self._address.schema)
         self._sweeps = read_statements("sweep.sql", self._address.schema)
-        self._opened: Opened | None = None
+        self._opened: StoreParts | None = None
 
     async def open(self, holder: str | None) -> None:
         """As the protocol says."""
@@ -104,7 +104,7 @@ class PostgresStore:
         pool.on_changed(ledger.forget)
         pool.on_changed(self._encoder.forget)
         pool.on_changed(self._replicas.rewound)
-        self._opened = Opened(pool, reads, ledger, Writer(ledger, self.clock, self._address.shown))
+        self._opened = StoreParts(pool, reads, ledger, Writer(ledger, self.clock, self._address.shown))
 
     async def close(self) -> None:
         """Finish the writes under way, and close the connections."""
@@ -235,7 +235,7 @@ class PostgresStore:
         """Start a write, which is finished before the store closes."""
         if self._opened is None:
             return _failed(self._not_open())
-        return self._opened.writer.submit(Job(run, task_id))
+        return self._opened.writer.submit(OtherWrite(run, task_id))
 
     def _start_audit(self, run: Callable[[], Awaitable[Any]]) -> "asyncio.Future[Any]":
         """Start a write to the audit trail, after those before it."""
@@ -327,7 +327,7 @@ class PostgresStore:
         """As the protocol says."""
         return None if self._opened is None else self._opened.writer.outages.now
 
-    def _open(self) -> Opened:
+    def _open(self) -> StoreParts:
         if self._opened is None:
             raise self._not_open()
         return self._opened
@@ -347,13 +347,13 @@ class Hold:
 
     stored: Stored
 
-    def __init__(self, opened: Opened, encoder: Encoder, task_id: str, locked: AsyncExitStack) -> None:
+    def __init__(self, opened: StoreParts, encoder: Encoder, task_id: str, locked: AsyncExitStack) -> None:
         """`locked` is left at the end of the block."""
         self._opened = opened
         self._encoder = encoder
         self._task_id = task_id
         self._locked = locked
-        self._connection: Connection | None = None
+        self._connection: DatabaseConnection | None = None
 
     async def lock(self) -> None:
         """Lock the row, and read the task. Raises Unknown or StoreError."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
 
 BATCH_TASKS = 50
@@ -38,7 +38,7 @@ class Horizon(Struct, frozen=True):
     waiting_age_ms: int
 
 
-RemoveWebhooks = Callable[[Connection, list[int]], Awaitable[None]]
+RemoveWebhooks = Callable[[DatabaseConnection, list[int]], Awaitable[None]]
 """Deletes the webhooks of tasks, by their numbers, with all that is owed to them."""
 
 

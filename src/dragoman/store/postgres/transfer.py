@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.database.address import Address, parse_address
-from dragoman.store.postgres.database.connection import Connection, close
+from dragoman.store.postgres.database.connection import DatabaseConnection, close
 from dragoman.store.postgres.database.migrations import migrate, migrations
 from dragoman.store.postgres.database.opening import check_server, open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.database.translation import FAILURES, translate
-from dragoman.store.transfer import OF_TASKS, WHOLE, Kind, Row, Table
+from dragoman.store.transfer import OF_TASKS, WHOLE, ColumnType, Row, Table
 
 ORIGIN = "copy of"
 """The key under which an unfinished copy has the name of its source."""
@@ -32,7 +32,7 @@ BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 class PostgresRows:
     """The rows of a schema, by one connection."""
 
-    def __init__(self, pool: Pool, address: Address, connection: Connection) -> None:
+    def __init__(self, pool: Pool, address: Address, connection: DatabaseConnection) -> None:
         identity = pool.identity
         system = "" if identity is None else identity.system
         self.name = f"postgresql:{system}/{address.database}/{address.schema}"
@@ -201,7 +201,7 @@ async def check(url: str) -> list[str]:
         await rows.close()
 
 
-async def _check_empty(connection: Connection, address: Address) -> None:
+async def _check_empty(connection: DatabaseConnection, address: Address) -> None:
     """Raises StoreError if the schema has data, or a replica has it open."""
     schema = address.schema
     found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
@@ -226,17 +226,17 @@ def _read(table: Table, row: Sequence[Any]) -> Row:
     return tuple(map(_plain, table.columns.values(), row))
 
 
-def _plain(kind: Kind, value: Any) -> Any:
+def _plain(kind: ColumnType, value: Any) -> Any:
     if value is None:
         return None
-    if kind is Kind.TEXT:
+    if kind is ColumnType.TEXT:
         return from_text(value)
-    return list(map(from_text, value)) if kind is Kind.TEXTS else value
+    return list(map(from_text, value)) if kind is ColumnType.TEXTS else value
 
 
-def _written(kind: Kind, value: Any) -> Any:
+def _written(kind: ColumnType, value: Any) -> Any:
     if value is None:
         return None
-    if kind is Kind.TEXT:
+    if kind is ColumnType.TEXT:
         return to_text(value)
-    return list(map(to_text, value)) if kind is Kind.TEXTS else value
+    return list(map(to_text, value)) if kind is ColumnType.TEXTS else value

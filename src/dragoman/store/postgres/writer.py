@@ -15,7 +15,7 @@ from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError, StoreUnreachable
 from dragoman.store.outage import Outages
 from dragoman.store.postgres.ledger import AGAIN, Ledger, Outcome
-from dragoman.store.postgres.writes import Addition, Creation, Job, Turn, Write
+from dragoman.store.postgres.writes import Addition, Creation, OtherWrite, Turn, Write
 
 LANES = 2
 """How many batches of plain writes, and how many of others, may be under way at the same time."""
@@ -62,7 +62,7 @@ class Writer:
         """The batches that `close` waits for."""
         self._closed = False
 
-    def submit(self, write: Creation | Addition | Job) -> "asyncio.Future[Any]":
+    def submit(self, write: Creation | Addition | OtherWrite) -> "asyncio.Future[Any]":
         """Submit a write. The future returns its outcome, or raises Refused, StoreError or OutcomeUnknown."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._closed:
@@ -121,7 +121,7 @@ class Writer:
     def _admit(self, waiting: Waiting) -> None:
         """Let a write begin whose turn it is, unless another one with its dedupe key is under way."""
         write: Write = waiting[0]
-        if isinstance(write, Job):
+        if isinstance(write, OtherWrite):
             self._start(self._do(write, waiting[1]))
         elif isinstance(write, Turn):
             if waiting[1].done():
@@ -172,7 +172,7 @@ class Writer:
         if self._finished is not None and not self._tasks and not self._work and not self._finished.done():
             self._finished.set_result(None)
 
-    async def _do(self, job: Job, future: "asyncio.Future[Any]") -> None:
+    async def _do(self, job: OtherWrite, future: "asyncio.Future[Any]") -> None:
         outcome: Any
         try:
             outcome = await job.run()

@@ -69,7 +69,7 @@ class Told(Struct, frozen=True):
     deliveries: tuple[Delivery, ...]
 
 
-class Job(Struct, frozen=True):
+class OtherWrite(Struct, frozen=True):
     """Any other write. `run` makes it, on connections that it takes itself, and returns the outcome.
 
     With the id of a task, it has its place among the writes of that task.
@@ -85,4 +85,4 @@ class Turn(Struct, frozen=True):
     id: str
 
 
-Write = Creation | Addition | Job | Turn
+Write = Creation | Addition | OtherWrite | Turn

@@ -58,7 +58,7 @@ from dragoman.store.sqlite.writes import (
     Act,
     Addition,
     Creation,
-    Probe,
+    ProbeWrite,
     Registering,
     Remembrance,
     Removal,
@@ -464,7 +464,7 @@ class SqliteStore:
 
     async def probe(self) -> None:
         """Overwrite the row of the probe."""
-        await self._writer.submit(Probe())
+        await self._writer.submit(ProbeWrite())
 
     @property
     def written_ms(self) -> int:

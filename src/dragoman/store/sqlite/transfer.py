@@ -17,7 +17,7 @@ from dragoman.store.files import digest_of
 from dragoman.store.sqlite.connection import Location, ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.schema import check as check_path
 from dragoman.store.sqlite.schema import migrate, migrations, read_statements
-from dragoman.store.transfer import OF_TASKS, WHOLE, Kind, Row, Table
+from dragoman.store.transfer import OF_TASKS, WHOLE, ColumnType, Row, Table
 
 ORIGIN = "copy of"
 """The key under which an unfinished copy has the name of its source."""
@@ -243,9 +243,9 @@ def _copy_path(path: Path) -> Path:
 def _read(table: Table, row: Sequence[Any]) -> Row:
     return tuple(
         value
-        if value is None or kind not in (Kind.TRUTH, Kind.TEXTS)
+        if value is None or kind not in (ColumnType.TRUTH, ColumnType.TEXTS)
         else bool(value)
-        if kind is Kind.TRUTH
+        if kind is ColumnType.TRUTH
         else msgspec.json.decode(value, type=list[str])
         for value, kind in zip(row, table.columns.values(), strict=True)
     )
@@ -253,6 +253,6 @@ def _read(table: Table, row: Sequence[Any]) -> Row:
 
 def _written(table: Table, row: Row) -> Row:
     return tuple(
-        msgspec.json.encode(value).decode() if kind is Kind.TEXTS and value is not None else value
+        msgspec.json.encode(value).decode() if kind is ColumnType.TEXTS and value is not None else value
         for value, kind in zip(row, table.columns.values(), strict=True)
     )

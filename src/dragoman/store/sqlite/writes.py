@@ -104,7 +104,7 @@ class Remembrance(Struct, frozen=True):
     answer: bytes
 
 
-class Probe(Struct, frozen=True):
+class ProbeWrite(Struct, frozen=True):
     """A meaningless write, to see whether writes work."""
 
 
@@ -150,6 +150,8 @@ class Act(Struct, frozen=True):
     run: Callable[[Tables, int], Any]
 
 
-Write = Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | Probe | TaskClaim | Sweep | Act
+Write = (
+    Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | ProbeWrite | TaskClaim | Sweep | Act
+)
 Outcome = Any
 """The result of a write: Appended, Repeat or Refused; the number of deleted rows of a sweep; the result of an act."""

@@ -710,7 +710,7 @@ async def an_engine_that_loses_what_it_claims_while_it_starts_leaves_it_alone(be
         assert (found.state, found.holder, found.epoch) == (TaskState.WORKING, "h2", 3)
 
 
-class WorkerAgent(Agent):
+class IdleWorkerAgent(Agent):
     """An agent that takes queued tasks when it wants some, and wants none."""
 
     wants = 0
@@ -719,11 +719,11 @@ class WorkerAgent(Agent):
 async def tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start(bench: Bench) -> None:
     """Those of agents that wait for workers are left alone, wherever they are served."""
     async with _stage(bench) as engines:
-        await engines.start("h1", {"theirs": WorkerAgent("theirs")})
+        await engines.start("h1", {"theirs": IdleWorkerAgent("theirs")})
         for agent in ("theirs", "work", "gone"):
             await engines.store.create(new_task(agent, agent=agent, holder=None, state=TaskState.SUBMITTED))
             await engines.store.create(new_task(f"{agent}-left", agent=agent, holder="dead"))
-        await engines.start("h2", {**engines.stage.agents("stage"), "work": WorkerAgent("work")})
+        await engines.start("h2", {**engines.stage.agents("stage"), "work": IdleWorkerAgent("work")})
         for task_id in ("gone", "gone-left"):
             failed = await loaded(engines.store, task_id)
             assert failed.state is TaskState.FAILED

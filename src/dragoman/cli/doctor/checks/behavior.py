@@ -6,7 +6,7 @@ Invariant: an attempt that was not made is grey, and so is one whose outcome say
 from collections.abc import Callable, Iterator
 
 from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import Attempt, Observations, Outcome
+from dragoman.cli.doctor.observation import Attempt, AttemptOutcome, Observations
 
 SLOW_FIRST_MS = 5_000.0
 """People notice a wait that is longer, even if they see that something is being done."""
@@ -14,7 +14,7 @@ SLOW_FIRST_MS = 5_000.0
 _DENIED = ("Unauthorized", "Forbidden")
 _INTERRUPTED = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 
-Judge = Callable[[Observations, Outcome], tuple[Color, str] | None]
+Judge = Callable[[Observations, AttemptOutcome], tuple[Color, str] | None]
 
 
 def _of(attempt: Attempt, judge: Judge, *, only_1: bool = False) -> Callable[[Observations], Iterator[Verdict]]:
@@ -48,39 +48,39 @@ def _answered(seen: Observations) -> Iterator[Verdict]:
         yield Verdict(color, f"a message is answered with {came.words} in {came.elapsed_ms:.0f} ms", seen.tried_at.name)
 
 
-def _waits(seen: Observations, came: Outcome) -> tuple[Color, str] | None:
+def _waits(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if came.error or came.failure or came.kind != "Task":
         return None
     done = came.ended or came.state in _INTERRUPTED
     return (Color.GREEN if done else Color.RED, f"a message is answered when its task is in {came.state}")
 
 
-def _context(seen: Observations, came: Outcome) -> tuple[Color, str] | None:
+def _context(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if came.error or came.failure:
         return None
     given = bool(came.context_id)
     return (Color.GREEN if given else Color.RED, f"the answer has {'a' if given else 'no'} contextId")
 
 
-def _read(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _read(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     right = came.task_id == seen.task_id
     return (Color.GREEN if right else Color.RED, f"a task that was just made is read as {came.words}")
 
 
-def _lists(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _lists(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     color = Color.YELLOW if came.error or came.failure else Color.GREEN
     return color, f"ListTasks is answered with {came.words}"
 
 
-def _listed(seen: Observations, came: Outcome) -> tuple[Color, str] | None:
+def _listed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if came.error or came.failure:
         return None
     right = seen.task_id in came.listed
     return (Color.GREEN if right else Color.RED, f"the task is {'' if right else 'not '}among the tasks of its context")
 
 
-def _repeated(seen: Observations, came: Outcome) -> tuple[Color, str] | None:
-    first = seen.attempts.get(Attempt.SEND, Outcome())
+def _repeated(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    first = seen.attempts.get(Attempt.SEND, AttemptOutcome())
     if not first.task_id or not came.task_id:
         return None
     if came.task_id == first.task_id:
@@ -90,22 +90,22 @@ def _repeated(seen: Observations, came: Outcome) -> tuple[Color, str] | None:
     return Color.GREY, "a message that is sent again makes another task, which A2A allows"
 
 
-def _to_unknown(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _to_unknown(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     right = came.error == "TaskNotFound"
     return (Color.GREEN if right else Color.RED, f"a message to a task that does not exist: {came.words}")
 
 
-def _cancel_ended(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _cancel_ended(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     right = came.error == "TaskNotCancelable"
     return (Color.GREEN if right else Color.RED, f"the cancelation of a task that has ended: {came.words}")
 
 
-def _subscribe_ended(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _subscribe_ended(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     right = came.error == "UnsupportedOperation"
     return (Color.GREEN if right else Color.RED, f"a subscription to a task that has ended: {came.words}")
 
 
-def _cancel(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _cancel(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     if came.error == "TaskNotCancelable" or came.state == "TASK_STATE_COMPLETED":
         return Color.GREY, "not measured: the task had ended before"
     if came.state == "TASK_STATE_CANCELED":
@@ -115,7 +115,7 @@ def _cancel(seen: Observations, came: Outcome) -> tuple[Color, str]:
     return Color.GREY, f"not clear: the task is in {came.state} after its cancelation"
 
 
-def _streamed(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _streamed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     if came.error or came.failure:
         return Color.RED, f"the card says that the agent streams, and a stream is answered with {came.words}"
     if came.events[:1] not in (("Task",), ("Message",)) and seen.tried_at and seen.tried_at.interface.dialect == "1.0":
@@ -124,7 +124,7 @@ def _streamed(seen: Observations, came: Outcome) -> tuple[Color, str]:
     return (Color.GREEN if whole else Color.RED, f"{came.words}, which ends in {came.state or 'a message'}")
 
 
-def _first_event(seen: Observations, came: Outcome) -> tuple[Color, str] | None:
+def _first_event(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if not came.events:
         return None
     slow = came.first_ms > SLOW_FIRST_MS
@@ -159,7 +159,7 @@ def _foreign(seen: Observations) -> Iterator[Verdict]:
         yield Verdict(Color.RED, "another caller can read the task", seen.tried_at.name)
 
 
-def _webhook(seen: Observations, came: Outcome) -> tuple[Color, str]:
+def _webhook(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     if came.error == "PushNotificationNotSupported":
         return Color.GREEN, "the agent calls no webhooks, and says so"
     if came.error or came.failure:

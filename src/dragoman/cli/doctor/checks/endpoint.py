@@ -6,7 +6,7 @@ Invariant: an endpoint that asks for credentials before it reads a request is ju
 from collections.abc import Callable, Iterator
 
 from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import Endpoint, Exchange, Observations, Probe
+from dragoman.cli.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
 
 SLOW_MS = 2_000.0
@@ -27,7 +27,7 @@ _INTERNALS = (
 Judge = Callable[[Endpoint, Exchange], tuple[Color, str] | None]
 
 
-def _each(probe: Probe, judge: Judge, *bindings: str) -> Callable[[Observations], Iterator[Verdict]]:
+def _each(probe: HarmlessRequest, judge: Judge, *bindings: str) -> Callable[[Observations], Iterator[Verdict]]:
     """Judge the answer to a probe at every endpoint of the official versions that has answered it."""
 
     def verdicts(seen: Observations) -> Iterator[Verdict]:
@@ -46,13 +46,13 @@ def _each(probe: Probe, judge: Judge, *bindings: str) -> Callable[[Observations]
 
 
 def _unreached(endpoint: Endpoint) -> bool:
-    first = endpoint.answers.get(Probe.UNKNOWN_TASK)
+    first = endpoint.answers.get(HarmlessRequest.UNKNOWN_TASK)
     return first is None or bool(first.failure)
 
 
 def _answers(seen: Observations) -> Iterator[Verdict]:
     for endpoint in seen.endpoints:
-        came = endpoint.answers.get(Probe.UNKNOWN_TASK)
+        came = endpoint.answers.get(HarmlessRequest.UNKNOWN_TASK)
         if came is None:
             yield Verdict(Color.GREY, "not tried in time", endpoint.name)
         elif came.refused:
@@ -80,7 +80,7 @@ def _speaks(endpoint: Endpoint, came: Exchange) -> bool:
 
 def _private(seen: Observations) -> Iterator[Verdict]:
     for endpoint in seen.endpoints:
-        came = endpoint.answers.get(Probe.UNKNOWN_TASK)
+        came = endpoint.answers.get(HarmlessRequest.UNKNOWN_TASK)
         if came is None or not came.refused:
             continue
         if seen.public:
@@ -165,35 +165,35 @@ ENDPOINT_CHECKS = (
         name="unknown-task",
         section="A2A 1.0 §5.4, A2A 0.3 §8.2",
         fix="answer TaskNotFoundError: -32001 over JSON-RPC, 404 with an error over HTTP+JSON, NOT_FOUND over gRPC",
-        judge=_each(Probe.UNKNOWN_TASK, _unknown_task, *_ALL),
+        judge=_each(HarmlessRequest.UNKNOWN_TASK, _unknown_task, *_ALL),
         must=True,
     ),
     Check(
         name="unknown-method",
         section="A2A 1.0 §9.5, A2A 0.3 §8.1",
         fix="answer a JSON-RPC error with the code -32601",
-        judge=_each(Probe.UNKNOWN_METHOD, _unknown_method, JSONRPC),
+        judge=_each(HarmlessRequest.UNKNOWN_METHOD, _unknown_method, JSONRPC),
         must=True,
     ),
     Check(
         name="broken-json",
         section="A2A 1.0 §9.5, A2A 0.3 §8.1",
         fix="answer a JSON-RPC error with the code -32700",
-        judge=_each(Probe.BROKEN_JSON, _broken_json, JSONRPC),
+        judge=_each(HarmlessRequest.BROKEN_JSON, _broken_json, JSONRPC),
         must=True,
     ),
     Check(
         name="unknown-version",
         section="A2A 1.0 §3.6.2",
         fix="answer VersionNotSupportedError: -32009 over JSON-RPC, 400 over HTTP+JSON",
-        judge=_each(Probe.UNKNOWN_VERSION, _unknown_version, JSONRPC, HTTP_JSON),
+        judge=_each(HarmlessRequest.UNKNOWN_VERSION, _unknown_version, JSONRPC, HTTP_JSON),
         must=True,
     ),
     Check(
         name="answer-type",
         section="A2A 1.0 §9.1",
         fix="send answers over JSON-RPC as application/json",
-        judge=_each(Probe.UNKNOWN_TASK, _rpc_type, JSONRPC),
+        judge=_each(HarmlessRequest.UNKNOWN_TASK, _rpc_type, JSONRPC),
         must=True,
     ),
     Check(
@@ -206,7 +206,7 @@ ENDPOINT_CHECKS = (
         name="speed",
         section="measured",
         fix="look for what makes every call wait: a cold start, a name lookup, a check of credentials",
-        judge=_each(Probe.UNKNOWN_TASK, _speed, *_ALL),
+        judge=_each(HarmlessRequest.UNKNOWN_TASK, _speed, *_ALL),
     ),
 )
 """The rows, in the order of the report."""

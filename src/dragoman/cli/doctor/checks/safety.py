@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import Observations, Probe
+from dragoman.cli.doctor.observation import HarmlessRequest, Observations
 
 ORIGIN = "https://doctor.invalid"
 """The origin of a web page that nobody has (RFC 6761 §6.4)."""
@@ -49,7 +49,7 @@ def _declared(seen: Observations) -> Iterator[Verdict]:
 
 def _enforced(seen: Observations) -> Iterator[Verdict]:
     for endpoint in seen.endpoints:
-        came = endpoint.answers.get(Probe.NO_CREDENTIALS)
+        came = endpoint.answers.get(HarmlessRequest.NO_CREDENTIALS)
         if came is None or came.failure or came.refused:
             continue
         if came.denied:
@@ -67,7 +67,7 @@ def _enforced(seen: Observations) -> Iterator[Verdict]:
 
 def _challenge(seen: Observations) -> Iterator[Verdict]:
     for endpoint in seen.endpoints:
-        came = endpoint.answers.get(Probe.NO_CREDENTIALS)
+        came = endpoint.answers.get(HarmlessRequest.NO_CREDENTIALS)
         if came is None or came.status != 401:
             continue
         challenge = came.headers.get("www-authenticate", "").partition(" ")[0].rstrip(",")
@@ -79,7 +79,7 @@ def _challenge(seen: Observations) -> Iterator[Verdict]:
 
 def _pages(seen: Observations) -> Iterator[Verdict]:
     for endpoint in seen.endpoints:
-        came = endpoint.answers.get(Probe.PREFLIGHT)
+        came = endpoint.answers.get(HarmlessRequest.PREFLIGHT)
         if came is None or came.failure or came.refused:
             continue
         allowed = came.headers.get("access-control-allow-origin", "")

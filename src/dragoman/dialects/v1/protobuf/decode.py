@@ -53,7 +53,7 @@ _SHAPES: dict[str, Shape] = {"SendMessage": _SEND, "SendStreamingMessage": _SEND
 """The messages within each request, by their fields' numbers in the proto file; other requests hold only values."""
 
 
-class Method(Struct, frozen=True):
+class Procedure(Struct, frozen=True):
     """A procedure: the type of its request, and the maker of the operation."""
 
     request: Any
@@ -291,17 +291,17 @@ def _required(value: str, field: str, violations: Violations) -> str:
     return value
 
 
-METHODS: dict[str, Method] = {
-    "SendMessage": Method(pb.SendMessageRequest, partial(_send, SendMessage)),
-    "SendStreamingMessage": Method(pb.SendMessageRequest, partial(_send, StreamMessage)),
-    "GetTask": Method(pb.GetTaskRequest, _get_task),
-    "ListTasks": Method(pb.ListTasksRequest, _list_tasks),
-    "CancelTask": Method(pb.CancelTaskRequest, _cancel_task),
-    "SubscribeToTask": Method(pb.SubscribeToTaskRequest, _subscribe),
-    "CreateTaskPushNotificationConfig": Method(pb.TaskPushNotificationConfig, _create_push_config),
-    "GetTaskPushNotificationConfig": Method(pb.GetTaskPushNotificationConfigRequest, _get_push_config),
-    "ListTaskPushNotificationConfigs": Method(pb.ListTaskPushNotificationConfigsRequest, _list_push_configs),
-    "DeleteTaskPushNotificationConfig": Method(pb.DeleteTaskPushNotificationConfigRequest, _delete_push_config),
-    "GetExtendedAgentCard": Method(pb.GetExtendedAgentCardRequest, _get_extended_card),
+METHODS: dict[str, Procedure] = {
+    "SendMessage": Procedure(pb.SendMessageRequest, partial(_send, SendMessage)),
+    "SendStreamingMessage": Procedure(pb.SendMessageRequest, partial(_send, StreamMessage)),
+    "GetTask": Procedure(pb.GetTaskRequest, _get_task),
+    "ListTasks": Procedure(pb.ListTasksRequest, _list_tasks),
+    "CancelTask": Procedure(pb.CancelTaskRequest, _cancel_task),
+    "SubscribeToTask": Procedure(pb.SubscribeToTaskRequest, _subscribe),
+    "CreateTaskPushNotificationConfig": Procedure(pb.TaskPushNotificationConfig, _create_push_config),
+    "GetTaskPushNotificationConfig": Procedure(pb.GetTaskPushNotificationConfigRequest, _get_push_config),
+    "ListTaskPushNotificationConfigs": Procedure(pb.ListTaskPushNotificationConfigsRequest, _list_push_configs),
+    "DeleteTaskPushNotificationConfig": Procedure(pb.DeleteTaskPushNotificationConfigRequest, _delete_push_config),
+    "GetExtendedAgentCard": Procedure(pb.GetExtendedAgentCardRequest, _get_extended_card),
 }
 """The procedures of A2A 1.0 §10.3 by name; they are those of JSON-RPC."""

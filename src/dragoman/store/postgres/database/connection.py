@@ -33,7 +33,7 @@ CLOSE_S = 1.0
 """How long a server may take to answer the end of a connection."""
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """The part of asyncpg's connection that is used here. asyncpg has no types."""
 
     async def execute(self, sql: str, *values: object, timeout: float | None = None) -> str:
@@ -85,20 +85,20 @@ class Connection(Protocol):
         ...
 
 
-class Identity(Struct, frozen=True):
+class DatabaseIdentity(Struct, frozen=True):
     """The identity of a database and of its history. It changes when a standby takes over, whose log may be shorter."""
 
     timeline: str
     system: int | None
 
 
-async def dial(address: Address, *, prepares: bool) -> Connection:
+async def dial(address: Address, *, prepares: bool) -> DatabaseConnection:
     """A new connection. With `prepares` it keeps statements prepared, unless the address says otherwise.
 
     Raises one of FAILURES.
     """
     size = address.statement_cache_size
-    connection: Connection = await asyncpg.connect(
+    connection: DatabaseConnection = await asyncpg.connect(
         address.dsn,
         timeout=address.connect_s,
         command_timeout=address.timeout_s,
@@ -109,17 +109,17 @@ async def dial(address: Address, *, prepares: bool) -> Connection:
     return connection
 
 
-async def identify(connection: Connection) -> tuple[bool, Identity | None]:
+async def identify(connection: DatabaseConnection) -> tuple[bool, DatabaseIdentity | None]:
     """Whether a proxy stands in front of the server, and its identity; None for a standby. Raises one of FAILURES."""
     try:
         row = await connection.fetchrow(IDENTIFY)
     except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError):
         row = await connection.fetchrow(IDENTIFY_TIMELINE)
     pid, timeline, system = row
-    return pid != connection.get_server_pid(), None if timeline is None else Identity(timeline, system)
+    return pid != connection.get_server_pid(), None if timeline is None else DatabaseIdentity(timeline, system)
 
 
-async def close(connection: Connection) -> None:
+async def close(connection: DatabaseConnection) -> None:
     """Close the connection in good order; after a second without an answer, close it anyway."""
     try:
         await connection.close(timeout=CLOSE_S)

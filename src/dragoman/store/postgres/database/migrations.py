@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError, StoreReadOnly
 from dragoman.store.postgres.database.address import Address
-from dragoman.store.postgres.database.connection import Connection
+from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import FOLDER, in_schema
 
@@ -97,7 +97,7 @@ async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
         raise _may_not(pool.address, owners[0][0] if owners else None, error) from error
 
 
-async def _version(connection: Connection, address: Address, known: int) -> int:
+async def _version(connection: DatabaseConnection, address: Address, known: int) -> int:
     """The version of the tables: 0 if there are none yet. Then schema and version row are made."""
     schema = address.schema
     if await connection.fetchval("SELECT to_regclass($1)", f'"{schema}".schema_version') is None:

@@ -67,7 +67,7 @@ async def open_pool(address: Address, *, make: bool = True) -> Pool:
     return pool
 
 
-class ServerFacts(Struct, frozen=True):
+class DatabaseFacts(Struct, frozen=True):
     """A server's description of itself. This machine's clock is at least `apart_ms` ahead of it."""
 
     major: int
@@ -77,7 +77,7 @@ class ServerFacts(Struct, frozen=True):
     apart_ms: float
 
 
-def refusal(facts: ServerFacts, address: Address) -> str | None:
+def refusal(facts: DatabaseFacts, address: Address) -> str | None:
     """Why a server cannot be used, with the fix; None if it can."""
     at, user = f"PostgreSQL at {address.shown}", f'"{address.user}"'
     if facts.major < OLDEST:
@@ -114,7 +114,7 @@ async def check_server(pool: Pool) -> None:
         raise _unreachable(error, pool.address) from error
     finally:
         await close(connection)
-    facts = ServerFacts(row["major"], row["synchronous_commit"], row["isolation"], row["encoding"], apart_ms)
+    facts = DatabaseFacts(row["major"], row["synchronous_commit"], row["isolation"], row["encoding"], apart_ms)
     fault = refusal(facts, pool.address)
     if fault is not None:
         raise StoreError(fault)

@@ -16,7 +16,7 @@ import asyncpg
 
 from dragoman.store.api import StoreError, StoreUnreachable
 from dragoman.store.postgres.database.address import Address
-from dragoman.store.postgres.database.connection import Connection, Identity, close, dial, identify
+from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, close, dial, identify
 from dragoman.store.postgres.database.translation import FAILURES, LOST, translate, translate_write
 
 ROLLBACK_S = 1.0
@@ -28,13 +28,13 @@ class Pool:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.identity: Identity | None = None
+        self.identity: DatabaseIdentity | None = None
         """The identity of the server at the last look; None before the first."""
         self.proxied: bool | None = None
         """Whether the connections go through a proxy that pools them; None before the first one."""
-        self._idle: list[tuple[Connection, float]] = []
+        self._idle: list[tuple[DatabaseConnection, float]] = []
         """Idle connections, and since when by the monotonic clock: those that were used last come last."""
-        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._waiting: deque[asyncio.Future[DatabaseConnection | None]] = deque()
         self._made = 0
         self._closed = False
         self._on_changed: list[Callable[[], None]] = []
@@ -71,7 +71,7 @@ class Pool:
             raise translate_write(error, self.address.shown) from error
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self) -> AsyncIterator[DatabaseConnection]:
         """A connection in a transaction that commits at the end, or undoes everything if an exception leaves the block.
 
         The server ends each statement, each wait for a lock and each wait for the next statement after `timeout_s`.
@@ -101,7 +101,7 @@ class Pool:
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
-    async def take(self) -> Connection:
+    async def take(self) -> DatabaseConnection:
         """A connection that nobody else uses until it is given back. Raises StoreError."""
         if (ready := self._ready()) is not None:
             return ready
@@ -118,7 +118,7 @@ class Pool:
                 f"{limit_s:g} s: raise pool_size in the url"
             ) from error
 
-    def give(self, connection: Connection) -> None:
+    def give(self, connection: DatabaseConnection) -> None:
         """Give back a connection, which is thrown away unless it is ready for the next job."""
         if self._closed or connection.is_closed() or connection.is_in_transaction():
             self.discard(connection)
@@ -130,12 +130,12 @@ class Pool:
                 return
         self._idle.append((connection, time.monotonic()))
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: DatabaseConnection) -> None:
         """Throw away a connection that was taken."""
         connection.terminate()
         self._free()
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> DatabaseConnection:
         """A connection outside of the pool, which the caller closes. Raises StoreError, for a standby as well."""
         try:
             connection = await dial(self.address, prepares=self.proxied is False)
@@ -154,7 +154,7 @@ class Pool:
         self.identified(proxied, identity)
         return connection
 
-    def identified(self, proxied: bool, identity: Identity) -> None:
+    def identified(self, proxied: bool, identity: DatabaseIdentity) -> None:
         """Note which server is behind the address; see `on_changed`."""
         self.proxied = bool(self.proxied) or proxied
         known, self.identity = self.identity, identity
@@ -193,7 +193,7 @@ class Pool:
         self.give(connection)
         return rows
 
-    def _ready(self) -> Connection | None:
+    def _ready(self) -> DatabaseConnection | None:
         while self._idle:
             connection, since_s = self._idle.pop()
             if not connection.is_closed() and time.monotonic() - since_s < self.address.idle_s:
@@ -201,7 +201,7 @@ class Pool:
             self.discard(connection)
         return None
 
-    async def _next(self) -> Connection | None:
+    async def _next(self) -> DatabaseConnection | None:
         """A new connection, or one that is given back. None: look again."""
         if self._closed:
             raise StoreError(f"store {self.address.shown!r} is not open")
@@ -212,7 +212,7 @@ class Pool:
             except BaseException:
                 self._free()
                 raise
-        waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[DatabaseConnection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
             return await waiting
@@ -242,7 +242,7 @@ class Pool:
                 waiting.set_result(None)
                 return
 
-    async def _undo(self, connection: Connection) -> None:
+    async def _undo(self, connection: DatabaseConnection) -> None:
         """Roll back, so that the connection can be used again; if that is not possible, throw it away."""
         try:
             if not connection.is_closed() and connection.is_in_transaction():
