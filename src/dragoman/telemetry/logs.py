@@ -9,6 +9,8 @@ from typing import TextIO
 
 import msgspec
 
+from dragoman.telemetry.coalescing import CoalescingHandler
+
 ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
     code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
 }
@@ -63,9 +65,10 @@ class JsonFormatter(logging.Formatter):
 def log_to(stream: TextIO, level: str, form: str, name: str = "") -> None:
     """Write log records of `level` (`debug`, `info` …) and above to `stream`. `form` is `text` or `json`.
 
-    `name` tells a replica from others whose records go to the same stream.
+    `name` tells a replica from others whose records go to the same stream. Records that repeat themselves about one
+    subject are coalesced: see `coalescing`.
     """
-    output = logging.StreamHandler(stream)
+    output = CoalescingHandler(stream)
     output.setFormatter(JsonFormatter(name) if form == "json" else TextFormatter(name))
     logging.basicConfig(level=level.upper(), handlers=[output], force=True)
 
