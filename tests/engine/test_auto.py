@@ -423,6 +423,9 @@ class Watching:
     def taken_over(self, agent: str) -> None:
         pass
 
+    def lease_lost(self, agent: str) -> None:
+        pass
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Watching":
         self.seen.append("executing")
         return self

@@ -89,6 +89,34 @@ async def test_after_the_last_attempt_it_is_a_dead_letter_and_the_next_goes_out(
     assert it.counts.pushes == {"retry": 2, "dead": 1, "delivered": 1}
 
 
+async def test_each_failed_attempt_is_in_the_log_with_its_host_its_cause_and_the_next(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answers = lambda number: (500, 503, 429)[number]
+    async with rig() as it:
+        task = await it.task(f"{receiver.url}/hook?of=me")
+        await it.owe(task, f"{receiver.url}/hook?of=me", b"secret words", token="t0ken")
+        await it.settled()
+        (dead,) = await it.dead()
+    failed = f"webhook call {dead.number} to {receiver.url} failed, attempt"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{failed} 1 of 3: HTTP 500; the next attempt is in 0 s",
+        f"{failed} 2 of 3: HTTP 503; the next attempt is in 0 s",
+        f"{failed} 3 of 3: HTTP 429; it is given up",
+    ]
+    assert {record.__dict__["subject"] for record in caplog.records} == {receiver.url}
+    for secret in ("secret words", "t0ken", "of=me"):
+        assert secret not in caplog.text
+
+
+async def test_a_call_that_arrives_is_not_in_the_log(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as it:
+        task = await it.task(receiver.url)
+        await it.owe(task, receiver.url, b"x")
+        await it.settled()
+    assert caplog.text == ""
+
+
 async def test_a_dead_letter_that_is_revived_elsewhere_goes_out_at_the_next_look(receiver: Receiver) -> None:
     receiver.answers = lambda number: 500 if number < 3 else 204
     async with rig() as it:

@@ -211,8 +211,8 @@ FULL = OSError("disk full")
     [
         (RETRY, None, 0, False, Written(("retry",), retry_ms=NOW_MS)),
         (Settled(number=7, outcome="delivered", before=(5, 6)), None, 0, False, Written(("delivered",) * 3)),
-        (Settled(number=7, outcome="dead"), None, 0, False, Written(("dead",), given_up=True)),
-        (Settled(number=7, outcome="gone"), None, 0, False, Written(("gone",), given_up=True)),
+        (Settled(number=7, outcome="dead"), None, 0, False, Written(("dead",))),
+        (Settled(number=7, outcome="gone"), None, 0, False, Written(("gone",))),
         (RETRY, FULL, 0, False, Rewrite(1)),
         (RETRY, FULL, WRITES_MAX - 1, False, Rewrite(WRITES_MAX)),
         (RETRY, FULL, WRITES_MAX, False, Abandon()),

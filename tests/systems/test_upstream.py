@@ -365,7 +365,10 @@ async def test_an_upstream_that_is_not_there_fails_the_task_in_words_without_its
         assert task.status.message.metadata == {"reason": "upstream_unreachable", "retryAfter": 5}
 
 
-async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_through(gates: Gates) -> None:
+async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_through(
+    gates: Gates, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman.upstreams")
     port = kept_port()
     now = [0.0]
     agent = partner(f"http://127.0.0.1:{port}/agents/script", failures=2, pause_s=60.0, clock=lambda: now[0])
@@ -384,6 +387,15 @@ async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_throu
             now[0] += 61.0
             assert (await asked(connection, "hello")).status.state is TaskState.COMPLETED
             assert agent.degraded is None
+    breaker = [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if "breaker" in getattr(record, "fields", {})
+    ]
+    assert breaker == [
+        ("WARNING", "upstream partner: no call got through: the next one is made in 60 s"),
+        ("INFO", "upstream partner: calls get through again"),
+    ]
 
 
 async def test_with_a_queue_a_task_waits_for_its_upstream(gates: Gates) -> None:

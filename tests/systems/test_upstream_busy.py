@@ -248,3 +248,13 @@ async def test_a_models_breaker_counts_answers_and_says_when_it_opens(caplog: py
         assert f"model chat: {api.url} does not answer: the next call is made in 10 s" in caplog.text
         assert (await calls.send(message()))[0] == 503
         assert len(api.asked) == 6
+
+
+async def test_a_model_that_answers_again_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dragoman.models")
+    async with completions() as api, caller(model(api.url, retries=0, failures=1, pause_s=0.0)) as calls:
+        api.answers(refused(503), said("Hello."))
+        assert (await calls.send(message()))[0] == 503
+        assert "answers again" not in caplog.text
+        assert (await calls.send(message()))[0] == 200
+        assert f"model chat: {api.url} answers again" in caplog.text

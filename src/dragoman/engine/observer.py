@@ -46,6 +46,10 @@ class Observer(Protocol):
         """A task that nobody alive worked on was claimed, while the engine runs."""
         ...
 
+    def lease_lost(self, agent: str) -> None:
+        """Another server has leased a task that was run here."""
+        ...
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
         """A run begins. `traceparent` is the trace context that the task came with."""
         ...
@@ -76,6 +80,11 @@ class Observers:
         """See `engine.observer.Observer`."""
         for observer in self._observers:
             observer.taken_over(agent)
+
+    def lease_lost(self, agent: str) -> None:
+        """See `engine.observer.Observer`."""
+        for observer in self._observers:
+            observer.lease_lost(agent)
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Executions":
         """See `engine.observer.Observer`."""

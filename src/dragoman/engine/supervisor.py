@@ -31,6 +31,7 @@ from dragoman.model.message import Message
 from dragoman.model.task import TaskState
 from dragoman.store.api import Fenced, Refused, Store, StoreError
 from dragoman.store.blobs.api import BlobMissing
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.runs")
 
@@ -258,6 +259,8 @@ class Supervisor:
         self._active.discard(done)
         error = None if done.cancelled() else done.exception()
         run.release()
+        if run.lease_lost:
+            self._report_lost(task)
         if error is not None and not self._over:
             self.give_up_on(task, error)
         elif run.again and not self.stopping.begun:
@@ -267,6 +270,15 @@ class Supervisor:
             self.errand(task, lambda: self._disown(task))
         self._forget(run, task)
         task.wake()
+
+    def _report_lost(self, task: TaskLog) -> None:
+        """Say that another server has taken a task over that was run here."""
+        agent = task.head.agent
+        log.info(
+            "agent %s: another server has leased task %s, which was run here", agent, task.head.id, extra=about(agent)
+        )
+        if self._observer is not None:
+            self._observer.lease_lost(agent)
 
     async def _disown(self, task: TaskLog) -> None:
         """Keep the run of a task no longer. If the lease was offered meanwhile, run its agent again."""
@@ -297,7 +309,7 @@ class Supervisor:
         if task.holder == leases.holder and run.goes_on_under(task.epoch) and leases.takes_work:
             self.errand(task, lambda: self._accept(task))
             return True
-        run.abandon()
+        run.lose_lease()
         return False
 
     async def _accept(self, task: TaskLog) -> None:

@@ -27,6 +27,7 @@ from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Host, Hosts,
 from dragoman.push.outcome import SLOW_S, WINDOW_START, Abandon, Rewrite, Schedule, Written, judge_write
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Due, Lane, Outbox, Settled
+from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.counts import Counts
 
 log = logging.getLogger(__name__)
@@ -274,13 +275,13 @@ class Courier:
         until_s = loop.time() + FOLLOWING_S
         done: list[Settled] = []
         try:
-            done.append(await self._caller.attempt(due, host, timeout_s))
+            done.append(await self._call(due, host, timeout_s))
             for following in due.behind:
                 if self._stopping or done[-1].outcome != "delivered" or loop.time() > until_s:
                     break
                 if not await self._is_pending(following):
                     break
-                done.append(await self._caller.attempt(following, host, self._settings.attempt_s))
+                done.append(await self._call(following, host, self._settings.attempt_s))
         finally:
             if leaving is not None:
                 leaving.cancel()
@@ -294,6 +295,28 @@ class Courier:
         self._ask(slot.lane)
         if done[-1].reached:
             self._ask(Lane.HEALTHY)
+
+    async def _call(self, due: Due, host: Host, timeout_s: float) -> Settled:
+        """Make one call, and log it if it failed."""
+        settled = await self._caller.attempt(due, host, timeout_s)
+        if settled.outcome != "delivered":
+            attempt, most = due.attempts + 1, len(self._settings.schedule.delays_s) + 1
+            if settled.outcome == "retry":
+                next_s = max(0, settled.due_ms - self._clock.now_ms()) / 1000
+                then = f"the next attempt is in {next_s:.0f} s"
+            else:
+                then = "it is given up"
+            log.warning(
+                "webhook call %d to %s failed, attempt %d of %d: %s; %s",
+                due.number,
+                due.host,
+                attempt,
+                most,
+                settled.reason,
+                then,
+                extra=about(due.host, host=due.host, agent=due.agent, outcome=settled.outcome),
+            )
+        return settled
 
     async def _is_pending(self, following: Due) -> bool:
         """Whether a delivery is still pending. If the store fails, it waits for a claim of its own."""
@@ -338,11 +361,9 @@ class Courier:
                 asyncio.get_running_loop().call_later(self._settings.look_s, self._rewrite, settled, failed)
             case Abandon():
                 log.warning("the outcome of a webhook call could not be stored, so it is made again: %s", error)
-            case Written(counted, retry_ms, given_up):
+            case Written(counted, retry_ms):
                 if retry_ms is not None:
                     self._note_retry(retry_ms)
-                if given_up:
-                    log.warning("webhook call %d is given up: %s", settled.number, settled.reason)
                 if self._counts is not None:
                     for outcome in counted:
                         self._counts.pushed(outcome)

@@ -206,14 +206,13 @@ class Abandon(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """The outbox knows the outcome. `retry_ms` is when the next attempt is due; `given_up`: there is none.
+    """The outbox knows the outcome. `retry_ms` is when the next attempt is due; None if there is none.
 
     `counted` are the outcomes to count, with those of the deliveries before this one.
     """
 
     counted: tuple[str, ...]
     retry_ms: int | None = None
-    given_up: bool = False
 
 
 def judge_write(
@@ -225,4 +224,4 @@ def judge_write(
     counted = (*("delivered" for _ in settled.before), settled.outcome)
     if settled.outcome == "retry":
         return Written(counted, retry_ms=settled.due_ms)
-    return Written(counted, given_up=settled.outcome != "delivered")
+    return Written(counted)

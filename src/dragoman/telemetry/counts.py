@@ -43,7 +43,17 @@ class UpstreamCalls:
 class Counts:
     """Counts since the process began. It is an Observer of the engine, and the one Execution for all runs."""
 
-    __slots__ = ("durations", "pushes", "pushes_dead", "pushes_waiting", "refusals", "runs", "tasks", "upstreams")
+    __slots__ = (
+        "durations",
+        "leases_lost",
+        "pushes",
+        "pushes_dead",
+        "pushes_waiting",
+        "refusals",
+        "runs",
+        "tasks",
+        "upstreams",
+    )
 
     traceparent: str | None = None
     context: Context | None = None
@@ -51,6 +61,7 @@ class Counts:
     def __init__(self) -> None:
         self.tasks: dict[tuple[str, str], int] = {}
         self.durations: dict[str, Durations] = {}
+        self.leases_lost: dict[str, int] = {}
         self.refusals: dict[str, int] = {}
         self.runs = 0
         self.pushes: dict[str, int] = {}
@@ -81,6 +92,10 @@ class Counts:
         """A task that nobody alive worked on was claimed."""
         key = agent, "taken_over"
         self.tasks[key] = self.tasks.get(key, 0) + 1
+
+    def lease_lost(self, agent: str) -> None:
+        """Another server has leased a task that was run here."""
+        self.leases_lost[agent] = self.leases_lost.get(agent, 0) + 1
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Counts":
         """A run begins."""

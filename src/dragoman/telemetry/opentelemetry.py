@@ -75,6 +75,9 @@ class OpenTelemetry:
         self._tracer = tracers.get_tracer("dragoman", version)
         meter = meters.get_meter("dragoman", version)
         self._tasks = meter.create_counter(f"{prefix}.tasks", "1", "Tasks that reached a state")
+        self._leases_lost = meter.create_counter(
+            f"{prefix}.leases.lost", "1", "Leases of running tasks that this server lost"
+        )
         self._duration = meter.create_histogram(
             f"{prefix}.task.duration", "ms", "From the creation of a task to its end"
         )
@@ -107,6 +110,10 @@ class OpenTelemetry:
     def taken_over(self, agent: str) -> None:
         """A task that nobody alive worked on was claimed."""
         self._tasks.add(1, {"state": "taken_over", "agent": agent})
+
+    def lease_lost(self, agent: str) -> None:
+        """Another server has leased a task that was run here."""
+        self._leases_lost.add(1, {"agent": agent})
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "ExecutionSpan":
         """Begin the span of a run. It is current in the context in which the agent runs."""

@@ -76,7 +76,7 @@ def model(url: str, **keys: Any) -> ChatAgent:
     return ChatAgent(
         Profile(id="chat", name="Chat", description="Chats", version="1", skills=()),
         ModelRequest(**(asking | those(ModelRequest))),
-        make_endpoint(address, keys.get("failures", 5), 10.0),
+        make_endpoint(address, keys.get("failures", 5), keys.get("pause_s", 10.0)),
         retry=RetryPolicy(**({"pause": soon} | those(RetryPolicy))),
         policy=AnswerPolicy(**those(AnswerPolicy)),
         tools=keys.get("tools"),

@@ -138,6 +138,48 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
         assert [part.text for part in ended.artifacts[0].parts] == ["all of it"]
 
 
+async def test_a_lost_lease_is_in_the_log_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        await fall_silent(agent, await taken(agent, "w1\n" + 200 * "x"))
+        again = await taken(agent, "w2")
+        (record,) = caplog.records
+        words = f"agent agent: the lease of task {task_id} is lost: worker w1\n{97 * 'x'} was silent for"
+        assert record.getMessage().startswith(words)
+        assert agent.leases.lost == 1
+        agent.leases.release(token(again))  # a task that is given back is no loss
+        await here.ask(done(task_id, token(await taken(agent, "w3"))))
+        assert (agent.leases.lost, len(caplog.records)) == (1, 1)
+
+
+async def test_a_lease_that_runs_out_while_the_caller_is_asked_is_no_loss(caplog: pytest.LogCaptureFixture) -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id, item = await question(here, agent)
+        lease = item.lease
+        await fall_silent(agent, item)
+        async with asyncio.timeout(DEADLINE_S):
+            while lease is not None and not lease.over:
+                await asyncio.sleep(0.01)
+        assert (agent.leases.lost, caplog.text) == (0, "")
+        await here.cancel(task_id)
+
+
+async def test_a_worker_that_falls_silent_and_comes_back_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dragoman.worker")
+    agent = worker(seen_s=SOON_S)
+    async with house(agent):
+        assert await agent.leases.take("w1", 0) is None
+        async with asyncio.timeout(DEADLINE_S):
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+        assert await agent.leases.take("w1", 0) is None
+        first, second, *_ = (record.getMessage() for record in caplog.records)
+        assert first == f"agent agent: no worker has called for {SOON_S:g} s: nobody does its tasks"
+        assert second == "agent agent: a worker calls again"
+
+
 async def test_a_heartbeat_keeps_the_lease() -> None:
     agent = worker(lease_s=0.2)
     async with house(agent) as here:

@@ -99,13 +99,14 @@ class AnswerCalls:
                 waited_s += wait_s
                 held_back = breaker.state is not State.CLOSED and not tries_for_all
                 if not trouble.again or attempt >= retry.retries or waited_s > retry.wait_max_s or held_back:
-                    self._endpoint.record_failure(self._name) if trouble.down else breaker.record_success()
+                    endpoint = self._endpoint
+                    (endpoint.record_failure if trouble.down else endpoint.record_success)(self._name)
                     raise self._task_end(trouble, untouched=first and not artifact.begun) from trouble
             except BaseException:
                 breaker.record_unknown()
                 raise
             else:
-                breaker.record_success()
+                self._endpoint.record_success(self._name)
                 await artifact.finish()
                 return answer
             attempt += 1

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from msgspec import Struct
 
-from dragoman.agents.breaker import Breaker
+from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.lifecycle import CheckResult
 from dragoman.net.egress import Egress, Flow, HttpReply, checked
 from dragoman.net.errors import EgressError
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.models")
 
@@ -71,7 +72,20 @@ class ModelEndpoint:
         """Record that the agent `name` got no answer, because the endpoint is away or unwell."""
         pause_s = self.breaker.record_failure()
         if pause_s is not None:
-            log.warning("model %s: %s does not answer: the next call is made in %g s", name, self.place, pause_s)
+            log.warning(
+                "model %s: %s does not answer: the next call is made in %g s",
+                name,
+                self.place,
+                pause_s,
+                extra=about(name, agent=name, breaker="open"),
+            )
+
+    def record_success(self, name: str) -> None:
+        """Record that the agent `name` got an answer."""
+        held_back = self.breaker.state is not State.CLOSED
+        self.breaker.record_success()
+        if held_back:
+            log.info("model %s: %s answers again", name, self.place, extra=about(name, agent=name, breaker="closed"))
 
     async def models(self) -> HttpReply:
         """Fetch the list of models, over a separate connection: the agent need not be open. Raises EgressError."""

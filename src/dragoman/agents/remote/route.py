@@ -39,6 +39,7 @@ from dragoman.model.errors import A2AError
 from dragoman.model.task import TaskHead
 from dragoman.net.egress import Egress
 from dragoman.net.target import is_grpc, target
+from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.counts import UpstreamCalls
 
 log = logging.getLogger("dragoman.upstreams")
@@ -234,7 +235,12 @@ class UpstreamRoute:
         """Record that a call did not get through."""
         pause_s = self.breaker.record_failure()
         if pause_s is not None:
-            log.warning("upstream %s: no call got through: the next one is made in %g s", self.name, pause_s)
+            log.warning(
+                "upstream %s: no call got through: the next one is made in %g s",
+                self.name,
+                pause_s,
+                extra=about(self.name, agent=self.name, breaker="open"),
+            )
 
     def request_reading(self) -> None:
         """Have the card read again soon, because something is odd."""
@@ -246,6 +252,11 @@ class UpstreamRoute:
         self._shut_out = ""
         self.breaker.record_success()
         if held_back:
+            log.info(
+                "upstream %s: calls get through again",
+                self.name,
+                extra=about(self.name, agent=self.name, breaker="closed"),
+            )
             self._wake()
 
     def record_shut_out(self) -> None:

@@ -5,6 +5,7 @@ a `Desk` a lease is stored before its worker hears of it, and a replica that its
 """
 
 import asyncio
+import logging
 import secrets
 from collections import deque
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState, Usage
 from dragoman.store.api import StoreError
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger("dragoman.worker")
 
 LEASE_S = 30.0
 """Seconds that a worker may be silent before its task goes to another."""
@@ -130,11 +134,16 @@ class Leases:
 
     def __init__(self, agent: str, lease_s: float = LEASE_S, seen_s: float = SEEN_S) -> None:
         self.lease_s = lease_s
+        self.lost = 0
+        """How many leases have run out, because their workers kept silent."""
         self.desk: Desk | None = None
         """The state that all replicas share; None if there is only one replica."""
         self._agent = agent
         self._seen_s = seen_s
         self._seen_at: float | None = None
+        self._silent = False
+        """Whether the log has said that no worker calls any more."""
+        self._watching: asyncio.TimerHandle | None = None
         self._items: dict[str, WorkItem] = {}
         self._waiting: deque[WorkItem] = deque()
         self._leases: dict[str, tuple[WorkItem, Lease]] = {}
@@ -156,6 +165,32 @@ class Leases:
         self._seen_at = _now()
         if self.desk is not None:
             self.desk.saw(self._agent, self._seen_s)
+        if self._watching is None and not self._closed:
+            self._watch()
+
+    def _watch(self) -> None:
+        """A worker is there: look from time to time whether one still is."""
+        if self._silent:
+            self._silent = False
+            log.info("agent %s: a worker calls again", self._agent, extra=about(self._agent, agent=self._agent))
+        self._watching = asyncio.get_running_loop().call_later(self._seen_s, self._look)
+
+    def _look(self) -> None:
+        """Log that no worker has called for long, unless one has, or one still waits for work."""
+        self._watching = None
+        if self._closed:
+            return
+        if self.seen:
+            left_s = self._seen_s if self._seen_at is None else self._seen_at + self._seen_s - _now()
+            self._watching = asyncio.get_running_loop().call_later(max(left_s, self._seen_s / 10), self._look)
+            return
+        self._silent = True
+        log.warning(
+            "agent %s: no worker has called for %g s: nobody does its tasks",
+            self._agent,
+            self._seen_s,
+            extra=about(self._agent, agent=self._agent),
+        )
 
     def open(self, desk: Desk | None = None) -> None:
         """Give out work from now on, with a `desk` also to workers that call other replicas."""
@@ -167,6 +202,9 @@ class Leases:
     def close(self) -> None:
         """Give out no more work, since the server is stopping. Tasks without a worker are left to the next start."""
         self._closed = True
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         for item in tuple(self._waiting):
             item.inbox.put_nowait(Lost())
         self._waiting.clear()
@@ -257,7 +295,7 @@ class Leases:
             if found is not None and found.lease.token == lease.token:
                 self._renew(item, lease, found.left_s)
             else:
-                self._lose(item)
+                self._expire(item)
 
     async def asks(self, item: WorkItem) -> None:
         """Store that the worker puts its next question, so that the answer finds it on any replica."""
@@ -610,11 +648,28 @@ class Leases:
             lease.expiry.cancel()
         loop = asyncio.get_running_loop()
         if self.desk is None:
-            lease.expiry = loop.call_later(self.lease_s, self._lose, item)
+            lease.expiry = loop.call_later(self.lease_s, self._expire, item)
             return
         if left_s is None:
             self.desk.hear(item.run.head.id, self.lease_s)
         lease.expiry = loop.call_later(left_s or self.lease_s, item.inbox.put_nowait, LeaseExpired())
+
+    def _expire(self, item: WorkItem) -> None:
+        """Take the task away from a worker that has kept silent for as long as its lease lasts.
+
+        It may do so while a question is open; then nothing is lost.
+        """
+        if item.lease is not None and item.asked is None:
+            self.lost += 1
+            log.warning(
+                "agent %s: the lease of task %s is lost: worker %.100s was silent for %g s",
+                self._agent,
+                item.run.head.id,
+                item.lease.worker,
+                self.lease_s,
+                extra=about(self._agent, agent=self._agent, worker=item.lease.worker[:100]),
+            )
+        self._lose(item)
 
     def _lose(self, item: WorkItem) -> None:
         """Take the task away from its worker. While a question is open, no other worker is needed."""

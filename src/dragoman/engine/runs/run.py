@@ -28,7 +28,7 @@ from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import CallerCredentials
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
-from dragoman.store.api import StoreError
+from dragoman.store.api import Fenced, Refused, StoreError
 
 log = logging.getLogger("dragoman.runs")
 
@@ -183,7 +183,7 @@ class TaskRun:
             log,
             services.loop,
             retry_s=services.retry_s,
-            fenced=self.abandon,
+            fenced=self._refused,
             unwritable=self._unwritable,
             answered=self._overtaken,
         )
@@ -202,6 +202,8 @@ class TaskRun:
         """After how many seconds a call may be repeated, if the task ends because nobody takes it on at present."""
         self.abandoned = False
         """Whether this run writes nothing more: another run, or nobody, goes on with the task."""
+        self.lease_lost = False
+        """Whether this run was given up because another server has leased the task."""
         self.cancel_requested = False
         self.expired = False
         """Whether this run was given up because no answer came for so long."""
@@ -224,6 +226,12 @@ class TaskRun:
             self._writer.stop()
             if self.task is not None:
                 self.task.cancel()
+
+    def lose_lease(self) -> None:
+        """Stop the agent as `abandon`, because another server has leased the task."""
+        if not self.abandoned:
+            self.lease_lost = True
+            self.abandon()
 
     @property
     def lease(self) -> int:
@@ -548,6 +556,13 @@ class TaskRun:
             await asyncio.wait((self._answer,))
             await asyncio.sleep(0)
             self._check()
+
+    def _refused(self, refused: Refused) -> None:
+        """The store takes no more from this run: its lease is gone, or the task has ended."""
+        if isinstance(refused, Fenced):
+            self.lose_lease()
+        else:
+            self.abandon()
 
     def _expire(self) -> None:
         if self.suspended:

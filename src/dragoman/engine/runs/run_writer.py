@@ -65,7 +65,7 @@ class RunWriter:
         loop: asyncio.AbstractEventLoop,
         *,
         retry_s: float,
-        fenced: Callable[[], None],
+        fenced: Callable[[Refused], None],
         unwritable: Callable[[BaseException], None],
         answered: Callable[[StatusChanged], bool],
     ) -> None:
@@ -265,7 +265,7 @@ class RunWriter:
     def _give_up(self, error: BaseException) -> None:
         """The write was refused, or its events cannot be written at all."""
         if isinstance(error, Refused):
-            self._fenced()
+            self._fenced(error)
             return
         self._buffer.clear()
         self._buffer_bytes = 0

@@ -154,7 +154,7 @@ async def _read(stream: Stream, until: TaskState) -> list[int]:
 
 
 class Ends:
-    """An observer of all engines: it counts the ends of tasks, and the tasks that were taken over."""
+    """An observer of all engines: it counts the ends of tasks, those that were taken over, and lost leases."""
 
     traceparent: str | None = None
     context: Variables | None = None
@@ -162,6 +162,7 @@ class Ends:
     def __init__(self) -> None:
         self.ends: list[str] = []
         self.taken_over_tasks = 0
+        self.leases_lost = 0
 
     def submitted(self, agent: str) -> None:
         """A task was written."""
@@ -176,6 +177,10 @@ class Ends:
     def taken_over(self, agent: str) -> None:
         """A task was claimed."""
         self.taken_over_tasks += 1
+
+    def lease_lost(self, agent: str) -> None:
+        """Another engine has leased a task that ran in the one that says so."""
+        self.leases_lost += 1
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Ends":
         """A run begins."""
@@ -538,7 +543,7 @@ async def a_run_whose_holder_is_dead_is_abandoned(bench: Bench) -> None:
         engines.stage.gate.set()
         assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "0"
         assert engines.stage.runs == 2
-        assert engines.ends.taken_over_tasks == 1
+        assert (engines.ends.taken_over_tasks, engines.ends.leases_lost) == (1, 1)
         assert engines.ends.ends == ["completed"], "the one that wrote the end counts it"
 
 
