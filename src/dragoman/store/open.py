@@ -3,6 +3,7 @@
 Invariant: no other module knows which drivers there are. The driver of S3 is imported only if the setting names it.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ from dragoman.store.copying import Copied, CopyProgress, copy
 from dragoman.store.path import ALLOWED, hide_password, is_shared, store_path
 from dragoman.store.replicas import Heartbeat
 from dragoman.store.sqlite import SqliteStore
+from dragoman.store.sqlite.backup import BackupWritten, Restored, back_up, missing_files, restore
 from dragoman.store.sqlite.connection import note_server as _note
 from dragoman.store.sqlite.connection import noted_server as _noted
+from dragoman.store.sqlite.snapshot import Show, read_contents, schema_version
 from dragoman.store.sqlite.transfer import check as check_file
 from dragoman.store.sqlite.transfer import open_source as open_file
 from dragoman.store.sqlite.transfer import open_target as open_file_copy
@@ -108,11 +111,77 @@ async def copy_store(
         await rows.close()
 
 
+def back_up_store(
+    url: str, files: str | None, target: Path, show: Show, *, program: str, now_ms: int, force: bool = False
+) -> BackupWritten:
+    """Write a backup of the file at `url`, and of the folder that `files` names, to `target`. Raises StoreError.
+
+    A server may run. Files in a bucket are left out.
+    """
+    blobs, elsewhere = _folder(files)
+    return back_up(_file(url), blobs, target, show, program=program, now_ms=now_ms, elsewhere=elsewhere, force=force)
+
+
+def restore_store(
+    archive: Path, url: str, files: str | None, drops_webhooks: Callable[[int], bool], show: Show
+) -> Restored:
+    """Make the file at `url`, and the folder that `files` names, from a backup. Raises StoreError.
+
+    `drops_webhooks` is asked whether that many pending webhook calls are deleted, if there are any.
+    """
+    return restore(archive, _file(url), _folder(files)[0], drops_webhooks, show)
+
+
+def check_files(url: str, files: str | None) -> tuple[int, list[str]]:
+    """How many files outside of the store at `url` it names, and those of them that are missing. Raises StoreError.
+
+    Files in a bucket are not looked for.
+    """
+    blobs, elsewhere = _folder(files)
+    named, missing = missing_files(_file(url), blobs)
+    return named, [] if elsewhere else missing
+
+
+def is_current(url: str) -> bool:
+    """Whether the file at `url` has the tables that this program writes. Raises StoreError."""
+    return read_contents(_file(url)).version == schema_version()
+
+
+def _file(url: str) -> Path:
+    path = store_path(url)
+    if path is None:
+        raise StoreError(f"store {hide_password(url)!r} is no file: use sqlite:///path")
+    return path
+
+
+def _folder(files: str | None) -> tuple[FolderBlobs | None, str]:
+    """The folder that `files` names, or else the place elsewhere."""
+    if files is None:
+        return None, ""
+    if not files.startswith(FOLDER):
+        return None, files.partition("?")[0]
+    return FolderBlobs(_folder_path(files)), ""
+
+
+def _folder_path(files: str) -> Path:
+    """The folder, as an absolute path, because agents may change the working directory."""
+    return Path(files.removeprefix(FOLDER)).expanduser().absolute()
+
+
 def database_dsn(url: str) -> str:
     """The PostgreSQL at `url` as its driver takes it, without the settings of the store. Raises StoreError."""
     from dragoman.store.postgres.database.address import parse_address
 
     return parse_address(url).dsn
+
+
+def database_tools(url: str) -> tuple[str, str]:
+    """The PostgreSQL at `url` as its own tools take it, without the password, and the schema. Raises StoreError."""
+    with _extra_postgres(url):
+        from dragoman.store.postgres.database.address import parse_address
+    address = parse_address(url)
+    bare = re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1@", address.dsn)
+    return re.sub(r"[?&]password=[^&#]*", "", bare), address.schema
 
 
 def note_server(url: str, base_url: str) -> None:
@@ -130,9 +199,7 @@ def noted_server(url: str) -> str | None:
 def blob_store(files: str) -> BlobStore:
     """The blob store that `files` names, not yet opened. Raises BlobError, naming the fix."""
     if files.startswith(FOLDER):
-        return FolderBlobs(
-            Path(files.removeprefix(FOLDER)).expanduser().absolute()
-        )  # agents may change the working directory
+        return FolderBlobs(_folder_path(files))
     try:
         from dragoman.store.blobs.s3 import S3Blobs
     except ImportError as error:

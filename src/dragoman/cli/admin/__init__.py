@@ -1,10 +1,11 @@
 """`dragoman admin`: an operator's commands. `server` finds the server or the store, `text` has their form in common.
 
-`tasks` and `overview` are the commands.
+`tasks`, `overview` and `backup` are the commands.
 """
 
 import click
 
+from dragoman.cli.admin.backup import backup, check, restore
 from dragoman.cli.admin.overview import agents, replicas, stats, upstreams, workers
 from dragoman.cli.admin.tasks import tasks
 
@@ -18,5 +19,5 @@ def admin() -> None:
     """
 
 
-for command in (tasks, agents, workers, upstreams, replicas, stats):
+for command in (tasks, agents, workers, upstreams, replicas, stats, backup, restore, check):
     admin.add_command(command)

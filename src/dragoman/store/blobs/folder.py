@@ -32,18 +32,17 @@ class FolderBlobs:
 
     async def open(self, owner: str = "") -> None:
         """Make the folder if it does not exist, and write into it. Raises BlobError."""
+        await asyncio.to_thread(self.claim, owner)
 
-        def attempt() -> str:
+    def claim(self, owner: str) -> None:
+        """As `open`, for callers without a loop."""
+        try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             mark = self._root / OWNER
             found = mark.read_text(errors="replace") if mark.exists() else ""
             part = mark.with_name(f"{new_id()}{UNFINISHED}")
             part.write_text(found or owner)
             part.replace(mark)
-            return found
-
-        try:
-            found = await asyncio.to_thread(attempt)
         except OSError as error:
             raise BlobError(
                 f"files 'folder:{self._root}': {error.strerror}: name a folder that the server may write to"
@@ -76,14 +75,14 @@ class FolderBlobs:
 
     async def put(self, place: BlobAddress, content: bytes) -> None:
         """See the protocol."""
-        await asyncio.to_thread(self._write, place, content)
+        await asyncio.to_thread(self.write, place, content)
 
     async def get(self, place: BlobAddress) -> bytes:
         """See the protocol."""
 
         def read() -> bytes:
             with _translate_errors(place):
-                return self._path(place).read_bytes()
+                return self.path(place).read_bytes()
 
         return await asyncio.to_thread(read)
 
@@ -92,14 +91,14 @@ class FolderBlobs:
 
         def look() -> int:
             with _translate_errors(place):
-                return self._path(place).stat().st_size
+                return self.path(place).stat().st_size
 
         return await asyncio.to_thread(look)
 
     async def pieces(self, place: BlobAddress, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """See the protocol."""
         with _translate_errors(place):
-            file = await asyncio.to_thread(self._path(place).open, "rb", 0)
+            file = await asyncio.to_thread(self.path(place).open, "rb", 0)
             try:
                 while start < stop:
                     piece = await asyncio.to_thread(os.pread, file.fileno(), min(PIECE_BYTES, stop - start), start)
@@ -134,8 +133,9 @@ class FolderBlobs:
 
         await asyncio.to_thread(remove)
 
-    def _write(self, place: BlobAddress, content: bytes) -> None:
-        path = self._path(place)
+    def write(self, place: BlobAddress, content: bytes) -> None:
+        """As `put`, for callers without a loop."""
+        path = self.path(place)
         with _translate_errors(place):
             if path.exists():
                 _sync(path.parent)  # its writer may have stopped before syncing the folder
@@ -156,7 +156,8 @@ class FolderBlobs:
     def _folder(self, task_id: str) -> Path:
         return self._root / task_id[-2:] / task_id
 
-    def _path(self, place: BlobAddress) -> Path:
+    def path(self, place: BlobAddress) -> Path:
+        """The file with the bytes of a place, which need not be there."""
         return self._folder(place.task_id) / place.digest
 
 
