@@ -11,6 +11,7 @@ from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
     Event,
+    Intervened,
     Logged,
     MessageReceived,
     Noted,
@@ -221,6 +222,8 @@ def describe(event: Event) -> str:
             return f"delegated {event.number}: {SPELLED[event.state]} {event.text!r}"
         case Noted(note):
             return f"note {note}"
+        case Intervened():
+            return f"operator {event.operator} {event.action}"
 
 
 def trace(history: History, beats: bool = False) -> str:

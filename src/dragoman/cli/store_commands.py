@@ -36,12 +36,12 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that locate the store to `command`, which is called with the resulting `config`."""
 
     @wraps(command)
-    def configured(file: str | None, store: str | None, **rest: Any) -> None:
-        command(config=_config(file, store), **rest)
+    def configured(settings_file: str | None, store: str | None, **rest: Any) -> None:
+        command(config=_config(settings_file, store), **rest)
 
     usual = f"default: {FILE} if it exists"
     flags = (
-        click.option("--config", "file", metavar="FILE", help=f"The server's file.  [{CONFIG_ENV}; {usual}]"),
+        click.option("--config", "settings_file", metavar="FILE", help=f"The server's file.  [{CONFIG_ENV}; {usual}]"),
         click.option("--store", metavar="URL", help="The server's store.  [DRAGOMAN_STORE; default: as for `serve`]"),
     )
     for flag in reversed(flags):

@@ -31,7 +31,7 @@ from dragoman.engine.runs.history import History
 from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Generation, Supervisor
-from dragoman.engine.task_log import STALLED_S, TaskLog
+from dragoman.engine.task_log import STALLED_S, Decision, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
@@ -66,7 +66,7 @@ from dragoman.model.operations import (
 )
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskState
-from dragoman.store.api import Refused, Store, StoreError, StoreFull
+from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
 
 log = logging.getLogger(__name__)
 
@@ -510,6 +510,8 @@ class Engine:
         task, manners = await self.tasks.pin(call, task_id), call.manners
         try:
             canceled_before = task.state is TaskState.CANCELED
+            if call.operator is not None:
+                await self._note_cancel(call, task)
             if not task.terminal:
                 await self._supervisor.cancel(task)
             if not task.terminal and self._stopping.begun:
@@ -522,6 +524,19 @@ class Engine:
             return task.record()
         finally:
             self.tasks.unpin(task)
+
+    async def _note_cancel(self, call: Call, task: TaskLog) -> None:
+        """Write into the log of an open task that an operator cancels it."""
+
+        def decide(log: TaskLog) -> Decision | None:
+            if log.terminal:
+                return None
+            now_ms = self._clock.now_ms()
+            word = policy.intervention(call, "cancel", now_ms)
+            return Decision(events=(word,), now_ms=now_ms, expected_epoch=log.epoch)
+
+        with suppress(Unknown):  # it has been swept away, which the cancel itself reports
+            await task.append(decide, patient=False)
 
     # -- CompleteTask, UpdateStatus (BeeOS) ----------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from dragoman.engine.api import Unreadable
 from dragoman.engine.handler import Answered
 from dragoman.model.errors import Forbidden, NotFound
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Intervened, Logged, Noted
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import TaskPage
@@ -191,7 +191,7 @@ def event_has_files(event: Event) -> bool:
     """Whether any bytes of the event are in the blob store."""
     if isinstance(event, ArtifactChunk):
         return _any(event.artifact.parts)
-    if isinstance(event, Noted):
+    if isinstance(event, Noted | Intervened):
         return False
     if isinstance(event, Delegated):
         return _any(every_part((event,)))

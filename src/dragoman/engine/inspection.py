@@ -14,6 +14,7 @@ from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
     Event,
+    Intervened,
     Logged,
     MessageReceived,
     Noted,
@@ -127,17 +128,22 @@ class TaskReport(Struct, frozen=True, kw_only=True):
 
 
 class TimelineEntry(Struct, frozen=True, kw_only=True):
-    """An event of a task. `at` is null for events that carry no time: they came after the one before them."""
+    """An event of a task. `at` is null for events that carry no time: they came after the one before them.
+
+    An event of the kind `operator` tells who made the next change, which is the `action`; `text` is why.
+    """
 
     seq: int
     at: str | None
-    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted"]
+    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted", "operator"]
     state: StateWord | None = None
     text: str = ""
     artifact: str | None = None
     agent: str | None = None
     task: str | None = None
     progress: Progress | None = None
+    operator: str | None = None
+    action: str | None = None
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -297,6 +303,15 @@ def _entry(logged: Logged) -> TimelineEntry:
             )
         case Noted():
             return TimelineEntry(seq=logged.seq, at=None, kind="noted")
+        case Intervened():
+            return TimelineEntry(
+                seq=logged.seq,
+                at=event.timestamp,
+                kind="operator",
+                text=event.reason[:TEXT_CHARACTERS],
+                operator=event.operator,
+                action=event.action,
+            )
 
 
 def _text(message: Message | None) -> str:

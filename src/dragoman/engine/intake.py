@@ -25,6 +25,7 @@ from dragoman.engine.webhooks import WebhookOperations, check_room
 from dragoman.model.errors import A2AError, AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import MessageReceived, Submitted
 from dragoman.model.ids import Clock, new_id, new_write, timestamp
+from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
@@ -352,6 +353,8 @@ class Intake:
         def decide(log: TaskLog) -> Decision:
             nonlocal answers, addressee
             answers = log.state in INTERRUPTED
+            if call.operator is not None and not answers:
+                raise UnsupportedOperation(f"task {log.head.id} is {SPELLED[log.state]}: it waits for no answer")
             if log.terminal:
                 raise UnsupportedOperation(
                     f"task {log.head.id} has ended ({log.state.value}): "
@@ -367,14 +370,16 @@ class Intake:
             said = MessageReceived(logged, timestamp(now_ms))
             if answers:
                 addressee = self._leases.addressee(log, keeper)
-                return replace(self._leases.lease_for(log, addressee, (said,)), dedupe=dedupe, push=push)
+                before = (said,) if call.operator is None else (policy.intervention(call, "answer", now_ms), said)
+                return replace(self._leases.lease_for(log, addressee, before), dedupe=dedupe, push=push)
             # A run here hears of messages in the order of the log. A webhook is told how the task stands at a seq.
             in_order = log.attached or push is not None
             expected = None if in_order else log.epoch
             return Decision(events=(said,), now_ms=now_ms, expected_epoch=expected, dedupe=dedupe, push=push)
 
         def committed() -> None:
-            task.shown = call.shown
+            if call.operator is None:  # else the caller's latest credentials stay
+                task.shown = call.shown
             if answers and addressee == self._leases.holder:
                 self._supervisor.answer(task, message)
             elif answers:

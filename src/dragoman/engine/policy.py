@@ -7,7 +7,7 @@ import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,8 @@ from dragoman.model.errors import (
     TooManyRequests,
     Unavailable,
 )
-from dragoman.model.events import seq_and_frame
+from dragoman.model.events import Intervened, seq_and_frame
+from dragoman.model.ids import timestamp
 from dragoman.model.message import Part, Role
 from dragoman.model.operations import Call, CompleteTask, SendMessage, UpdateStatus
 from dragoman.model.task import TERMINAL, Record, TaskState
@@ -195,6 +196,12 @@ def over_quota(limit: str, settings: EngineSettings, now_ms: int) -> TooManyRequ
         )
     have = "1 task that has" if settings.max_open_tasks == 1 else f"{settings.max_open_tasks} tasks that have"
     return TooManyRequests(limit, f"you have {have} not ended, which is the limit: await or cancel one", OPEN_RETRY_S)
+
+
+def intervention(call: Call, action: Literal["answer", "cancel"], now_ms: int) -> Intervened:
+    """The event that tells in a task's log which operator made the call."""
+    assert call.operator is not None
+    return Intervened(call.operator, action, timestamp(now_ms), call.reason)
 
 
 def stopping() -> Unavailable:

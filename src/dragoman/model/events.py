@@ -4,7 +4,7 @@ Invariant: an event is complete in itself. The store assigns its seq, which neve
 """
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct
 
@@ -102,7 +102,20 @@ class Noted(Struct, frozen=True, array_like=True, tag="n", gc=False):
     note: dict[str, str]
 
 
-Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk | Delegated | Noted
+class Intervened(Struct, frozen=True, array_like=True, tag="o", gc=False):
+    """An operator answered the task, or asked for its cancel. Callers never see it.
+
+    `operator` is the id of the operator's principal, `reason` the operator's own words. The answer itself follows as
+    `MessageReceived`. A cancel may come too late: then another end follows than `canceled`.
+    """
+
+    operator: str
+    action: Literal["answer", "cancel"]
+    timestamp: str
+    reason: str = ""
+
+
+Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk | Delegated | Noted | Intervened
 
 
 class Logged(Struct, eq=False, gc=False):

@@ -12,6 +12,7 @@ from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
     Event,
+    Intervened,
     Logged,
     MessageReceived,
     Noted,
@@ -115,7 +116,7 @@ class Fold:
                 self.status = TaskStatus(state=TaskState.SUBMITTED, timestamp=at)
             case Noted(note):
                 self._note = {**(self._note or {}), **note}
-            case Delegated():
+            case Delegated() | Intervened():
                 pass
             case _:
                 assert_never(event)

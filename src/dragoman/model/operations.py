@@ -231,7 +231,8 @@ class Call(Struct, frozen=True, kw_only=True):
     needs the task as it stood where it begins. `peer` is the caller's address, without port. `shown` holds the caller's
     credentials if the agent passes them on. `base` is the URL under which the server was reached, where that matters.
     `size` is the size of the request's body in bytes, as far as it is known. `room` is called with the size of a large
-    task before it is read, and raises if an answer has no room for it.
+    task before it is read, and raises if an answer has no room for it. `operator` is the id of the operator who makes
+    the call in place of `principal`, and `reason` why; both go into the task's log.
     """
 
     operation: Operation
@@ -250,6 +251,8 @@ class Call(Struct, frozen=True, kw_only=True):
     base: str = ""
     size: int = 0
     room: Callable[[int], None] | None = None
+    operator: str | None = None
+    reason: str = ""
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import Record
 
@@ -23,7 +32,7 @@ def every_part(events: Iterable[Event], record: Record | None = None) -> list[Pa
         if isinstance(event, ArtifactChunk):
             found += event.artifact.parts
             continue
-        if isinstance(event, Noted):
+        if isinstance(event, Noted | Intervened):
             continue
         if isinstance(event, Delegated):
             for artifact in event.artifacts:
@@ -62,7 +71,7 @@ def swap_event(event: Event, swaps: Swaps) -> Event:
             return replace(event, message=swap_message(event.message, swaps.status))
         case Submitted() | MessageReceived():
             return replace(event, message=swap_message(event.message, swaps.history))
-        case Noted():
+        case Noted() | Intervened():
             return event
         case Delegated():
             artifacts = tuple(swap_artifact(artifact, swaps.artifacts) for artifact in event.artifacts)

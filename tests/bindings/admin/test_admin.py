@@ -31,6 +31,13 @@ DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
 
 
+BODIES = {
+    "cancelTasks": {"agent": "other"},
+    "answerTask": {"parts": [{"text": "blue"}]},
+}
+"""The bodies of the operations that need one."""
+
+
 def waiting_agent(name: str) -> Agent:
     agent = Agent(name)
 
@@ -225,6 +232,15 @@ async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
             ("GET", "/tasks?older_than_s=nan", None, 400, "older_than_s"),
             ("POST", "/tasks:cancel", {}, 400, "older_than_s = 0"),
             ("POST", "/tasks:cancel", {"state": "failed"}, 400, "submitted"),
+            ("POST", "/tasks/none:cancel", {"why": "x"}, 400, "why"),
+            ("POST", "/tasks/none:answer", {"parts": [{"text": "x"}]}, 404, "none"),
+            ("POST", "/tasks/none:answer", {}, 400, "at least one part"),
+            ("POST", "/tasks/none:answer", None, 415, ""),
+            ("POST", "/tasks/none:answer", {"parts": [{}]}, 400, "parts[0]"),
+            ("POST", "/tasks/none:answer", {"parts": [{"text": "x", "data": 1}]}, 400, "exactly one"),
+            ("POST", "/tasks/none:answer", {"parts": [{"text": "x", "file": "a/b"}]}, 400, "parts[0]"),
+            ("POST", "/tasks/none:answer", {"parts": [{"text": "x"}], "approve": True}, 400, "approve"),
+            ("POST", "/tasks/none:answer", {"approve": "yes"}, 400, "approve"),
         ):
             status, answer = await read(http, path, ops, method, json=body)
             assert status == expected, (method, path, answer)
@@ -239,11 +255,9 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
         assert document["openapi"] == "3.1.0"
         described = {(path, method.upper()) for path, each in document["paths"].items() for method in each}
         assert described == {(PREFIX + route.path, route.method) for route in ROUTES}
-        task_id = await make_task(http, "echo", "one")
         for route in ROUTES:
-            path = route.path.replace("{id}", task_id)
-            body = {"agent": "other"} if route.given is not None and route.method == "POST" else None
-            status, answer = await read(http, path, ops, route.method, json=body)
+            path = route.path.replace("{id}", await make_task(http, "echo", route.name))
+            status, answer = await read(http, path, ops, route.method, json=BODIES.get(route.name))
             assert status == 200, (path, answer)
             operation = document["paths"][PREFIX + route.path][route.method.lower()]
             check(document, operation["responses"]["200"], answer)

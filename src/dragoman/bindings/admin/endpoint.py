@@ -18,7 +18,8 @@ from dragoman.bindings.limits import Limits
 from dragoman.bindings.request import Header, Request
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
-from dragoman.engine.handlers.administration import Administration, Operator
+from dragoman.engine.handlers.access import Operator
+from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.overview import ServerFacts
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
 
@@ -56,7 +57,9 @@ class Admin:
             return None
         if route.method == "POST":
             limits = self._limits
-            body = await read_json(request, limits)
+            body = await read_json(request, limits, empty_allowed=route.optional)
+            if not body:
+                return _convert({}, route.given, strict=True)
             await decode_body(request, limits, partial(json_bounds.check, body, limits.max_depth, limits.max_values))
             return _convert(json_fields.read(msgspec.json.Decoder(dict[str, Any]), body), route.given, strict=True)
         return _convert(request.query_fields(), route.given, strict=False)

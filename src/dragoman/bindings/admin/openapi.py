@@ -73,7 +73,7 @@ def _operation(route: AdminRoute, by_type: dict[Any, Any], components: dict[str,
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     if route.given is not None and route.method == "POST":
         content = {"application/json": {"schema": by_type[route.given]}}
-        described["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": not route.optional, "content": content}
     elif route.given is not None:
         schema = components[route.given.__name__]
         needed = schema.get("required", ())

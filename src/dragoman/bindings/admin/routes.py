@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from dragoman.engine.handlers.administration import Administration, Canceled, CancelReport, CancelRequest, Operator
+from dragoman.engine.handlers.access import Operator
+from dragoman.engine.handlers.administration import Administration
+from dragoman.engine.handlers.task_changes import CancelReason, CancelReport, CancelRequest, ChangedTask, TaskAnswer
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
 from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
 
@@ -42,7 +44,7 @@ class Asked(Struct, frozen=True):
 
 class AdminRoute(Struct, frozen=True, kw_only=True):
     """One operation. `path` is below the prefix; a part in braces stands for an id. `given` is read from the body of a
-    POST, otherwise from the query; None if the operation takes nothing."""
+    POST, otherwise from the query; None if the operation takes nothing. `optional`: the body may be left out."""
 
     name: str
     method: str
@@ -51,6 +53,7 @@ class AdminRoute(Struct, frozen=True, kw_only=True):
     answer: type[Struct]
     act: Callable[[Administration, Asked], Awaitable[Struct]]
     given: type[Struct] | None = None
+    optional: bool = False
 
     def match(self, segments: Sequence[str]) -> dict[str, str] | None:
         """The ids in a path by their names; None for a path of another route."""
@@ -87,15 +90,26 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="Cancel all open tasks that fit a filter, or list them with dry_run.",
         given=CancelRequest,
         answer=CancelReport,
-        act=lambda admin, asked: admin.cancel_tasks(asked.operator, asked.given),
+        act=lambda admin, asked: admin.tasks.cancel_many(asked.operator, asked.given),
     ),
     AdminRoute(
         name="cancelTask",
         method="POST",
         path="/tasks/{id}:cancel",
         summary="Cancel one task, and wait until it has ended.",
-        answer=Canceled,
-        act=lambda admin, asked: admin.cancel_task(asked.operator, asked.ids["id"]),
+        given=CancelReason,
+        optional=True,
+        answer=ChangedTask,
+        act=lambda admin, asked: admin.tasks.cancel(asked.operator, asked.ids["id"], asked.given.reason),
+    ),
+    AdminRoute(
+        name="answerTask",
+        method="POST",
+        path="/tasks/{id}:answer",
+        summary="Answer a task that waits for its caller, or approve or refuse what it asks for.",
+        given=TaskAnswer,
+        answer=ChangedTask,
+        act=lambda admin, asked: admin.tasks.answer(asked.operator, asked.ids["id"], asked.given),
     ),
     AdminRoute(
         name="showTask",

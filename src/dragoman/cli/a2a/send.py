@@ -35,12 +35,23 @@ class SendCommand(ClientCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and keep the flags of parts with their values in their order."""
-        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        left = {name: iter(values.get(name) or ()) for name in PART_FLAGS}
-        ctx.meta[_ORDER] = [
-            (param.name, next(left[param.name])) for param in order if param.name in left and param.name is not None
-        ]
+        keep_order(self, ctx, args)
         return super().parse_args(ctx, args)
+
+
+def keep_order(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Keep the flags of parts among `args` with their values, for `flags_in_order`."""
+    values, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    left = {name: iter(values.get(name) or ()) for name in PART_FLAGS}
+    ctx.meta[_ORDER] = [
+        (param.name, next(left[param.name])) for param in order if param.name in left and param.name is not None
+    ]
+
+
+def flags_in_order(ctx: click.Context) -> list[tuple[str, str]]:
+    """The flags of parts with their values, in the order of the command line."""
+    flags: list[tuple[str, str]] = ctx.meta[_ORDER]
+    return flags
 
 
 @click.command(cls=SendCommand)
@@ -88,7 +99,7 @@ def send(ctx: click.Context, /, words: tuple[str, ...], stream: bool, **options:
     """
     from dragoman.cli.a2a.session import run_session
 
-    flags = [("text", word) for word in words[:1]] + ctx.meta[_ORDER]
+    flags = [("text", word) for word in words[:1]] + flags_in_order(ctx)
     if len(words) > 1:
         raise click.UsageError("quote the text: it must be one argument, or one --text", ctx)
     parts = list(read_parts(flags))

@@ -1,12 +1,13 @@
 """`dragoman admin`: an operator's commands. `server` finds the server or the store, `text` has their form in common.
 
-`tasks`, `overview` and `backup` are the commands.
+`tasks`, `task_changes`, `overview` and `backup` are the commands, `task_choice` the filters of tasks.
 """
 
 import click
 
 from dragoman.cli.admin.backup import backup, check, restore
 from dragoman.cli.admin.overview import agents, replicas, stats, upstreams, workers
+from dragoman.cli.admin.task_changes import answer, cancel
 from dragoman.cli.admin.tasks import tasks
 
 
@@ -18,6 +19,9 @@ def admin() -> None:
     server, the commands read the local store, and send changes to the server that has it open. See docs/admin.md.
     """
 
+
+for command in (answer, cancel):
+    tasks.add_command(command)
 
 for command in (tasks, agents, workers, upstreams, replicas, stats, backup, restore, check):
     admin.add_command(command)

@@ -21,7 +21,16 @@ from dragoman.dialects.api import PushForm, Signing, Stands, Told
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES
 from dragoman.dialects.vendors import encode_artifact, encode_part, text_of
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import ListTasks, Operation, PushConfig, Result, TaskPage
 from dragoman.model.task import TERMINAL, Progress, Record, TaskHead, TaskState, TaskStatus
@@ -136,7 +145,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (_status(head, TaskState.SUBMITTED, ""),)
-        case MessageReceived() | Delegated() | Noted():
+        case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case StatusChanged():
             status = _status(head, event.state, status_text(event.state, event.message, event.progress))

@@ -20,7 +20,16 @@ from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
 from dragoman.dialects.vendors import encode_artifact, encode_part
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import AgentFailed
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import (
     CreatePushConfig,
@@ -94,7 +103,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (_frame(head, {"state": "submitted"}),)
-        case MessageReceived() | Delegated() | Noted():
+        case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case ArtifactChunk():
             told = _text(record) if record is not None else _join_text(event.artifact.parts)

@@ -22,7 +22,16 @@ from dragoman.dialects.v03.encode import (
     submitted,
 )
 from dragoman.model.errors import A2AError, TaskNotCancelable
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import Operation, Result, SendMessage
 from dragoman.model.task import Record, TaskHead, TaskStatus
@@ -61,7 +70,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (encode_snapshot(submitted(head, event), None),)
-        case MessageReceived() | Delegated() | Noted():
+        case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case StatusChanged():
             said = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)

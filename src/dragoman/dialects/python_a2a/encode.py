@@ -18,7 +18,16 @@ from dragoman.dialects.v03.encode import final, newest, submitted
 from dragoman.dialects.v03.errors import rest_error_status
 from dragoman.dialects.vendors import encode_part, text_of
 from dragoman.model.errors import A2AError
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import GetTask, Operation, Result, SendMessage
 from dragoman.model.task import Record, TaskHead, TaskState
@@ -78,7 +87,7 @@ def encode_task_event(head: TaskHead, event: Event, record: Record | None) -> tu
     match event:
         case Submitted():
             return (encode_task(submitted(head, event), None),)
-        case MessageReceived() | Delegated() | Noted():
+        case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case ArtifactChunk() | StatusChanged() if record is not None:
             return (encode_task(record, None),)
@@ -181,7 +190,7 @@ def encode_text_event(head: TaskHead, event: Event, record: Record | None) -> tu
             return (*texts, *((_chunk({"parts": others}, append=append),) if others else ()))
         case StatusChanged() if final(event.state):
             return (_last_chunk(record, event),)
-        case Submitted() | MessageReceived() | Delegated() | Noted() | StatusChanged():
+        case Submitted() | MessageReceived() | Delegated() | Noted() | Intervened() | StatusChanged():
             return ()
         case _:
             assert_never(event)

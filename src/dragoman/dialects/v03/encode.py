@@ -17,7 +17,16 @@ from dragoman.dialects.extensions import PROGRESS, USAGE, progress_metadata, usa
 from dragoman.dialects.v03.card import card
 from dragoman.dialects.v03.decode import WRAPPED
 from dragoman.model.card import AgentCard
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import GetTask, ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, TaskStatus
@@ -64,7 +73,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (msgspec.json.encode(task(submitted(head, event), None)),)
-        case MessageReceived() | Delegated() | Noted():
+        case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case StatusChanged():
             return (msgspec.json.encode(status_update(head, event)),)

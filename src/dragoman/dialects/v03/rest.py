@@ -36,7 +36,16 @@ from dragoman.dialects.v03.encode import (
 from dragoman.dialects.v03.fields import Fields, read
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidParams, MethodNotFound
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import (
     CancelTask,
@@ -240,7 +249,7 @@ class ProtoJson:
         match event:
             case Submitted():
                 return (self.encode_snapshot(submitted(head, event), None),)
-            case MessageReceived() | Delegated() | Noted():
+            case MessageReceived() | Delegated() | Noted() | Intervened():
                 return ()
             case StatusChanged():
                 status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)

@@ -12,7 +12,16 @@ from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.extensions import PARENT, PROGRESS, USAGE, parent_metadata, progress_metadata, usage_metadata
 from dragoman.model.card import AgentCard
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import (
     GetTask,
@@ -133,7 +142,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
             update = _StatusUpdate(head.id, head.context_id, status, status_metadata(event))
             return (_ENCODER.encode(_StatusUpdateFrame(update)),)
-        case MessageReceived() | Delegated() | Noted():
+        case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case Submitted():
             status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Intervened,
+    Logged,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, TaskHead, Usage
@@ -170,7 +179,7 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
                     written.clear()
             case ArtifactChunk(artifact):
                 written.add(artifact.artifact_id)
-            case StatusChanged():
+            case StatusChanged() | Intervened():
                 pass
         fold.add(logged.seq, event)
     if first is None:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from dragoman.engine.task_log import Decision, Outcome, TaskLog
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Intervened, Noted, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.message import Part
 from dragoman.model.parts import every_part
@@ -280,7 +280,7 @@ def weigh(event: Event) -> int:
         parts = event.artifact.parts
     elif isinstance(event, Delegated):
         parts = every_part((event,))
-    elif isinstance(event, Noted):
+    elif isinstance(event, Noted | Intervened):
         return EVENT_BYTES
     elif event.message is not None:
         parts = event.message.parts

@@ -14,6 +14,7 @@ from dragoman.testing.store_cases.engines import ENGINES
 from dragoman.testing.store_cases.keys import KEYS
 from dragoman.testing.store_cases.leases import LEASES
 from dragoman.testing.store_cases.lists import LISTS
+from dragoman.testing.store_cases.operators import OPERATORS
 from dragoman.testing.store_cases.quotas import QUOTAS
 from dragoman.testing.store_cases.reads import READS
 from dragoman.testing.store_cases.repeats import REPEATS
@@ -39,6 +40,7 @@ CASES: tuple[Case, ...] = (
     + AUDIT
     + SHARED
     + ENGINES
+    + OPERATORS
 )
 """Every case there is; a driver's tests run them all."""
 

@@ -272,7 +272,8 @@ async def _stage(bench: Bench) -> AsyncIterator[Engines]:
 
 
 @asynccontextmanager
-async def _two(bench: Bench) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller]]:
+async def two_engines(bench: Bench) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller]]:
+    """Two engines with the same agents, and a caller of each."""
     async with _stage(bench) as engines:
         yield engines, await engines.start("h1"), await engines.start("h2")
 
@@ -283,7 +284,7 @@ def _text(record: Record) -> str:
 
 async def events_of_the_other_engine_are_seen_in_order_each_once(bench: Bench) -> None:
     """A stream at one engine gives everything that a run of the other writes."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         task = await one.send("wait count count count", wait=False)
         await engines.stage.begun.wait()
         stream = await other.follow(task.head.id)
@@ -298,7 +299,7 @@ async def events_of_the_other_engine_are_seen_in_order_each_once(bench: Bench) -
 
 async def an_answer_is_read_by_the_other_engine_as_soon_as_it_is_given(bench: Bench) -> None:
     """GetTask at any engine shows what was written before, also while that engine follows the task."""
-    async with _two(bench) as (_, one, other):
+    async with two_engines(bench) as (_, one, other):
         task = await one.send("ask ask")
         stream = await other.follow(task.head.id)
         answered = await one.send("yes", task.head.id)
@@ -310,7 +311,7 @@ async def an_answer_is_read_by_the_other_engine_as_soon_as_it_is_given(bench: Be
 
 async def a_cancel_reaches_the_run_of_the_other_engine(bench: Bench) -> None:
     """The agent is told to stop, and the cancel is answered when it has."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         task = await one.send("wait", wait=False)
         await engines.stage.begun.wait()
         canceled = await other.cancel(task.head.id)
@@ -321,7 +322,7 @@ async def a_cancel_reaches_the_run_of_the_other_engine(bench: Bench) -> None:
 
 async def an_answer_at_the_other_engine_resumes_the_suspended_run(bench: Bench) -> None:
     """The run goes on where the question was asked, wherever it is answered."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         task = await one.send("ask ask ask")
         assert (await loaded(engines.store, task.head.id)).keeper == "h1"
         await other.send("a", task.head.id)
@@ -484,7 +485,7 @@ async def an_engine_that_counts_as_dead_while_it_starts_goes_on_under_another_na
 
 async def a_message_reaches_the_run_of_the_other_engine(bench: Bench) -> None:
     """A message to a task at work answers the next question of its run, wherever that is."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         task = await one.send("wait ask", wait=False)
         await engines.stage.begun.wait()
         await other.send("early", task.head.id, wait=False)
@@ -498,7 +499,7 @@ async def a_message_reaches_the_run_of_the_other_engine(bench: Bench) -> None:
 
 async def a_drain_leaves_the_tasks_of_the_other_engine_alone(bench: Bench) -> None:
     """A task that was asked for at one engine and goes on at the other survives the stop of the first."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         task = await one.send("ask after count")
         await other.send("yes", task.head.id, wait=False)
         await engines.stage.begun.wait()
@@ -510,7 +511,7 @@ async def a_drain_leaves_the_tasks_of_the_other_engine_alone(bench: Bench) -> No
 
 async def a_cancel_ends_what_was_delegated_at_the_other_engine(bench: Bench) -> None:
     """The tasks that a canceled task delegated are canceled, too."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         parent = await one.send("delegate", wait=False)
         await engines.stage.begun.wait()
         (child,) = await engines.store.children(parent.head.id)
@@ -522,7 +523,7 @@ async def a_cancel_ends_what_was_delegated_at_the_other_engine(bench: Bench) -> 
 
 async def an_engine_that_starts_leaves_running_tasks_alone(bench: Bench) -> None:
     """A task that an engine works on is not recovered by one that starts meanwhile."""
-    async with _two(bench) as (engines, one, _):
+    async with two_engines(bench) as (engines, one, _):
         task = await one.send("wait count", wait=False)
         await engines.stage.begun.wait()
         third = await engines.start("h3")
@@ -533,7 +534,7 @@ async def an_engine_that_starts_leaves_running_tasks_alone(bench: Bench) -> None
 
 async def a_run_whose_holder_is_dead_is_abandoned(bench: Bench) -> None:
     """Once an engine has taken the tasks of a dead one, the runs of that one stop, and write nothing more."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         task = await one.send("wait count", wait=False)
         await engines.stage.begun.wait()
         await one.reach(task.head.id, TaskState.WORKING)
@@ -828,7 +829,7 @@ async def a_message_to_a_run_that_streams_at_the_other_engine_is_written_at_the_
 
 async def two_messages_at_once_reach_a_run_once_each(bench: Bench) -> None:
     """One comes by the engine of the run, the other by the other engine."""
-    async with _two(bench) as (engines, one, other):
+    async with two_engines(bench) as (engines, one, other):
         task = await one.send("wait ask ask ask", wait=False)
         await engines.stage.begun.wait()
         await one.reach(task.head.id, TaskState.WORKING)

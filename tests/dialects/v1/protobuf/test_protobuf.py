@@ -26,7 +26,7 @@ from dragoman.model.errors import (
     ParseError,
     UnsupportedOperation,
 )
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Intervened, MessageReceived, Noted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import (
     CancelTask,
@@ -313,8 +313,9 @@ def test_events_that_no_caller_sees_are_no_items() -> None:
         MessageReceived(HELLO.message, spoken.WHEN),
         Delegated(1, "a", "t", TaskState.COMPLETED, spoken.WHEN),
         Noted({"a": "b"}),
+        Intervened("key:ops", "cancel", spoken.WHEN),
     ]
-    assert [GRPC.encode_event(spoken.HEAD, event, None) for event in unseen] == [(), (), ()]
+    assert [GRPC.encode_event(spoken.HEAD, event, None) for event in unseen] == [()] * 4
 
 
 def test_a_card_is_the_one_of_the_official_json() -> None:

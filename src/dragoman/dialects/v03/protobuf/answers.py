@@ -29,7 +29,16 @@ from dragoman.dialects.v03.protobuf.objects import (
     write_status,
 )
 from dragoman.model.card import AgentCard
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Message
 from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import Record, TaskHead, TaskStatus
@@ -88,7 +97,7 @@ class Answers:
         match event:
             case Submitted():
                 return (self.encode_snapshot(submitted(head, event), None),)
-            case MessageReceived() | Delegated() | Noted():
+            case MessageReceived() | Delegated() | Noted() | Intervened():
                 return ()
             case StatusChanged():
                 frame = pb.StreamResponse()

@@ -20,7 +20,16 @@ from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_
 from dragoman.dialects.v1.encode import status_metadata
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import GetTask, ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus, Usage
@@ -104,7 +113,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
                     _fill_usage(changed.metadata, event.usage, event.duration_ms)
             elif (metadata := status_metadata(event)) is not None:
                 fill_struct(changed.metadata, metadata)
-        case MessageReceived() | Delegated() | Noted():
+        case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case Submitted():
             frame.task.id = head.id

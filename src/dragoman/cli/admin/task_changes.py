@@ -1,0 +1,139 @@
+"""`dragoman admin tasks answer|cancel`: change tasks of any caller.
+
+Invariant: nothing is changed without a task id or a filter. The server writes the operator's name into the task's log.
+"""
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from dragoman.cli.a2a.send import flags_in_order, keep_order, read_parts
+from dragoman.cli.a2a.settings import SettingsError
+from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.admin.task_choice import HEAD, Filters, read_filters, task_row, with_filters
+from dragoman.cli.admin.text import output
+from dragoman.cli.store_commands import table
+
+if TYPE_CHECKING:
+    from dragoman.engine.handlers.task_changes import ChangedTask
+
+with_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for the task's log.")
+
+
+class AnswerCommand(click.Command):
+    """A command that keeps the order of flags for parts, which click forgets."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, and keep the flags of parts with their values in their order."""
+        keep_order(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=AnswerCommand)
+@click.argument("task_id", metavar="ID")
+@click.option("--text", multiple=True, metavar="TEXT", help="A text part; repeatable, parts keep their order.")
+@click.option(
+    "--file", multiple=True, metavar="PATH|URL", help="A file part: the bytes of PATH, or a reference to URL."
+)
+@click.option("--data", multiple=True, metavar="PATH|-", help="A data part from a JSON file, or stdin; repeatable.")
+@click.option("--media-type", multiple=True, metavar="TYPE", help="Media type of the part before it.")
+@click.option("--approve/--refuse", "approve", default=None, help="Approve or refuse what the task asks for.")
+@with_reason
+@output
+@with_server
+@click.pass_context
+def answer(
+    ctx: click.Context, /, place: TaskPlace, task_id: str, approve: bool | None, reason: str, form: str, **_: Any
+) -> None:
+    """Answer the task with that ID, which waits for its caller.
+
+    The answer goes to the agent like one of the caller. The task's log names you as the one who gave it.
+
+    \b
+      dragoman admin tasks answer ID --text "Window seat, please"
+      dragoman admin tasks answer ID --refuse --reason "not on a Friday"
+    """
+    from dragoman.engine.handlers.task_changes import ChangedTask
+
+    try:
+        parts = list(read_parts(flags_in_order(ctx)))
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    if bool(parts) == (approve is not None):
+        raise click.UsageError("say what to answer: --text, --file or --data, or else --approve or --refuse")
+    said: Filters = {"parts": parts} if parts else {"approve": approve}
+    client = place.client()
+    body = said | ({"reason": reason} if reason else {})
+    done = run(client.post(f"/tasks/{quote(task_id, safe='')}:answer", body, ChangedTask))
+    _show_changed(done, form)
+
+
+@click.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@with_filters
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Cancel at most N that fit."
+)
+@click.option("--dry-run", is_flag=True, help="Only list the tasks that would be canceled.")
+@with_reason
+@output
+@with_server
+def cancel(
+    place: TaskPlace, task_ids: tuple[str, ...], limit: int, dry_run: bool, reason: str, form: str, **given: Any
+) -> None:
+    """Cancel the tasks with these IDs, or the open tasks that fit the filters.
+
+    It needs a running server. Each task's log, and the audit trail, name you as the one who canceled it.
+    """
+    filters = read_filters(given)
+    if bool(task_ids) == bool(filters):
+        raise click.UsageError("name tasks by their ids, or choose them by filters such as --agent, but not both")
+    if task_ids and dry_run:
+        raise click.UsageError("--dry-run: goes with filters; `dragoman admin tasks show ID` shows one task")
+    if task_ids:
+        _cancel_named(place, task_ids, reason, form)
+    else:
+        _cancel_fitting(place, {**filters, "limit": limit, "dry_run": dry_run, "reason": reason}, form)
+
+
+def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form: str) -> None:
+    from dragoman.engine.handlers.task_changes import ChangedTask
+
+    client = place.client()
+    for task_id in task_ids:
+        path = f"/tasks/{quote(task_id, safe='')}:cancel"
+        done = run(client.post(path, {"reason": reason}, ChangedTask))
+        _show_changed(done, form)
+
+
+def _cancel_fitting(place: TaskPlace, body: Filters, form: str) -> None:
+    import msgspec
+
+    from dragoman.engine.handlers.task_changes import CancelReport
+
+    client = place.client()
+    report = run(client.post("/tasks:cancel", body, CancelReport))
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+    elif report.dry_run:
+        if report.matched:
+            click.echo(table(HEAD, [task_row(task) for task in report.matched]))
+        click.echo(f"{len(report.matched)} would be canceled.", err=True)
+    else:
+        for task_id in report.canceled:
+            click.echo(f"{task_id} is canceled.")
+        for failure in report.failed:
+            click.echo(f"{failure.id} is not canceled: {failure.reason}", err=True)
+        if not report.matched:
+            click.echo("No open tasks fit.", err=True)
+    if report.more and form != "json":
+        click.echo("More tasks fit: run it again, or with a larger --limit.", err=True)
+    if report.failed:
+        raise SystemExit(1)
+
+
+def _show_changed(task: "ChangedTask", form: str) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(task).decode() if form == "json" else f"{task.id} is {task.state}.")

@@ -1,0 +1,72 @@
+"""The flags that choose tasks, and the table that shows the chosen ones.
+
+Invariant: the flags say what the filters of the admin API say, under the same names.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.admin.text import age
+
+if TYPE_CHECKING:
+    from dragoman.engine.inspection import TaskLine
+
+STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
+"""The words of `engine.inspection`, repeated here so that `--help` imports nothing."""
+
+HEAD = ("ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT")
+
+Filters = dict[str, Any]
+
+
+def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that choose tasks; the command gets them one by one, and `read_filters` reads them."""
+    for flag in reversed(
+        (
+            click.option("--state", type=click.Choice(STATES), help="Only tasks in this state."),
+            click.option("--agent", metavar="ID", help="Only tasks of this agent."),
+            click.option("--principal", metavar="P", help="Only tasks of this caller, such as key:ann."),
+            click.option("--context", metavar="ID", help="Only tasks of this context."),
+            click.option("--dialect", metavar="NAME", help="Only tasks made in this dialect, such as 1.0 or 0.3."),
+            click.option("--older-than", metavar="AGE", help="Only tasks whose status is older, such as 15m or 2d."),
+            click.option("--newer-than", metavar="AGE", help="Only tasks whose status is newer."),
+        )
+    ):
+        command = flag(command)
+    return command
+
+
+def read_filters(given: Filters) -> Filters:
+    """The members of a filter that were given, by their names in the API. Raises UsageError."""
+    filters = {
+        "state": given["state"],
+        "agent": given["agent"],
+        "principal": given["principal"],
+        "context": given["context"],
+        "dialect": given["dialect"],
+        "older_than_s": _age_s("--older-than", given["older_than"]),
+        "newer_than_s": _age_s("--newer-than", given["newer_than"]),
+    }
+    return {name: value for name, value in filters.items() if value is not None}
+
+
+def task_row(task: "TaskLine") -> tuple[str, ...]:
+    """The row of a task below `HEAD`."""
+    return (task.id, task.state, age(task.age_s), task.agent, task.principal, task.context, task.dialect)
+
+
+def _age_s(flag: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    from dragoman.config.settings import DURATION
+
+    try:
+        parsed: timedelta | None = DURATION.parse(text)
+    except ValueError:
+        parsed = None
+    if parsed is None:
+        raise click.UsageError(f"{flag} {text!r}: must be a whole number with a unit, like 90s, 15m, 12h or 30d")
+    return parsed.total_seconds()
