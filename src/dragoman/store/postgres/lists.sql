@@ -2,8 +2,8 @@
 
 -- name: list
 -- A page: number and status of its tasks in their order, each with its row, snapshot and pages, as far as they fit :max_bytes
--- (null: all). There is always one row, with the total; without a task it has only that. The last column says whether there
--- are more.
+-- (null: all). There is always one row, with the total; without a task it has only that. `indexed` is how many tasks of the
+-- context were counted for it, 0 if there are counters. The last column says whether there are more.
 WITH found AS MATERIALIZED (
     LIST
     ORDER BY status_ms DESC, id DESC LIMIT :limit + 1 OFFSET :offset
@@ -16,9 +16,9 @@ WITH found AS MATERIALIZED (
     WINDOW w AS (ORDER BY f.status_ms DESC, f.id DESC)
 )
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages, (TOTAL)::bigint AS total,
+    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages, n.total, n.indexed,
     (SELECT count(*) FROM found) AS found
-FROM (SELECT 1) AS one
+FROM (TOTAL) AS n
 LEFT JOIN sized v ON v.place <= :limit AND (v.place = 1 OR :max_bytes IS NULL OR v.bytes <= :max_bytes)
 LEFT JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = v.task LIMIT 1) t ON true
 LEFT JOIN LATERAL (SELECT * FROM dragoman.snapshots s WHERE s.task = v.task LIMIT 1) s ON true
@@ -68,24 +68,59 @@ AND (t.status_ms, t.id) < (:before_ms, :before_id)
 
 -- name: total
 -- How many tasks there are, from the counters. COUNTERS are the sums of the states that the query asks for.
-SELECT coalesce(sum(COUNTERS), 0) FROM dragoman.scopes o JOIN dragoman.counts c USING (scope) WHERE SCOPES
+SELECT coalesce(sum(COUNTERS), 0)::bigint AS total, 0 AS indexed
+FROM dragoman.scopes o JOIN dragoman.counts c USING (scope) WHERE SCOPES AND c.context = 0
 
 -- name: total_in_index
--- The same by counting in an index, for a query with a context or a time.
-SELECT count(*) FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (
+-- The same by counting in an index, for a query with a time.
+SELECT count(*) AS total, 0 AS indexed FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (
     SELECT FROM dragoman.tasks t WHERE t.scope = o.scope AND t.state = v.state BOUNDS OFFSET 0) p
 WHERE SCOPES
 
 -- name: total_of_context
--- The same within a context.
-SELECT coalesce(sum(p.tasks), 0) FROM dragoman.scopes o CROSS JOIN LATERAL (
-    SELECT count(*) AS tasks FROM dragoman.tasks t
-    WHERE t.scope = o.scope AND t.context = :context STATES BOUNDS) p
+-- How many tasks of a context there are: from the counters where it has some, else by counting in an index.
+SELECT coalesce(sum(p.total), 0)::bigint AS total, coalesce(sum(p.indexed), 0)::bigint AS indexed
+FROM dragoman.scopes o LEFT JOIN dragoman.counted_contexts k ON k.scope = o.scope AND k.context = :context
+CROSS JOIN LATERAL (
+    SELECT sum(COUNTERS) AS total, 0 AS indexed FROM dragoman.counts c
+    WHERE k.number IS NOT NULL AND c.scope = o.scope AND c.context = k.number
+    UNION ALL
+    SELECT count(*) STATES, count(*) FROM dragoman.tasks t
+    WHERE k.number IS NULL AND t.scope = o.scope AND t.context = :context) p
+WHERE SCOPES
+
+-- name: total_of_context_in_index
+-- The same for a query with a time.
+SELECT coalesce(sum(p.tasks), 0)::bigint AS total, 0 AS indexed FROM dragoman.scopes o CROSS JOIN LATERAL (
+    SELECT count(*) STATES AS tasks FROM dragoman.tasks t
+    WHERE t.scope = o.scope AND t.context = :context BOUNDS) p
 WHERE SCOPES
 
 -- name: in_states
 -- Only tasks in these states. Without it, a count compares nothing but the index.
-AND t.state = ANY (:states::smallint[])
+FILTER (WHERE t.state = ANY (:states::smallint[]))
+
+-- name: lock_counted
+-- Wait until nobody writes who may not see which contexts are counted, and let nobody begin: a statement locks the tables
+-- that it reads until its transaction is over, and looks at them only then.
+LOCK TABLE dragoman.counted_contexts IN ACCESS EXCLUSIVE MODE
+
+-- name: count_context
+-- Give counters to a context in those scopes where it has at least :many tasks.
+WITH large AS (
+    SELECT o.scope, count(*) FILTER (WHERE t.state = 0) AS n0, count(*) FILTER (WHERE t.state = 1) AS n1,
+        count(*) FILTER (WHERE t.state = 2) AS n2, count(*) FILTER (WHERE t.state = 3) AS n3,
+        count(*) FILTER (WHERE t.state = 4) AS n4, count(*) FILTER (WHERE t.state = 5) AS n5,
+        count(*) FILTER (WHERE t.state = 6) AS n6, count(*) FILTER (WHERE t.state = 7) AS n7
+    FROM dragoman.scopes o JOIN dragoman.tasks t ON t.scope = o.scope AND t.context = :context
+    WHERE SCOPES AND NOT EXISTS (
+        SELECT FROM dragoman.counted_contexts k WHERE k.scope = o.scope AND k.context = :context)
+    GROUP BY o.scope HAVING count(*) >= :many
+), made AS (
+    INSERT INTO dragoman.counted_contexts (scope, context) SELECT scope, :context FROM large RETURNING scope, number
+)
+INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+SELECT scope, number, '', 0, n0, n1, n2, n3, n4, n5, n6, n7 FROM made JOIN large USING (scope)
 
 -- name: of_owner
 -- Only the scopes of an owner.

@@ -45,7 +45,7 @@ from dragoman.store.postgres.database.statements import from_text, read_statemen
 from dragoman.store.postgres.encoder import Encoder
 from dragoman.store.postgres.keyring import KeyTable
 from dragoman.store.postgres.ledger import Again, Ledger
-from dragoman.store.postgres.listing import list_tasks, newest_of_context
+from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
@@ -65,6 +65,7 @@ class StoreParts(Struct, frozen=True):
 
     pool: Pool
     reads: Reads
+    lists: TaskLists
     ledger: Ledger
     writer: Writer
 
@@ -88,7 +89,7 @@ class PostgresStore:
         self._codec = Codec()
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
-        self._lists = read_statements("lists.sql", self._address.schema)
+        self._list_sql = read_statements("lists.sql", self._address.schema)
         self._sweeps = read_statements("sweep.sql", self._address.schema)
         self._opened: StoreParts | None = None
 
@@ -104,7 +105,8 @@ class PostgresStore:
         pool.on_changed(ledger.forget)
         pool.on_changed(self._encoder.forget)
         pool.on_changed(self._replicas.rewound)
-        self._opened = StoreParts(pool, reads, ledger, Writer(ledger, self.clock, self._address.shown))
+        lists = TaskLists(reads, self._list_sql, self._start)
+        self._opened = StoreParts(pool, reads, lists, ledger, Writer(ledger, self.clock, self._address.shown))
 
     async def close(self) -> None:
         """Finish the writes under way, and close the connections."""
@@ -273,11 +275,11 @@ class PostgresStore:
 
     async def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
         """One statement."""
-        return await newest_of_context(self._open().reads, self._lists, owner, agent, context_id, limit)
+        return await self._open().lists.newest_of_context(owner, agent, context_id, limit)
 
     async def list(self, query: ListQuery) -> Listed:
-        """One statement."""
-        return await list_tasks(self._open().reads, self._lists, query)
+        """One statement. It may start another one, which counts a context that has become large."""
+        return await self._open().lists.page(query)
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """In the index of open tasks, or of those that are offered."""

@@ -51,8 +51,10 @@ async def sweep(
         deleted = await _count(pool, sql["sweep_logs"], horizon.now_ms - horizon.log_age_ms, BATCH_TASKS)
     deleted += await _count(pool, sql["sweep_calls"], horizon.now_ms, BATCH_ROWS)
     deleted += await _count(pool, sql["sweep_days"], horizon.now_ms // DAY_MS - 1, BATCH_ROWS)
-    if not deleted and await _count(pool, sql["merge_counts"], MERGED_ROWS) == MERGED_ROWS:
-        return MERGED_ROWS
+    if not deleted:
+        await _count(pool, sql["forget_contexts"])
+        if await _count(pool, sql["merge_counts"], MERGED_ROWS) == MERGED_ROWS:
+            return MERGED_ROWS
     return deleted
 
 

@@ -9,7 +9,7 @@ WITH old AS MATERIALIZED (
     ORDER BY status_ms LIMIT $3 FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM dragoman.tasks t USING old WHERE t.task = ANY (ARRAY[old.task])
-    RETURNING t.task, t.scope, t.state, t.pushed
+    RETURNING t.task, t.scope, t.context, t.state, t.pushed
 ), pages AS (
     DELETE FROM dragoman.pages p USING old WHERE p.task = ANY (ARRAY[old.task]) RETURNING 1
 ), snapshots AS (
@@ -17,12 +17,15 @@ WITH old AS MATERIALIZED (
 ), files AS (
     DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
 ), counted AS (
-    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, $4, $5, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
+    INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, number, $4, $5, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
         -count(*) FILTER (WHERE state = 2), -count(*) FILTER (WHERE state = 3), -count(*) FILTER (WHERE state = 4),
         -count(*) FILTER (WHERE state = 5), -count(*) FILTER (WHERE state = 6), -count(*) FILTER (WHERE state = 7)
-    FROM gone GROUP BY scope ORDER BY scope
-    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+    FROM (SELECT scope, context AS name, state FROM gone) g CROSS JOIN LATERAL (
+        SELECT 0 AS number
+        UNION ALL SELECT k.number FROM dragoman.counted_contexts k WHERE k.scope = g.scope AND k.context = g.name) k
+    GROUP BY scope, number ORDER BY scope, number
+    ON CONFLICT (scope, context, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
@@ -67,19 +70,31 @@ SELECT count(*) FROM gone;
 -- Add up at most $1 counters of replicas that are gone in the one without a name. It does not matter when: a replica that
 -- turns out to live begins another row. Returns how many. This reads all counters.
 WITH old AS MATERIALIZED (
-    SELECT scope, replica, lane FROM dragoman.counts c WHERE replica <> ''
+    SELECT scope, context, replica, lane FROM dragoman.counts c WHERE replica <> ''
         AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = c.replica AND NOT r.dead)
-    ORDER BY scope, replica, lane LIMIT $1 FOR UPDATE SKIP LOCKED
+    ORDER BY scope, context, replica, lane LIMIT $1 FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM dragoman.counts c USING old
-    WHERE c.scope = old.scope AND c.replica = old.replica AND c.lane = old.lane
+    WHERE c.scope = old.scope AND c.context = old.context AND c.replica = old.replica AND c.lane = old.lane
     RETURNING c.*
 ), merged AS (
-    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, '', 0, sum(n0), sum(n1), sum(n2), sum(n3), sum(n4), sum(n5), sum(n6), sum(n7)
-    FROM gone GROUP BY scope ORDER BY scope
-    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+    INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, context, '', 0, sum(n0), sum(n1), sum(n2), sum(n3), sum(n4), sum(n5), sum(n6), sum(n7)
+    FROM gone GROUP BY scope, context ORDER BY scope, context
+    ON CONFLICT (scope, context, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
 SELECT count(*) FROM gone;
+
+-- name: forget_contexts
+-- Take their counters from contexts that have no tasks any more, and delete counters that a write added to meanwhile.
+WITH empty AS (
+    DELETE FROM dragoman.counted_contexts k
+    WHERE NOT EXISTS (SELECT FROM dragoman.tasks t WHERE t.scope = k.scope AND t.context = k.context)
+    RETURNING number
+), gone AS (
+    DELETE FROM dragoman.counts c WHERE c.context > 0 AND (c.context IN (SELECT number FROM empty)
+        OR NOT EXISTS (SELECT FROM dragoman.counted_contexts k WHERE k.number = c.context))
+)
+SELECT count(*) FROM empty;

@@ -71,10 +71,10 @@ WITH v AS (
         AND (t.bare_write = cur.write) IS NOT TRUE
         AND (cur.webhooks IS NULL OR t.webhooks_version = cur.webhooks)
         AND cur.earlier_seq IS NULL AND cur.call_digest IS NULL
-    RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.old_scope AS scope, cur.old_state, cur.id, cur.events, cur.page,
-        cur.body AS record, cur.write, cur.key, cur.digest, cur.expires_ms
+    RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.old_scope AS scope, t.context, cur.old_state, cur.id, cur.events,
+        cur.page, cur.body AS record, cur.write, cur.key, cur.digest, cur.expires_ms
 ), done AS MATERIALIZED (
-    SELECT place, made.task, events::bigint AS seq, epoch, state, scope, NULL::smallint AS old_state, id, events, page,
+    SELECT place, made.task, events::bigint AS seq, epoch, state, scope, context, NULL::smallint AS old_state, id, events, page,
         NULL::bytea AS record, write, key, digest, expires_ms
     FROM made JOIN cur USING (id)
     UNION ALL SELECT * FROM moved
@@ -97,14 +97,16 @@ WITH v AS (
     JOIN done ON done.place = f.place
     ON CONFLICT DO NOTHING
 ), counted AS (
-    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, $8, $9, sum((state = 0)::int - (was = 0)::int), sum((state = 1)::int - (was = 1)::int),
+    INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, number, $8, $9, sum((state = 0)::int - (was = 0)::int), sum((state = 1)::int - (was = 1)::int),
         sum((state = 2)::int - (was = 2)::int), sum((state = 3)::int - (was = 3)::int),
         sum((state = 4)::int - (was = 4)::int), sum((state = 5)::int - (was = 5)::int),
         sum((state = 6)::int - (was = 6)::int), sum((state = 7)::int - (was = 7)::int)
-    FROM (SELECT scope, state, coalesce(old_state, -1) AS was FROM done) d
-    WHERE state <> was GROUP BY scope ORDER BY scope
-    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+    FROM (SELECT scope, context, state, coalesce(old_state, -1) AS was FROM done) d CROSS JOIN LATERAL (
+        SELECT 0 AS number
+        UNION ALL SELECT k.number FROM dragoman.counted_contexts k WHERE k.scope = d.scope AND k.context = d.context) k
+    WHERE state <> was GROUP BY scope, number ORDER BY scope, number
+    ON CONFLICT (scope, context, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
@@ -238,7 +240,7 @@ SELECT pg_advisory_xact_lock(1685217639, hashtext(owner)) FROM unnest($1::text[]
 -- How many open tasks owners have, and how many tasks they made in a day.
 SELECT v.owner, v.day,
     coalesce((SELECT sum(c.n0 + c.n1 + c.n2 + c.n3) FROM dragoman.scopes s JOIN dragoman.counts c USING (scope)
-        WHERE s.owner = v.owner), 0)::bigint,
+        WHERE s.owner = v.owner AND c.context = 0), 0)::bigint,
     coalesce((SELECT q.tasks FROM dragoman.quota_days q WHERE q.day = v.day AND q.owner = v.owner), 0)
 FROM unnest($1::text[], $2::int[]) AS v (owner, day);
 

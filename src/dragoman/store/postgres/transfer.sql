@@ -35,8 +35,8 @@ DELETE FROM dragoman.shared;
 
 -- name: count_states
 -- Count the tasks of scopes.
-INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-SELECT scope, '', 0, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE state = 1),
+INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+SELECT scope, 0, '', 0, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE state = 1),
     count(*) FILTER (WHERE state = 2), count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4),
     count(*) FILTER (WHERE state = 5), count(*) FILTER (WHERE state = 6), count(*) FILTER (WHERE state = 7)
 FROM dragoman.tasks GROUP BY scope;

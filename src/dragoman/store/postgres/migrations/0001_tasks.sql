@@ -11,16 +11,27 @@ CREATE TABLE dragoman.scopes (
 );
 CREATE INDEX scopes_by_agent ON dragoman.scopes (agent);
 
--- n0 to n7 count the tasks of a scope by state. The count is the sum of the rows: each replica adds to rows of its own, and
--- each of its connections that write at the same time to one of them (`lane`), so that none waits for another. A row may be
--- negative. Those of replicas that are gone are added up in one without a name.
+-- The contexts of a scope that have counters of their own, because they had many tasks when somebody listed them: there are
+-- few. Every write that changes a total reads this table.
+CREATE TABLE dragoman.counted_contexts (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope integer NOT NULL,
+    context text COLLATE "C" NOT NULL,
+    UNIQUE (scope, context)
+);
+
+-- n0 to n7 count the tasks of a scope by state, and again (by the number in `context`, which is 0 for all) those of each
+-- counted context. The count is the sum of the rows: each replica adds to rows of its own, and each of its connections that
+-- write at the same time to one of them (`lane`), so that none waits for another. A row may be negative. Those of replicas
+-- that are gone are added up in one without a name.
 CREATE TABLE dragoman.counts (
     scope integer NOT NULL,
+    context integer NOT NULL,
     lane smallint NOT NULL,
     replica text COLLATE "C" NOT NULL,
     n0 bigint NOT NULL, n1 bigint NOT NULL, n2 bigint NOT NULL, n3 bigint NOT NULL,
     n4 bigint NOT NULL, n5 bigint NOT NULL, n6 bigint NOT NULL, n7 bigint NOT NULL,
-    PRIMARY KEY (scope, replica, lane)
+    PRIMARY KEY (scope, context, replica, lane)
 ) WITH (fillfactor = 50);
 
 -- One row a task: the columns that change with every append, and the head, which never changes.
