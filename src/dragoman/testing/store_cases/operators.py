@@ -58,7 +58,7 @@ async def an_operator_answers_only_tasks_that_wait(bench: Bench) -> None:
     """A task at work gets no word, and neither does one that has ended."""
     async with _operated(bench) as (engines, one, _, administration):
         task = await one.send("wait", wait=False)
-        await engines.stage.begun.wait()
+        await one.reach(task.head.id, TaskState.WORKING)  # the last word of its run until the gate opens
         approval = TaskAnswer(approve=True)
         for _ in range(2):
             before = await _events(engines, task.head.id)
