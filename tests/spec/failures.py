@@ -51,7 +51,7 @@ TABLE: Mapping[str, Row] = {
     "NotFound": Row(-32601, 404, "NOT_FOUND", "NOT_FOUND", 404, 404),
     "UnsupportedMediaType": Row(-32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", 415, 415),
     "RequestTimeout": Row(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", 408, 408),
-    "PayloadTooLarge": Row(-32600, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE", 413, 413),
+    "PayloadTooLarge": Row(-32600, 413, "RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE", 413, 413),
 }
 """A2A 1.0 §5.4 and JSON-RPC 2.0 §5.1, statuses as a2a-sdk 1.3.0 and 0.3.26 have them; below, what HTTP refuses."""
 

@@ -31,7 +31,7 @@ EVERY: list[tuple[A2AError, int, int, int, str, str]] = [
     (errors.NotFound("no such path"), -32601, 404, 404, "NOT_FOUND", "NOT_FOUND"),
     (errors.MethodNotAllowed(["POST"]), -32600, 405, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
     (errors.UnsupportedMediaType("text/plain"), -32600, 415, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE"),
-    (errors.PayloadTooLarge(10), -32600, 413, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE"),
+    (errors.PayloadTooLarge(10), -32600, 413, 413, "RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE"),
     (errors.RequestTimeout(""), -32600, 408, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"),
     (errors.Unavailable("stopping"), -32000, 503, 503, "UNAVAILABLE", "UNAVAILABLE"),
     (errors.LeaseLost(), -32602, 200, 409, "ABORTED", "LEASE_LOST"),

@@ -58,7 +58,7 @@ TABLE: dict[type[A2AError], ErrorCodes] = {
     errors.NotFound: ErrorCodes(-32601, 404, "NOT_FOUND", "NOT_FOUND", 404),
     errors.MethodNotAllowed: ErrorCodes(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", 405),
     errors.UnsupportedMediaType: ErrorCodes(-32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", 415),
-    errors.PayloadTooLarge: ErrorCodes(-32600, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE", 413),
+    errors.PayloadTooLarge: ErrorCodes(-32600, 413, "RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE", 413),
     errors.RequestTimeout: ErrorCodes(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", 408),
     # -32000 is the one server error of JSON-RPC 2.0 §5.1 that A2A gives no meaning to.
     errors.Unavailable: ErrorCodes(-32000, 503, "UNAVAILABLE", "UNAVAILABLE", 503),
