@@ -20,7 +20,7 @@ import pytest
 from dragoman import Agent, Context
 from dragoman.cli.serve import banner
 from dragoman.client import connect
-from dragoman.client.errors import NoAnswer, NoCard
+from dragoman.client.errors import NoAnswer, NotReached
 from dragoman.config import Config
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate
@@ -125,7 +125,7 @@ async def test_only_clients_with_a_certificate_are_served(tmp_path: Path, author
         async with connect(server.url, tls=trusting(authority, clients.issue("client"))) as agent:
             assert isinstance(await agent.send("hello"), Task)
         for shown in (None, authority.issue("stranger")):
-            with pytest.raises(NoCard, match="the connection broke"):
+            with pytest.raises(NotReached, match="only clients with a certificate"):
                 async with connect(server.url, tls=trusting(authority, shown)):
                     pass
 

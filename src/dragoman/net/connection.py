@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from dragoman.net.exchange import HttpAnswer, NotHttp, Want
-from dragoman.net.tls import TlsSession, describe_session
+from dragoman.net.tls import TlsSession, describe_session, refuses_certificate
 
 HELD_BYTES_MAX = 64 * 1024
 """Unread bytes of an answer in pieces above which receiving pauses; bytes already on their way still arrive."""
@@ -38,6 +38,7 @@ class ConnectionEnd(enum.Enum):
     LOST = "the other side ended it, or the network did"
     LATE = "no whole answer came in time"
     GARBLED = "what came was no answer"
+    UNCERTIFIED = "the other side asks for a certificate of this one"
     CLOSED = "it was closed on this side"
 
 
@@ -256,7 +257,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the loop."""
-        self._set_end(ConnectionEnd.LOST)
+        # A server of TLS 1.3 reads the client's certificate only after the handshake has ended here (RFC 8446 §4.4.2).
+        self._set_end(ConnectionEnd.UNCERTIFIED if refuses_certificate(error) else ConnectionEnd.LOST)
         self._gone(self)
         if not self.lost.done():
             self.lost.set_result(None)

@@ -13,10 +13,19 @@ from typing import Any
 
 from dragoman.net.address import Resolves, parse_address
 from dragoman.net.connection import ConnectionEnd, Destination, HttpConnection
-from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
+from dragoman.net.errors import (
+    AddressRefused,
+    BadUrl,
+    Broken,
+    CertificateWanted,
+    EgressError,
+    TimedOut,
+    Unreachable,
+    Unresolved,
+)
 from dragoman.net.exchange import HttpAnswer
 from dragoman.net.target import Target
-from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession, make_tls_context
+from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession, make_tls_context, refuses_certificate
 
 Policy = Callable[[str], str | None]
 """Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
@@ -266,6 +275,8 @@ class Dialer:
         except Unresolved as error:
             raise Unreachable(to.shown, f"its host {error}") from error
         except ssl.SSLError as error:
+            if refuses_certificate(error):
+                raise CertificateWanted(to.shown) from error
             raise Unreachable(to.shown, "no TLS connection: check its certificate") from error
         except UnicodeError as error:  # the name can be written neither in DNS nor in TLS
             raise BadUrl(to.shown, "its host is not a name that can be called") from error
@@ -350,6 +361,8 @@ def missing_answer(connection: HttpConnection, shown: str, timeout_s: float) -> 
     """Return the error that says why there is no answer, or no more of it."""
     if connection.end is ConnectionEnd.LATE:
         return TimedOut(shown, timeout_s)
+    if connection.end is ConnectionEnd.UNCERTIFIED:
+        return CertificateWanted(shown)
     return Broken(shown, "the connection broke before the answer was complete, or what came is not HTTP")
 
 

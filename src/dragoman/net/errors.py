@@ -4,6 +4,7 @@
     ├── BadUrl           not a URL that can be called                        nothing was sent
     ├── AddressRefused   the policy forbids dialling that address            nothing was sent
     ├── Unreachable      no connection: refused, no such host, TLS, too slow nothing was sent
+    │   └── CertificateWanted    it asks for a certificate of the client      nothing was read
     ├── TimedOut         connected, but no complete answer in time           the request may have been carried out
     ├── Broken           the connection ended, or its answer is not HTTP     the request may have been carried out
     └── TooLarge         the answer is over the limit                        the request has been carried out
@@ -39,6 +40,15 @@ class Unreachable(EgressError):
     """No connection could be made."""
 
     sent = False
+
+
+class CertificateWanted(Unreachable):
+    """The other side takes only clients that show a certificate which it trusts (mutual TLS)."""
+
+    def __init__(
+        self, url: str, message: str = "it takes only clients with a certificate that it trusts (mutual TLS)"
+    ) -> None:
+        super().__init__(url, message)
 
 
 class TimedOut(EgressError):

@@ -3,6 +3,7 @@
 Invariant: certificates are verified unless `verify` is explicitly False.
 """
 
+import re
 import ssl
 
 from msgspec import Struct
@@ -50,6 +51,15 @@ def describe_session(connected: ssl.SSLObject | ssl.SSLSocket) -> TlsSession:
         cipher="" if cipher is None else cipher[0],
         expires_s=float(ssl.cert_time_to_seconds(expires)) if isinstance(expires, str) else None,
     )
+
+
+_REFUSAL = re.compile("ALERT_(CERTIFICATE_|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
+"""The reasons, as OpenSSL spells them, for which a server ends TLS over the client's certificate (RFC 8446 §6.2)."""
+
+
+def refuses_certificate(error: BaseException | None) -> bool:
+    """Whether the other side ended TLS because of the certificate of this side, or for want of one."""
+    return isinstance(error, ssl.SSLError) and _REFUSAL.search(error.reason or "") is not None
 
 
 def make_tls_context(tls: ClientTls) -> ssl.SSLContext:

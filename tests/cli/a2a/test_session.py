@@ -112,6 +112,48 @@ def test_every_command_works_over_grpc_too(shell: Shell, version: str) -> None:
             assert shell.run("task", "cancel", *words, task).fields["State"] == "TASK_STATE_CANCELED"
 
 
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+def test_an_address_of_grpc_is_called_without_a_card(shell: Shell, version: str) -> None:
+    port = kept_port()
+    with demo_agents_with(f"grpc_port={port}, api_key='s3cret'"):
+        named = ("-a", f"grpc://127.0.0.1:{port}", "--a2a-version", version)
+        asked = shell.run("send", *named, "Book", "-o", "json", "--api-key", "s3cret")
+        assert asked.status == 0, asked.err
+        task = asked.json["task"]["id"]
+        # The user's own file may send its key there.
+        (shell.work / ".env").write_text(f"A2ACLI_AGENT_CARD=grpc://127.0.0.1:{port}\nA2ACLI_API_KEY=s3cret\n")
+        assert shell.run("task", "get", "--a2a-version", version, task).fields["Task"] == task
+        (shell.work / ".env").unlink()
+        refused = shell.run("task", "get", *named, task, "-o", "json")
+        assert (refused.status, refused.json["error"]["code"]) == (4, "A2ACLI_ERR_CREDENTIALS_MISSING")
+
+
+def test_the_version_over_an_address_of_grpc_is_1_0_by_default(shell: Shell) -> None:
+    port = kept_port()
+    with demo_agents_with(f"grpc_port={port}"):
+        asked = shell.run("send", "-a", f"grpc://127.0.0.1:{port}", "hello", "--debug")
+        assert (asked.status, asked.fields["State"]) == (0, "TASK_STATE_COMPLETED"), asked.err
+        assert "lf.a2a.v1.A2AService/" in asked.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("send", "-a", "grpc://127.0.0.1:1/agents/echo", "hello"), "use grpc://host:port"),
+        (("send", "-a", "grpc://", "hello"), "is no URL of an agent"),
+        (("send", "-a", "grpc://127.0.0.1:1", "--dialect", "beeos", "hello"), "use 1.0 or 0.3"),
+        (("send", "-a", "grpc://127.0.0.1:1", "--a2a-version", "2", "hello"), "use 1.0 or 0.3"),
+        (("card", "get", "-a", "grpcs://127.0.0.1:1"), "give the http or https address"),
+        (("doctor", "grpcs://127.0.0.1:1"), "give the http or https address"),
+    ],
+)
+def test_a_mistake_with_an_address_of_grpc_is_told_in_one_line(shell: Shell, words: tuple[str, ...], told: str) -> None:
+    ran = shell.run(*words)
+    assert (ran.status, ran.out) == (2, "")
+    assert told in ran.err
+    assert ran.err.count("\n") == 1
+
+
 @contextmanager
 def serve_over_tls(authority: Authority, agent: FarAgent, *, ask_certificate: bool = False) -> Iterator[str]:
     """Serve an agent over TLS, on a thread of its own."""
@@ -205,6 +247,24 @@ def test_a_client_certificate_is_shown_where_it_is_asked_for(shell: Shell, tmp_p
         shown = ("--client-cert", str(tmp_path / "localhost.pem"))
         assert shell.run("send", *trusted, "hello", *shown).status == 0
         assert shell.run("send", *trusted, "hello").status == 3
+
+
+def test_a_certificate_that_is_missing_is_told_over_http_and_grpc(shell: Shell, tmp_path: Path) -> None:
+    from tests.certificates import Authority as Issuer
+
+    servers, clients, port = Issuer(tmp_path), Issuer(tmp_path, "clients"), kept_port()
+    issued, client = servers.issue(), clients.issue("client")
+    files = f"tls_cert={str(issued.cert)!r}, tls_key={str(issued.key)!r}, tls_client_ca={str(clients.path)!r}"
+    with demo_agents_with(f"grpc_port={port}, {files}") as url:
+        for agent in (url.replace("http:", "https:"), f"grpcs://127.0.0.1:{port}"):
+            trusted = ("-a", agent, "--ca-cert", str(servers.path))
+            refused = shell.run("send", *trusted, "hello", "-o", "json")
+            error = refused.json["error"]
+            assert (refused.status, error["code"]) == (3, "A2ACLI_ERR_UNREACHABLE"), error
+            assert "only clients with a certificate" in error["message"]
+            assert "--client-cert" in error["hint"]
+            shown = ("--client-cert", str(client.cert), "--client-key", str(client.key))
+            assert shell.run("send", *trusted, *shown, "hello").status == 0
 
 
 @pytest.mark.requirement("CARD_GET_004")

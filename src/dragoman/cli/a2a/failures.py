@@ -21,7 +21,7 @@ from dragoman.model.errors import (
     Unauthorized,
     Unavailable,
 )
-from dragoman.net.errors import BadUrl, EgressError
+from dragoman.net.errors import BadUrl, CertificateWanted, EgressError
 
 
 class Code(StrEnum):
@@ -129,5 +129,7 @@ def _tls_hint(error: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return "the certificate is not trusted: name its authority with --ca-cert"
+        if isinstance(cause, CertificateWanted):
+            return "show one with --client-cert and --client-key"
         cause = cause.__cause__
     return ""

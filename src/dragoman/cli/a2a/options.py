@@ -33,7 +33,7 @@ _AGENT = (
         "-a",
         "--agent-card",
         metavar="REF",
-        help="The agent: a host, an origin, a URL or a file of its card, or a catalog entry.",
+        help="The agent: a host, an origin, a URL or a file of its card, a catalog entry, or grpc://host:port.",
     ),
     _option("--config", metavar="FILE", help="Read settings from FILE instead of the nearest .env."),
     _option("-o", "--output", metavar="text|json", help="Format of the result.  [default: text]"),

@@ -19,6 +19,7 @@ from dragoman.client.errors import CallBroken, NoCard
 from dragoman.client.grpc_address import grpc_url
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
+from dragoman.net.target import is_grpc
 
 CARD_TYPE = "application/a2a-agent-card+json"
 """The media type of entries of an AI Catalog that are agent cards."""
@@ -49,7 +50,7 @@ class Reference(Struct, frozen=True):
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a reference. Raises Failure for one that can be neither a file nor a URL."""
+    """Parse a reference: a file, or a URL, also of gRPC. Raises Failure for one that can be neither."""
     text = text.strip()
     if not text:
         raise Failure(Code.USAGE, "--agent-card is empty", hint="name a host, a URL or a file")
@@ -60,8 +61,9 @@ def parse_reference(text: str) -> Reference:
         return Reference(Path(unquote(parts.path)), unquote(parts.fragment))
     if "://" in text:
         parts = urlsplit(text)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise Failure(Code.USAGE, f"{text} is no URL of an agent", hint="use https://, http:// or a file")
+        if not (parts.scheme in ("http", "https") or is_grpc(text)) or not parts.netloc:
+            hint = "use https://, http://, a file, or grpcs:// and grpc:// without a card"
+            raise Failure(Code.USAGE, f"{text} is no URL of an agent", hint=hint)
         return Reference(parts._replace(fragment="").geturl(), unquote(parts.fragment))
     plain, _, entry = text.partition("#")
     path = Path(plain).expanduser()
@@ -78,8 +80,11 @@ def origin_of(reference: str) -> str:
 
 
 async def resolve_card(text: str, *, egress: Egress, headers: Mapping[str, str]) -> ResolvedCard:
-    """Find the card that a reference names. Raises Failure, NotReached or CallTimedOut."""
+    """Find the card that a reference names. Raises Failure, also for an address of gRPC; NotReached or CallTimedOut."""
     reference = parse_reference(text)
+    if is_grpc(text.strip()):
+        hint = "give the http or https address of the agent, where its card is"
+        raise Failure(Code.USAGE, f"{text} serves gRPC, and no card", hint=hint)
     if isinstance(reference.place, Path):
         document, place = _read_file(reference.place), reference.place.resolve().as_uri()
         if is_card(document):

@@ -59,7 +59,8 @@ class KnownTask:
 class CommandSession:
     """A connection, and everything that the commands need beside it.
 
-    `resolved` is the agent's card, None with `--dialect`. `task` is what Ctrl-C and a timeout report.
+    `resolved` is the agent's card, None with `--dialect` and at an address of gRPC. `task` is what Ctrl-C and a timeout
+    report.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class CommandSession:
 
     @property
     def card(self) -> AgentCard | None:
-        """The agent's card in the form of A2A 1.0, None with `--dialect`."""
+        """The agent's card in the form of A2A 1.0, None if `resolved` is."""
         return None if self.resolved is None else read_agent_card(self.resolved)
 
     def require(self, capability: str, offered: bool | None) -> None:
@@ -172,8 +173,8 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
     tls = await make_tls(settings, agent)
     egress = Egress(tls=tls)
     try:
-        if settings.text("dialect"):
-            async with _connect_by_dialect(settings, agent, headers, egress, debug) as (connection, shown):
+        if dialect := _named_dialect(settings, agent):
+            async with _connect_by_dialect(settings, agent, dialect, headers, egress, debug) as (connection, shown):
                 yield CommandSession(settings, output, connection, None, shown, task, debug)
             return
         # The card's host is not known to be the agent's yet: it gets no service parameters, which may be secret.
@@ -212,11 +213,22 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
         await egress.close()
 
 
+def _named_dialect(settings: Settings, agent: str) -> str:
+    """Return the dialect in which the agent is called without a card; empty if its card is to say it.
+
+    An address of gRPC has no card: there it is `--a2a-version`, else 1.0. Raises SettingsError.
+    """
+    named = settings.text("dialect")
+    if named or not is_grpc(agent):
+        return named
+    return _wanted_version(settings) or "1.0"
+
+
 @asynccontextmanager
 async def _connect_by_dialect(
-    settings: Settings, agent: str, headers: Mapping[str, str], egress: Egress, debug: DebugLog | None
+    settings: Settings, agent: str, dialect: str, headers: Mapping[str, str], egress: Egress, debug: DebugLog | None
 ) -> AsyncGenerator[tuple[Connection, AgentCredentials], None]:
-    """Connect without a card, to an agent whose dialect the user named."""
+    """Connect without a card, to an agent whose dialect is known."""
     stored = await stored_token(origin_of(agent), egress)
     shown = choose_credentials(settings, agent, None, stored)
     _warn_about_credentials(settings, shown, agent)
@@ -224,9 +236,10 @@ async def _connect_by_dialect(
     try:
         async with connect(
             url,
-            dialect=settings.text("dialect"),
+            dialect=dialect,
             credentials=shown.credentials,
             headers=headers,
+            extensions=settings["extension"].values,
             egress=egress,
             timeouts=_timeouts(settings),
             wire=debug,
@@ -241,7 +254,7 @@ def named_agent(settings: Settings) -> str:
     agent = settings.text("agent-card")
     if not agent:
         raise Failure(Code.USAGE, "no agent is named", hint="give --agent-card, or set A2ACLI_AGENT_CARD")
-    return agent
+    return agent.strip()
 
 
 def read_agent_card(resolved: ResolvedCard) -> AgentCard:
@@ -261,13 +274,11 @@ def choose_interface(settings: Settings, resolved: ResolvedCard) -> Interface:
     """
     found: FoundCard = resolved.found
     offered = interfaces(found.card, found.url, places(found.url).base, as_listed=True)
-    wanted = settings.text("a2a-version")
-    if wanted and (version := dialect_of(wanted)) is None:
-        raise SettingsError(f"{settings.describe('a2a-version')} is {wanted!r}: use 1.0 or 0.3")
+    wanted = _wanted_version(settings)
     if not offered:
         raise Failure(Code.CARD_INVALID, f"{resolved.place} names no endpoint that this tool speaks")
     if wanted:
-        usable = [each for each in offered if each.dialect == version]
+        usable = [each for each in offered if each.dialect == wanted]
     else:
         usable = [each for each in offered if each.dialect != "0.3"]
     if not usable:
@@ -282,6 +293,16 @@ def choose_interface(settings: Settings, resolved: ResolvedCard) -> Interface:
             if each.binding == binding:
                 return each
     return usable[0]
+
+
+def _wanted_version(settings: Settings) -> str | None:
+    """Return the version that the user asks for; None if the agent decides. Raises SettingsError."""
+    text = settings.text("a2a-version")
+    if not text:
+        return None
+    if (version := dialect_of(text)) is None:
+        raise SettingsError(f"{settings.describe('a2a-version')} is {text!r}: use 1.0 or 0.3")
+    return version
 
 
 def service_parameters(settings: Settings) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.net.errors import Broken, EgressError, TimedOut, TooLarge, Unreachable
+from dragoman.net.errors import Broken, CertificateWanted, EgressError, TimedOut, TooLarge, Unreachable
 
 OK = 0
 _CANCELLED, _UNKNOWN, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED, _INTERNAL, _UNAVAILABLE = 1, 2, 4, 8, 13, 14
@@ -112,6 +112,10 @@ def not_connected(shown: str, reason: str = "") -> Unreachable:
     """Return the error for a connection that was not made; `reason` is what C-core says, which is only looked at."""
     if re.search(r"ssl|tls|certificate|handshake|alpn|hostname verification", reason, re.IGNORECASE):
         return Unreachable(shown, "no TLS connection: check its certificate, and whether it takes TLS there at all")
+    if shown.startswith("grpcs:") and "Socket closed" in reason:
+        # C-core does not say which alert came. Any other fault of TLS is found in the handshake.
+        told = "it closed the connection once TLS was agreed on: does it take only clients with a certificate?"
+        return CertificateWanted(shown, told)
     if "HTTP/2" in reason or "http1" in reason:
         return Unreachable(shown, "it takes connections, but not gRPC's: check its port, and whether it wants TLS")
     return Unreachable(shown, "no connection: is it listening there, with TLS or without as the address says?")
