@@ -471,10 +471,12 @@ async def dragoman() -> AsyncIterator[tuple[str, int]]:
         yield url, port
 
 
+@pytest.mark.parametrize("word", ["binding", "transport"])
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-async def test_dragoman_is_called_over_every_version(dragoman: tuple[str, int], version: str) -> None:
+async def test_dragoman_is_called_over_every_version(dragoman: tuple[str, int], version: str, word: str) -> None:
     url, port = dragoman
-    async with asyncio.timeout(DEADLINE_S), connect(url, binding="GRPC", version=version) as agent:
+    chosen = {"version": version, word: "GRPC"}
+    async with asyncio.timeout(DEADLINE_S), connect(url, **chosen) as agent:
         assert agent.interface.url == f"grpc://127.0.0.1:{port}"
         assert agent.repeats_s > 0
         task = await agent.send("3")

@@ -511,6 +511,8 @@ async def test_what_the_card_does_not_offer_is_refused_with_what_it_does(peer: P
         ({"version": "2.0"}, "version '2.0' is not known: use 1.0 or 0.3"),
         ({"version": "1.0", "dialect": "1.0"}, "pass only one of them"),
         ({"binding": "carrier pigeon"}, "binding 'carrier pigeon' is not known"),
+        ({"transport": "carrier pigeon"}, "transport 'carrier pigeon' is not known"),
+        ({"transport": "GRPC", "binding": "GRPC"}, "pass only one of them"),
     ],
 )
 async def test_a_choice_that_cannot_be_made_is_refused_before_the_card_is_read(

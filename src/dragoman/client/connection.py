@@ -354,34 +354,38 @@ async def connect(
     tls: ClientTls = MACHINE_TLS,
     wire: WireLog | None = None,
     grpc_tls: bool | None = None,
+    transport: str | None = None,
 ) -> AsyncGenerator[Connection, None]:
     """Connect to the agent at `url` until the block ends.
 
     The card is looked for at `path`, or at the usual places, and says which dialect to use. `version` (`1.0`, `0.3`)
-    and `binding` (`JSONRPC`, `HTTP+JSON`, `GRPC`) choose among the endpoints that it offers. With a `dialect` (a name
-    of `dialects.systems.DIALECTS`) that dialect is used at the URL, and no card is fetched. A gRPC endpoint without a
-    card is `grpc://host:port`, or `grpcs://…` with TLS. `grpc_tls` says whether a card's address that has no scheme is
-    called over TLS; None: if its port is 443, or the card came over https. `keys` is a JWK Set; one of its keys must
-    have signed the card. `double_base64` says that the agent encodes the bytes of files in base64 once more, as servers
-    of the official Python SDK do in 0.3 over HTTP+JSON and gRPC; it changes nothing elsewhere.
+    and `binding` (`JSONRPC`, `HTTP+JSON`, `GRPC`) choose among the endpoints that it offers; `transport`, as in 0.3,
+    is the same as `binding`. With a `dialect` (a name of `dialects.systems.DIALECTS`) that dialect is used at the URL,
+    and no card is fetched. A gRPC endpoint without a card is `grpc://host:port`, or `grpcs://…` with TLS. `grpc_tls`
+    says whether a card's address that has no scheme is called over TLS; None: if its port is 443, or the card came over
+    https. `keys` is a JWK Set; one of its keys must have signed the card. `double_base64` says that the agent encodes
+    the bytes of files in base64 once more, as servers of the official Python SDK do in 0.3 over HTTP+JSON and gRPC; it
+    changes nothing elsewhere.
 
     `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address. So
     may gRPC endpoints on the same hosts, unless that gives up TLS. With a `card` none is fetched until its endpoint is
     gone, or `refresh` asks for it anew; see `find_card`. With an `interface` of `interfaces` that endpoint is used,
-    whatever happens. `tls` says
-    which certificates are trusted and shown, unless the caller passes an `egress`. `wire` is told what is sent and
-    received, without credentials.
+    whatever happens. `tls` says which certificates are trusted and shown, unless the caller passes an `egress`. `wire`
+    is told what is sent and received, without credentials.
 
     Without `egress` the connection opens its own. Several connections can share a `cache` of cards. Belongs to one
     event loop.
 
-    Raises BadUrl; ValueError for an unknown name, or for a `version` beside a `dialect`; BadTls; TypeError for
+    Raises BadUrl; ValueError for an unknown name, or for two arguments that exclude each other; BadTls; TypeError for
     credentials that are a plain text; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified.
     """
     check_credentials(credentials)
-    over = None if binding is None else binding_of(binding)
-    if binding is not None and over is None:
-        raise ValueError(f"binding {binding!r} is not known: use {JSONRPC}, {HTTP_JSON} or {GRPC}")
+    if binding is not None and transport is not None:
+        raise ValueError("`transport=` is another word for `binding=`: pass only one of them")
+    word, named = ("binding", binding) if transport is None else ("transport", transport)
+    over = None if named is None else binding_of(named)
+    if named is not None and over is None:
+        raise ValueError(f"{word} {named!r} is not known: use {JSONRPC}, {HTTP_JSON} or {GRPC}")
     if version is not None and version not in VERSIONS:
         raise ValueError(f"version {version!r} is not known: use {' or '.join(VERSIONS)}")
     if version is not None and dialect is not None:
@@ -395,7 +399,7 @@ async def connect(
     retrier = retries if isinstance(retries, Retrier) else Retrier(retries)
     given = dict(headers or {})
 
-    def transport(interface: Interface) -> Transport:
+    def make_transport(interface: Interface) -> Transport:
         known = doors.knows(interface.url)
         if interface.binding == GRPC:
             return GrpcTransport(
@@ -438,7 +442,7 @@ async def connect(
     choice = Choice(
         discovery,
         where.base,
-        made=transport,
+        made=make_transport,
         reach=doors.reach,
         fixed=fixed,
         binding=over,
