@@ -36,11 +36,18 @@ def echo(name: str = "echo", versions: tuple[str, ...] = ("1.0", "0.3")) -> Agen
     return agent
 
 
+async def card_of(url: str, path: str = "", version: str = "1.0") -> dict[str, Any]:
+    """The card in a version."""
+    headers = {"A2A-Version": version}
+    async with aiohttp.ClientSession() as http, http.get(f"{url}{path}{CARD}", headers=headers) as reply:
+        card: dict[str, Any] = await reply.json()
+        return card
+
+
 async def interfaces(url: str, path: str = "") -> list[dict[str, Any]]:
     """The interfaces on the card of 1.0."""
-    async with aiohttp.ClientSession() as http, http.get(f"{url}{path}{CARD}", headers={"A2A-Version": "1.0"}) as card:
-        listed: list[dict[str, Any]] = (await card.json())["supportedInterfaces"]
-        return listed
+    listed: list[dict[str, Any]] = (await card_of(url, path))["supportedInterfaces"]
+    return listed
 
 
 def test_a_server_without_grpc_imports_nothing_of_it() -> None:
@@ -120,6 +127,20 @@ async def test_a_card_names_the_public_address() -> None:
         assert (await interfaces(caller.url))[-1]["url"] == f"other.example.org:{caller.port}"
 
 
+async def test_a_scheme_of_the_public_address_is_shown_in_0_3_only() -> None:
+    public = replace(CONFIG, grpc_public_url="grpc://agents.example.org:50051")
+    async with grpc_served(echo(), config=public) as caller:
+        listed = [each for each in await interfaces(caller.url) if each["protocolBinding"] == "GRPC"]
+        assert {each["protocolVersion"]: each["url"] for each in listed} == {
+            "1.0": "agents.example.org:50051",
+            "0.3": "grpc://agents.example.org:50051",
+        }
+        old = await card_of(caller.url, version="0.3")
+        assert [each["url"] for each in old["additionalInterfaces"] if each["transport"] == "GRPC"] == [
+            "grpc://agents.example.org:50051"
+        ]
+
+
 async def test_an_agent_of_one_version_is_listed_and_served_in_that() -> None:
     async with grpc_served(echo(versions=("0.3",))) as caller:
         grpc = [each for each in await interfaces(caller.url) if each["protocolBinding"] == "GRPC"]
@@ -155,7 +176,8 @@ def test_the_settings_are_checked() -> None:
     def given(**flags: str) -> Config:
         return load(None, {}, flags)
 
-    assert given(grpc_public_url="[::1]:443").grpc_public_url == "[::1]:443"
-    for wrong in ("https://a.example:443", "a.example", "a.example:0", "a.example:70000"):
+    for right in ("[::1]:443", "a.example:443", "grpc://a.example:50051", "grpcs://[::1]:443"):
+        assert given(grpc_public_url=right).grpc_public_url == right
+    for wrong in ("https://a.example:443", "a.example", "a.example:0", "a.example:70000", "grpc://a.example"):
         with pytest.raises(ConfigError):
             given(grpc_public_url=wrong)

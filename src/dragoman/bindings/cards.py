@@ -56,15 +56,21 @@ class CardDocument(Struct, frozen=True):
 
 
 class GrpcAddress(Struct, frozen=True):
-    """Where gRPC is served: at `public`, a host and a port, or else at the host of the base URL with `port`."""
+    """Where gRPC is served: at `public`, a host and a port, or else at the host of the base URL with `port`.
+
+    `public` may have the scheme grpc or grpcs.
+    """
 
     port: int
     public: str | None = None
 
-    def at(self, base: str) -> str:
-        """The host and port for a card: all clients want them bare."""
+    def at(self, base: str, version: str) -> str:
+        """Return the address for cards in a version: the host and the port, which clients pass to gRPC as they are.
+
+        Only 0.3 shows a scheme, if the operator has set one: its test kit wants it, while its clients do not.
+        """
         if self.public is not None:
-            return self.public
+            return self.public if version == "0.3" else self.public.rpartition("/")[2]
         host = urlsplit(base).hostname or ""
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
@@ -224,10 +230,10 @@ def interfaces(
     )
     if grpc is None or kind not in (ROOT, AGENT):
         return listed
-    url, tenant = grpc.at(base), None if kind is ROOT else mount.removeprefix(AGENT.path.removesuffix("{id}"))
+    tenant = None if kind is ROOT else mount.removeprefix(AGENT.path.removesuffix("{id}"))
     spoken = VERSIONS if kind is ROOT else ("1.0",)
     served = [
-        AgentInterface(url=url, protocol_binding=cards.GRPC, protocol_version=version, tenant=tenant)
+        AgentInterface(url=grpc.at(base, version), protocol_binding=cards.GRPC, protocol_version=version, tenant=tenant)
         for version in spoken
         if version in versions
     ]

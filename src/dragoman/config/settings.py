@@ -140,11 +140,11 @@ def _http_url(value: Any) -> str:
     return url.rstrip("/")
 
 
-def _authority(value: Any) -> str:
-    authority = _match(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}", value)
-    if not 0 < int(authority.rpartition(":")[2]) < 65_536:
+def _grpc_address(value: Any) -> str:
+    address = _match(r"(grpcs?://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}", value)
+    if not 0 < int(address.rpartition(":")[2]) < 65_536:
         raise ValueError
-    return authority
+    return address
 
 
 def _origin(value: Any) -> str:
@@ -211,7 +211,10 @@ FILES = SettingKind(
 BUS = SettingKind(f"use {', '.join(BUSES)}, or nats://host:4222 (several separated by commas)", _bus)
 POSTGRES = SettingKind("use postgresql://user@host:5432/database", _postgres)
 URL = SettingKind("must be a base URL like https://agents.example.org, without query", _http_url)
-AUTHORITY = SettingKind("must be a host and a port like agents.example.org:443, without scheme", _authority)
+GRPC_ADDRESS = SettingKind(
+    "must be a host and a port like agents.example.org:443; grpc:// or grpcs:// before it is shown in 0.3 only",
+    _grpc_address,
+)
 ORIGINS = SettingKind(
     "must be origins like https://app.example.org (in a file a list, else separated by commas), or *", _origins
 )
@@ -270,7 +273,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = 0
     grpc_public_url: Annotated[
         str | None,
-        AUTHORITY,
+        GRPC_ADDRESS,
         "Address of gRPC in cards; unset, it is the host of public_url, or of the request, with grpc_port.",
     ] = None
     store: Annotated[str, STORE, "Where tasks are stored."] = "sqlite:///data/dragoman.db"
