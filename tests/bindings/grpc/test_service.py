@@ -252,6 +252,35 @@ async def test_a_message_sent_again_with_its_key_is_taken_once() -> None:
         assert (await caller.send("hi", ("idempotency-key", "k2"))).id != first.id
 
 
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("authorization", "Bearer sesame", "Bearer wrong"),
+        ("x-api-key", "wrong", "sesame"),
+        ("idempotency-key", "k1", "k2"),
+        ("a2a-version", "1.0", "0.3"),
+        ("x-dragoman-agent", "one", "other"),
+        ("last-event-id", "a", "b"),
+    ],
+)
+async def test_metadata_with_two_values_is_refused_whichever_is_first(key: str, one: str, other: str) -> None:
+    async with grpc_served(echo(), config=replace(CONFIG, api_key="sesame")) as caller:
+        known = () if key in ("authorization", "x-api-key") else AUTHORIZED
+        for values in ((one, other), (other, one)):
+            metadata = (*known, *((key, value) for value in values))
+            code, status = await refusal(caller.stub.SendMessage(message("hi"), metadata=metadata))
+            assert (code, reason(status)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+            assert key in status.message
+
+
+async def test_metadata_may_be_repeated_and_lists_are_joined() -> None:
+    async with grpc_served(echo(), config=replace(CONFIG, api_key="sesame")) as caller:
+        lists = (("a2a-extensions", "urn:unknown"), ("a2a-extensions", "urn:dragoman:dedupe:v1"))
+        call = caller.stub.SendMessage(message("hi"), metadata=(*V1, *V1, *AUTHORIZED, *AUTHORIZED, *lists))
+        assert dict(await call.initial_metadata())["a2a-extensions"] == "urn:dragoman:dedupe:v1"
+        assert (await call).HasField("task")
+
+
 # -- statuses ----------------------------------------------------------------------------------------------------------
 
 

@@ -10,12 +10,18 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from dragoman.bindings.grpc.services import AGENT_HEADER
 from dragoman.bindings.limits import Unread
-from dragoman.bindings.request import Header, Request
+from dragoman.bindings.request import IDEMPOTENCY_KEY, RESUMES_AFTER, VERSION, Header, Request
 from dragoman.bindings.routes import Route
+from dragoman.model.errors import InvalidRequest
 
 Metadata = Sequence[tuple[str, str | bytes]]
 """Names and values; a value is bytes if its name ends in `-bin`."""
+
+
+SINGLE = (b"authorization", b"x-api-key", VERSION, IDEMPOTENCY_KEY, RESUMES_AFTER, AGENT_HEADER)
+"""The metadata that the server reads and that are no lists. gRPC's library itself keeps one `traceparent` only."""
 
 
 class HttpSide(Struct, frozen=True):
@@ -41,6 +47,20 @@ def read_request(method: str, metadata: Metadata, peer: str, route: Route, serve
         route=route,
         unread=unread,
     )
+
+
+def check_repeats(request: Request) -> None:
+    """Check that metadata with one meaning has one value. Raises InvalidRequest.
+
+    gRPC allows a key to be repeated, as an interceptor does that adds what is already there. Lists are joined, as over
+    HTTP, and a value may be repeated. Of two different values nobody can say which the caller meant.
+    """
+    if len(request.headers) == len(request.header_list):
+        return
+    for name in SINGLE:
+        if len({value for key, value in request.header_list if key == name}) > 1:
+            text = name.decode()
+            raise InvalidRequest(f"the metadata {text} is there more than once, with different values: send it once")
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ import grpc.aio
 from dragoman.bindings.backend import Backend
 from dragoman.bindings.calls import active_extensions, decode_body, make_call
 from dragoman.bindings.grpc.deadlines import Deadlines
-from dragoman.bindings.grpc.metadata import HttpSide, read_request
+from dragoman.bindings.grpc.metadata import HttpSide, check_repeats, read_request
 from dragoman.bindings.grpc.services import Service
 from dragoman.bindings.limits import LARGE_BYTES
 from dragoman.bindings.request import Request, read_parameters
@@ -75,6 +75,7 @@ class Rpc:
     def route(self) -> None:
         """Find the agent that the metadata names, and check the version. Raises A2AError."""
         service, request = self.service, self.request
+        check_repeats(request)
         named = None if service.agent_header is None else request.text(service.agent_header)
         if named:
             request.route = _route_to(self.name, f"/agents/{named}", named)
