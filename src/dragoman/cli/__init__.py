@@ -12,6 +12,7 @@ from dragoman.cli.agents import agents
 from dragoman.cli.audit import audit
 from dragoman.cli.doctor.command import conformance, doctor
 from dragoman.cli.keys import keys
+from dragoman.cli.new import new
 from dragoman.cli.push import push
 from dragoman.cli.serve import serve
 from dragoman.cli.store import store
@@ -26,6 +27,7 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(worker)
+main.add_command(new)
 main.add_command(agents)
 main.add_command(keys)
 main.add_command(audit)

@@ -1,0 +1,71 @@
+"""`dragoman new`: makes a project from a template: an agent, the server's file, tests, a README.
+
+Invariant: a project is there whole, or not at all, and nothing that exists is touched. A template is a folder of
+`cli/templates`, with files `<name>.tmpl` in which `{{name}}` stands for the project's name.
+"""
+
+import re
+import tempfile
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import click
+
+TEMPLATES = ("python", "langgraph", "openai", "worker")
+
+SUFFIX = ".tmpl"
+"""Tools that look for Python or TOML leave templates alone."""
+
+HIDDEN = {"gitignore": ".gitignore"}
+"""Files of a project whose templates have visible names."""
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--template",
+    type=click.Choice(TEMPLATES),
+    default="python",
+    show_default=True,
+    help="An agent in Python, a graph of LangGraph, a model behind chat completions, or an agent run by workers.",
+)
+def new(name: str, template: str) -> None:
+    """Make a project for an agent in the new folder NAME, with tests that pass."""
+    _check_name(name)
+    target = Path(name)
+    if target.exists() or target.is_symlink():
+        raise click.UsageError(f"NAME {name!r}: {target} exists: choose another name, or move it away")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=".") as folder:
+            made = Path(folder) / name
+            _write(files("dragoman.cli") / "templates" / template, made, name)
+            made.rename(target)
+    except OSError as error:
+        raise click.UsageError(
+            f"NAME {name!r} cannot be made here: {error.strerror}: run this in a folder that you may write to"
+        ) from error
+    click.echo(f"Made {name}. Next: cd {name}, and see README.md: it says how to serve it and run its tests.")
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that is no id of an agent, or that packages of Python cannot have."""
+    from dragoman.config import agent_id_fault
+
+    fault = agent_id_fault(name)
+    if fault is None and not re.fullmatch(r".*[A-Za-z0-9]", name):
+        fault = "must end with a letter or digit"
+    if fault is not None:
+        raise click.UsageError(f"NAME {name!r}: {fault}")
+
+
+def _write(template: Traversable, target: Path, name: str) -> None:
+    """Write the files of a template to the new folder `target`."""
+    target.mkdir()
+    for entry in template.iterdir():
+        if entry.is_dir():
+            _write(entry, target / entry.name, name)
+        elif entry.name.endswith(SUFFIX):
+            written = entry.name.removesuffix(SUFFIX)
+            text = entry.read_text(encoding="utf-8").replace("{{name}}", name)
+            (target / HIDDEN.get(written, written)).write_text(text, encoding="utf-8")

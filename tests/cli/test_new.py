@@ -1,0 +1,143 @@
+"""`dragoman new`: each template makes a project whose own tests pass, and which is clean code."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dragoman.cli import main
+from dragoman.cli.new import TEMPLATES
+from tests.processes import ENDS_WITH_US
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+
+LANGGRAPH = ROOT / ".venv-fw-langgraph"
+
+LIMIT_S = 300.0
+
+
+def make(folder: Path, template: str) -> Path:
+    """A project of the real command."""
+    command = [sys.executable, "-m", "dragoman", "new", "fine-agent", "--template", template]
+    made = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (made.returncode, made.stderr) == (0, ""), made
+    assert made.stdout.startswith("Made fine-agent. Next: cd fine-agent")
+    assert [entry.name for entry in folder.iterdir()] == ["fine-agent"]
+    return folder / "fine-agent"
+
+
+def run_tests(project: Path, python: str) -> str:
+    """Run the tests of a project as its README says, on this Dragoman."""
+    ran = subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-4000:]
+    return ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("template", "tests"), [("python", 2), ("openai", 1), ("worker", 2)])
+def test_the_tests_of_a_new_project_pass(tmp_path: Path, template: str, tests: int) -> None:
+    assert f"{tests} passed" in run_tests(make(tmp_path, template), sys.executable)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("template", "words"), [("python", "Which city?"), ("worker", "Hello, Anna!")])
+def test_the_commands_of_the_readme_work(tmp_path: Path, template: str, words: str) -> None:
+    project = make(tmp_path, template)
+    blocks = (project / "README.md").read_text().split("```")
+    lines = [line.partition(" # ")[0].strip() for line in blocks[1].splitlines()]
+    serve, *others = [line for line in lines if line.startswith("dragoman ")]
+    command = [sys.executable, "-m", *shlex.split(serve), "--port", "0"]
+    server = subprocess.Popen([*ENDS_WITH_US, *command], cwd=project, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    url = server.stdout.readline().partition(" listens on ")[2].split()[0]
+    workers: list[subprocess.Popen[str]] = []
+    try:
+        for line in others:
+            here = line.replace("http://127.0.0.1:7860", url).replace("localhost:7860", url)
+            command = [*ENDS_WITH_US, sys.executable, "-m", *shlex.split(here)]
+            if line.startswith("dragoman worker"):
+                workers.append(subprocess.Popen(command, cwd=project, text=True))
+            elif line.startswith("dragoman send"):
+                ran = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+                assert words in ran.stdout, ran
+    finally:
+        for process in (*workers, server):
+            process.terminate()
+            process.communicate(timeout=LIMIT_S)
+
+
+@pytest.mark.peer
+def test_the_tests_of_a_new_project_of_langgraph_pass(tmp_path: Path) -> None:
+    if not (LANGGRAPH / ".ready").exists():
+        pytest.skip("no environment .venv-fw-langgraph: make frameworks")
+    assert "1 passed" in run_tests(make(tmp_path, "langgraph"), str(LANGGRAPH / "bin" / "python"))
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_project_is_clean_code(tmp_path: Path, template: str) -> None:
+    project = make(tmp_path, template)
+    for check in (
+        ["check", "--select", "E,F,I,B,UP", "--line-length", "120"],
+        ["format", "--check", "--line-length", "120"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, "--no-cache", "--isolated"],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout
+    texts = [path.read_text() for path in project.rglob("*") if path.is_file()]
+    assert not any("{{" in text and "}}" in text for text in texts)
+    assert (project / ".gitignore").read_text().splitlines()[0] == ".venv/"
+    assert 'name = "fine-agent"' in (project / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Missing argument 'NAME'"),
+        (("a/b",), "NAME 'a/b': must be 1 to 64 letters"),
+        (("..",), "NAME '..': must be 1 to 64 letters"),
+        (("tasks",), "NAME 'tasks': is a path of the server itself"),
+        (("end-",), "NAME 'end-': must end with a letter or digit"),
+        (("there",), "NAME 'there': there exists: choose another name, or move it away"),
+        (("dangling",), "NAME 'dangling': dangling exists"),
+        (("fine", "--template", "rust"), "'rust' is not one of 'python', 'langgraph', 'openai', 'worker'"),
+    ],
+)
+def test_wrong_input_says_how_to_put_it_right(
+    tmp_path: Path, arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    refused = CliRunner().invoke(main, ["new", *arguments])
+    assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["dangling", "there"]
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    refused = CliRunner().invoke(main, ["new", "fine"])
+    assert refused.exit_code == 2
+    assert "NAME 'fine' cannot be made here: No such file or directory" in refused.stderr
