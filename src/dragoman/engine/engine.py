@@ -538,6 +538,16 @@ class Engine:
         with suppress(Unknown):  # it has been swept away, which the cancel itself reports
             await task.append(decide, patient=False)
 
+    # -- operators ---------------------------------------------------------------------------------------------------
+
+    async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
+        """Delete tasks that have ended: see `engine.handlers.access.OperatedEngine`."""
+        deleted = await self._store.delete(task_ids)
+        for task_id in deleted:
+            self.tasks.forget(task_id)
+            await self._files.forget(task_id)
+        return deleted
+
     # -- CompleteTask, UpdateStatus (BeeOS) ----------------------------------------------------------------------------
 
     async def _report(self, runner: Runner, call: Call, report: CompleteTask | UpdateStatus) -> Record:

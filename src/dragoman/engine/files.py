@@ -285,12 +285,15 @@ class Files:
         return await _patiently(lambda: self.kept(task_id, parts))
 
     async def forget(self, task_id: str) -> None:
-        """Delete the files stored for a task that was not made. Files that cannot be deleted now are swept later."""
+        """Delete the files of a task that was not made, or has been deleted.
+
+        Files that cannot be deleted now are swept later.
+        """
         if self._blobs is not None:
             try:
                 await self._blobs.delete(task_id)
             except StoreError as error:
-                log.warning("files of a task that was refused are left to the sweep: %s", error)
+                log.warning("files of a task that is gone are left to the sweep: %s", error)
 
     async def _kept(self, task_id: str, part: Part) -> Part:
         if self._blobs is None or part.raw is None or len(part.raw) <= self._above:

@@ -14,6 +14,8 @@ from dragoman.store.api import ListQuery, Owners, Store
 
 OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
 
+ENDS: tuple[StateWord, ...] = ("completed", "failed", "canceled", "rejected")
+
 QUEUE_MAX = 1000
 """The oldest task is looked for in a queue of at most this length: finding it costs as much as the queue is long."""
 

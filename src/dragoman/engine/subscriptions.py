@@ -152,7 +152,7 @@ class Tail:
                 if future.cancelled():
                     task.expire(future)
             if not changed and not self._left():
-                if await self._swept():
+                if not task.terminal and await self._swept():
                     break
                 return ()
         self.close()
@@ -163,9 +163,8 @@ class Tail:
         return self._closed
 
     async def _swept(self) -> bool:
-        """Whether the task has been deleted, because it waited too long for its caller."""
-        if self._task.state not in INTERRUPTED:
-            return False
+        """Whether the task has been deleted: it waited too long for its caller, or an operator has canceled and deleted
+        it at another engine before its end was read here."""
         try:
             return await self._store.head(self._task.head.id) is None
         except StoreError:

@@ -254,6 +254,12 @@ class Tasks:
             if self._hints is not None:
                 self._hints.drop(task)
 
+    def forget(self, task_id: str) -> None:
+        """Drop a task that has been deleted. Streams that read its end have it until then."""
+        task = self._logs.pop(task_id, None)
+        if task is not None and self._hints is not None:
+            self._hints.drop(task)
+
     def release(self, task: TaskLog) -> None:
         """Drop the task from memory if it is neither pinned nor written to."""
         if task.pins <= 0 and not task.busy and self._logs.get(task.head.id) is task:

@@ -432,6 +432,15 @@ class Store(Protocol):
         """
         ...
 
+    async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
+        """Delete those of the tasks that have ended. Returns their ids; all others stay as they are.
+
+        Nothing of a deleted task remains: row, log, snapshot, files, webhooks with what is owed to them, and the calls
+        that are remembered with it. Files in a blob store are not the store's. It is one transaction, so that callers
+        give some 100 tasks at most.
+        """
+        ...
+
     async def probe(self) -> None:
         """Write a meaningless value to see whether writes work. Raises StoreError if they do not."""
         ...

@@ -33,9 +33,13 @@ V1 = {"A2A-Version": "1.0"}
 
 BODIES = {
     "cancelTasks": {"agent": "other"},
+    "deleteTasks": {"agent": "other"},
     "answerTask": {"parts": [{"text": "blue"}]},
 }
 """The bodies of the operations that need one."""
+
+
+QUERIES = {"deleteTask": "?force=true"}
 
 
 def waiting_agent(name: str) -> Agent:
@@ -233,6 +237,10 @@ async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
             ("POST", "/tasks:cancel", {}, 400, "older_than_s = 0"),
             ("POST", "/tasks:cancel", {"state": "failed"}, 400, "submitted"),
             ("POST", "/tasks/none:cancel", {"why": "x"}, 400, "why"),
+            ("DELETE", "/tasks/none", None, 404, "none"),
+            ("DELETE", "/tasks/none?force=maybe", None, 400, "force"),
+            ("POST", "/tasks:delete", {}, 400, "older_than_s = 0"),
+            ("POST", "/tasks:delete", {"state": "working"}, 400, "force"),
             ("POST", "/tasks/none:answer", {"parts": [{"text": "x"}]}, 404, "none"),
             ("POST", "/tasks/none:answer", {}, 400, "at least one part"),
             ("POST", "/tasks/none:answer", None, 415, ""),
@@ -256,7 +264,7 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
         described = {(path, method.upper()) for path, each in document["paths"].items() for method in each}
         assert described == {(PREFIX + route.path, route.method) for route in ROUTES}
         for route in ROUTES:
-            path = route.path.replace("{id}", await make_task(http, "echo", route.name))
+            path = route.path.replace("{id}", await make_task(http, "echo", route.name)) + QUERIES.get(route.name, "")
             status, answer = await read(http, path, ops, route.method, json=BODIES.get(route.name))
             assert status == 200, (path, answer)
             operation = document["paths"][PREFIX + route.path][route.method.lower()]
@@ -343,3 +351,40 @@ async def test_a_task_that_is_canceled_meanwhile_is_reported(tmp_path: Path) -> 
         )
         assert (first[0], second) == (200, (200, {"id": task_id, "state": "canceled"}))
         assert first[1]["failed"] == []
+
+
+async def test_a_deleted_task_is_gone_for_everybody(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        kept, open_task, ended = [await make_task(http, "echo", name) for name in ("kept", "open", "ended")]
+        assert (await read(http, f"/tasks/{ended}:cancel", ops, "POST"))[0] == 200
+        status, refused = await read(http, f"/tasks/{open_task}", ops, "DELETE")
+        assert (status, "input-required" in json.dumps(refused)) == (400, True)
+        assert await read(http, f"/tasks/{ended}", ops, "DELETE") == (200, {"id": ended, "deleted": True})
+        assert (await read(http, f"/tasks/{ended}", ops, "DELETE"))[0] == 404
+        async with http.get(f"/agents/echo/tasks/{ended}", headers=V1) as answer:
+            assert answer.status == 404
+        async with http.post(f"/agents/echo/tasks/{open_task}:subscribe", headers=V1) as stream:
+            await stream.content.readline()
+            forced = await read(http, f"/tasks/{open_task}?force=true", ops, "DELETE")
+            assert forced == (200, {"id": open_task, "deleted": True})
+            assert b"TASK_STATE_CANCELED" in await stream.read(), "it ends as the task did"
+        _, page = await read(http, "/tasks", ops)
+        assert ([line["id"] for line in page["tasks"]], page["total"]) == ([kept], 1)
+        _, dry = await read(
+            http, "/tasks:delete", ops, "POST", json={"older_than_s": 0, "force": True, "dry_run": True}
+        )
+        assert ([line["id"] for line in dry["matched"]], dry["deleted"]) == ([kept], [])
+        _, none = await read(http, "/tasks:delete", ops, "POST", json={"older_than_s": 0})
+        assert (none["matched"], none["deleted"]) == ([], [])
+        _, done = await read(http, "/tasks:delete", ops, "POST", json={"older_than_s": 0, "force": True})
+        assert (done["deleted"], done["failed"]) == ([kept], [])
+    deletes = [entry for entry in await audit_of(store, "operator:local") if entry.action == "tasks.delete"]
+    assert [(entry.task_id, entry.allowed) for entry in deletes] == [
+        (open_task, False),
+        (ended, True),
+        (ended, False),
+        (open_task, True),
+        (kept, True),
+    ]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -15,6 +16,8 @@ from dragoman.config import Config, settings
 from dragoman.engine.api import Runner
 from dragoman.server import serving
 from dragoman.store.open import note_server
+from tests.cli.a2a.command import Shell
+from tests.cli.a2a.terminal import at_terminal
 
 DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
@@ -34,6 +37,19 @@ class Site(NamedTuple):
     folder: Path
     echo: str
     other: str
+
+    async def at_terminal(self, question: str, answer: str, *arguments: str) -> tuple[int, str]:
+        """Run `dragoman admin` at a terminal, and answer its question. Returns its status and what it has shown."""
+
+        def talk() -> tuple[int, str]:
+            shell = Shell(Path(mkdtemp(dir=self.folder)))
+            shell.environment["DRAGOMAN_STORE"] = self.store
+            with at_terminal(shell, "admin", *arguments) as terminal:
+                terminal.until(question)
+                terminal.type(answer)
+                return terminal.end(), terminal.screen
+
+        return await asyncio.to_thread(talk)
 
     async def history(self, agent: str, task_id: str) -> Any:
         """The messages of a task as its caller reads them, once it has ended."""

@@ -76,3 +76,34 @@ async def test_a_cancel_names_the_operator_in_the_log(tmp_path: Path) -> None:
             assert " operator operator:local cancel " in word
             assert word.endswith("too dear")
             assert end.endswith("status canceled")
+
+
+async def test_ended_tasks_are_deleted_and_open_ones_only_by_force(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        refused = await here.admin("tasks", "delete", here.echo)
+        assert (refused.status, len(refused.err.splitlines()), "set force" in refused.err) == (1, 1, True)
+        none = await here.admin("tasks", "delete", "--agent", "echo", "--yes")
+        assert none == (0, "", "No tasks fit.\n")
+        unasked = await here.admin("tasks", "delete", "--agent", "echo", "--force")
+        assert (unasked.status, "--yes" in unasked.err) == (2, True)
+        dry = await here.admin("tasks", "delete", "--agent", "echo", "--force", "--dry-run")
+        assert (here.echo in dry.out, dry.err) == (True, "1 would be deleted.\n")
+        fitting = await here.admin("tasks", "delete", "--agent", "echo", "--force", "--yes")
+        assert fitting == (0, f"{here.echo} is deleted.\n", "")
+        named = await here.admin("tasks", "delete", here.other, "--force", "-o", "json")
+        assert json.loads(named.out) == {"id": here.other, "deleted": True}
+        assert await here.admin("tasks", "list") == (0, "", "No tasks fit.\n")
+        gone = await here.admin("tasks", "show", here.echo)
+        assert (gone.status, len(gone.err.splitlines())) == (1, 1)
+
+
+async def test_a_person_is_asked_before_tasks_are_deleted(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        assert (await here.admin("tasks", "cancel", here.echo)).status == 0
+        wanted = ("tasks", "delete", "--agent", "echo")
+        status, shown = await here.at_terminal("Delete this task? [y/N]", "n\n", *wanted)
+        assert (status, here.echo in shown) == (1, True)
+        assert here.echo in (await here.admin("tasks", "list")).out
+        status, shown = await here.at_terminal("[y/N]", "y\n", *wanted)
+        assert (status, f"{here.echo} is deleted." in shown) == (0, True)
+        assert here.echo not in (await here.admin("tasks", "list")).out

@@ -10,7 +10,16 @@ from msgspec import Meta, Struct
 
 from dragoman.engine.handlers.access import Operator
 from dragoman.engine.handlers.administration import Administration
-from dragoman.engine.handlers.task_changes import CancelReason, CancelReport, CancelRequest, ChangedTask, TaskAnswer
+from dragoman.engine.handlers.task_changes import (
+    CancelReason,
+    CancelReport,
+    CancelRequest,
+    ChangedTask,
+    DeletedTask,
+    DeleteReport,
+    DeleteRequest,
+    TaskAnswer,
+)
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
 from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
 
@@ -31,6 +40,12 @@ class LogQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     after: Annotated[int, Meta(ge=0)] = 0
     limit: Limit = 200
+
+
+class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With `force` a task that has not ended is canceled first."""
+
+    force: bool = False
 
 
 class Asked(Struct, frozen=True):
@@ -110,6 +125,24 @@ ROUTES: tuple[AdminRoute, ...] = (
         given=TaskAnswer,
         answer=ChangedTask,
         act=lambda admin, asked: admin.tasks.answer(asked.operator, asked.ids["id"], asked.given),
+    ),
+    AdminRoute(
+        name="deleteTasks",
+        method="POST",
+        path="/tasks:delete",
+        summary="Delete all tasks that fit a filter and have ended, or list them with dry_run.",
+        given=DeleteRequest,
+        answer=DeleteReport,
+        act=lambda admin, asked: admin.tasks.delete_many(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="deleteTask",
+        method="DELETE",
+        path="/tasks/{id}",
+        summary="Delete one task that has ended, with all that belongs to it.",
+        given=DeleteQuery,
+        answer=DeletedTask,
+        act=lambda admin, asked: admin.tasks.delete(asked.operator, asked.ids["id"], force=asked.given.force),
     ),
     AdminRoute(
         name="showTask",

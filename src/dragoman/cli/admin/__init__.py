@@ -7,7 +7,7 @@ import click
 
 from dragoman.cli.admin.backup import backup, check, restore
 from dragoman.cli.admin.overview import agents, replicas, stats, upstreams, workers
-from dragoman.cli.admin.task_changes import answer, cancel
+from dragoman.cli.admin.task_changes import answer, cancel, delete
 from dragoman.cli.admin.tasks import tasks
 
 
@@ -20,7 +20,7 @@ def admin() -> None:
     """
 
 
-for command in (answer, cancel):
+for command in (answer, cancel, delete):
     tasks.add_command(command)
 
 for command in (tasks, agents, workers, upstreams, replicas, stats, backup, restore, check):

@@ -89,6 +89,10 @@ class AdminClient:
         """Change something. `body` None sends none. Raises ClickException."""
         return await self._send("POST", path, body, into)
 
+    async def delete(self, path: str, query: Mapping[str, object], into: type[T]) -> T:
+        """Delete something. Raises ClickException."""
+        return await self._send("DELETE", f"{path}?{urlencode(query)}" if query else path, None, into)
+
     async def _send(self, method: str, path: str, body: object, into: type[T]) -> T:
         import msgspec
 

@@ -1,8 +1,9 @@
-"""`dragoman admin tasks answer|cancel`: change tasks of any caller.
+"""`dragoman admin tasks answer|cancel|delete`: change tasks of any caller.
 
-Invariant: nothing is changed without a task id or a filter. The server writes the operator's name into the task's log.
+Invariant: nothing is changed without a task id or a filter. The server notes the operator's name.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from dragoman.cli.admin.text import output
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
-    from dragoman.engine.handlers.task_changes import ChangedTask
+    from dragoman.engine.handlers.task_changes import CancelReport, ChangedTask, DeleteReport
 
 with_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for the task's log.")
 
@@ -108,25 +109,93 @@ def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form
 
 
 def _cancel_fitting(place: TaskPlace, body: Filters, form: str) -> None:
-    import msgspec
-
     from dragoman.engine.handlers.task_changes import CancelReport
 
+    report = run(place.client().post("/tasks:cancel", body, CancelReport))
+    _show_report(report, report.canceled, "canceled", form)
+
+
+@click.command()
+@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@with_filters
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Delete at most N that fit."
+)
+@click.option("--dry-run", is_flag=True, help="Only list the tasks that would be deleted.")
+@click.option("--force", is_flag=True, help="Cancel tasks that have not ended, and delete them, too.")
+@click.option("--yes", is_flag=True, help="Do not ask before tasks that fit filters are deleted.")
+@output
+@with_server
+def delete(
+    place: TaskPlace,
+    task_ids: tuple[str, ...],
+    limit: int,
+    dry_run: bool,
+    force: bool,
+    yes: bool,
+    form: str,
+    **given: Any,
+) -> None:
+    """Delete the tasks with these IDs, or those that fit the filters, for good.
+
+    Only tasks that have ended are deleted, unless --force cancels the others before. Their logs, artifacts, files and
+    pending webhook calls go with them. The audit trail names you as the one who deleted them.
+    """
+    filters = read_filters(given)
+    if bool(task_ids) == bool(filters):
+        raise click.UsageError("name tasks by their ids, or choose them by filters such as --agent, but not both")
+    if task_ids and dry_run:
+        raise click.UsageError("--dry-run: goes with filters; `dragoman admin tasks show ID` shows one task")
+    if task_ids:
+        _delete_named(place, task_ids, form, force=force)
+    else:
+        _delete_fitting(place, {**filters, "limit": limit, "force": force}, form, dry_run=dry_run, yes=yes)
+
+
+def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, force: bool) -> None:
+    import msgspec
+
+    from dragoman.engine.handlers.task_changes import DeletedTask
+
     client = place.client()
-    report = run(client.post("/tasks:cancel", body, CancelReport))
+    for task_id in task_ids:
+        path = f"/tasks/{quote(task_id, safe='')}"
+        done = run(client.delete(path, {"force": "true"} if force else {}, DeletedTask))
+        click.echo(msgspec.json.encode(done).decode() if form == "json" else f"{done.id} is deleted.")
+
+
+def _delete_fitting(place: TaskPlace, body: Filters, form: str, *, dry_run: bool, yes: bool) -> None:
+    from dragoman.engine.handlers.task_changes import DeleteReport
+
+    client = place.client()
+    if not (dry_run or yes):
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here: add --yes to delete, or --dry-run to list")
+        fitting = run(client.post("/tasks:delete", body | {"dry_run": True}, DeleteReport)).matched
+        if fitting:
+            click.echo(table(HEAD, [task_row(task) for task in fitting]))
+            click.confirm(f"Delete {'this task' if len(fitting) == 1 else f'these {len(fitting)} tasks'}?", abort=True)
+    report = run(client.post("/tasks:delete", body | {"dry_run": dry_run}, DeleteReport))
+    _show_report(report, report.deleted, "deleted", form)
+
+
+def _show_report(report: "CancelReport | DeleteReport", done: tuple[str, ...], verb: str, form: str) -> None:
+    """Show what became of the tasks that fit. Ends the command with status 1 if some could not be changed."""
+    import msgspec
+
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
     elif report.dry_run:
         if report.matched:
             click.echo(table(HEAD, [task_row(task) for task in report.matched]))
-        click.echo(f"{len(report.matched)} would be canceled.", err=True)
+        click.echo(f"{len(report.matched)} would be {verb}.", err=True)
     else:
-        for task_id in report.canceled:
-            click.echo(f"{task_id} is canceled.")
+        for task_id in done:
+            click.echo(f"{task_id} is {verb}.")
         for failure in report.failed:
-            click.echo(f"{failure.id} is not canceled: {failure.reason}", err=True)
+            click.echo(f"{failure.id} is not {verb}: {failure.reason}", err=True)
         if not report.matched:
-            click.echo("No open tasks fit.", err=True)
+            click.echo("No tasks fit.", err=True)
     if report.more and form != "json":
         click.echo("More tasks fit: run it again, or with a larger --limit.", err=True)
     if report.failed:

@@ -24,7 +24,7 @@ FOLLOW_S = 0.5
 
 @click.group()
 def tasks() -> None:
-    """Find, read, answer and cancel the tasks of all callers."""
+    """Find, read, answer, cancel and delete the tasks of all callers."""
 
 
 @tasks.command("list")

@@ -3,11 +3,12 @@
 Invariant: work is noted with its outcome when it is over, whether it was done or refused.
 """
 
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Collection
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
@@ -22,6 +23,14 @@ class Operator(Struct, frozen=True):
 
     principal: str
     peer: str = ""
+
+
+class OperatedEngine(Handler, Protocol):
+    """The engine as operators reach it, without admission, since they have no quota."""
+
+    async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
+        """Delete those of the tasks that have ended, with their files. Returns their ids. Raises StoreError."""
+        ...
 
 
 class AccessNotes:

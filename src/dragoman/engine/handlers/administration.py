@@ -4,8 +4,7 @@ Invariant: every access has an entry in the trail under the operator's own name,
 out as a call of the task's owner. Only bindings that have admitted an operator may call it.
 """
 
-from dragoman.engine.handler import Handler
-from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.task_changes import TaskChanges
 from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskReport, Timeline
@@ -23,13 +22,13 @@ from dragoman.store.api import Store
 
 
 class Administration:
-    """Answers operators. `handler` is the engine, without admission. `tasks` changes tasks."""
+    """Answers operators. `tasks` changes tasks."""
 
-    def __init__(self, handler: Handler, store: Store, trail: Trail, clock: Clock) -> None:
+    def __init__(self, engine: OperatedEngine, store: Store, trail: Trail, clock: Clock) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
         self._overview = Overview(store, clock)
-        self.tasks = TaskChanges(handler, store, self._inspector, self._notes)
+        self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str) -> TaskLines:
         """A page of tasks. Raises A2AError."""

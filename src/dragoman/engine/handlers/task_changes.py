@@ -1,19 +1,20 @@
-"""TaskChanges: how an operator answers and cancels the tasks of everybody.
+"""TaskChanges: how an operator answers, cancels and deletes the tasks of everybody.
 
-Invariant: a change is a call of the task's owner that carries the operator's name. So it goes the way of the owner's
-own calls, on every replica, and the task's log tells who made it.
+Invariant: an answer and a cancel are calls of the task's owner that carry the operator's name. So they go the way of
+the owner's own calls, on every replica, and the task's log tells who made them. Only tasks that have ended are deleted.
 """
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from dragoman.engine.handler import Handler
-from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.inspection import STATES_BY_WORD, Inspector, StateWord, TaskFilter, TaskLine
-from dragoman.engine.overview import OPEN
-from dragoman.model.errors import A2AError, InvalidParams, TaskNotFound
+from dragoman.engine.overview import ENDS, OPEN
+from dragoman.model.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message, Part, Role
@@ -95,11 +96,39 @@ class CancelReport(Struct, frozen=True, kw_only=True):
     more: bool = False
 
 
-class TaskChanges:
-    """Changes tasks. `handler` is the engine, without admission: an operator has no quota."""
+class DeleteRequest(TaskFilter, frozen=True, kw_only=True):
+    """Delete the tasks that fit and have ended, at most `limit`. With `dry_run` they are only listed.
 
-    def __init__(self, handler: Handler, store: Store, inspector: Inspector, notes: AccessNotes) -> None:
-        self._handler = handler
+    With `force` the open ones are canceled first, and deleted as well.
+    """
+
+    dry_run: bool = False
+    force: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class DeleteReport(Struct, frozen=True, kw_only=True):
+    """The outcome of deleting many tasks. `more`: tasks beyond the limit fit as well."""
+
+    dry_run: bool
+    matched: tuple[TaskLine, ...]
+    deleted: tuple[str, ...] = ()
+    failed: tuple[ChangeFailure, ...] = ()
+    more: bool = False
+
+
+class DeletedTask(Struct, frozen=True, kw_only=True):
+    """A task of which nothing is left."""
+
+    id: str
+    deleted: Literal[True] = True
+
+
+class TaskChanges:
+    """Changes tasks."""
+
+    def __init__(self, engine: OperatedEngine, store: Store, inspector: Inspector, notes: AccessNotes) -> None:
+        self._engine = engine
         self._store = store
         self._inspector = inspector
         self._notes = notes
@@ -122,6 +151,44 @@ class TaskChanges:
             raise InvalidParams("state", f"{wanted.state} is an end: choose one of {', '.join(OPEN)}")
         return await self._notes.noted(operator, "tasks.cancel-many", self._cancel_many(operator, wanted))
 
+    async def delete(self, operator: Operator, task_id: str, *, force: bool = False) -> DeletedTask:
+        """Delete a task that has ended. With `force` an open one is canceled first. Raises A2AError."""
+        work = self._delete(operator, task_id, force=force)
+        return await self._notes.noted(operator, "tasks.delete", work, task_id=task_id)
+
+    async def delete_many(self, operator: Operator, wanted: DeleteRequest) -> DeleteReport:
+        """Delete the tasks that fit, or only list them. Raises A2AError."""
+        if wanted.empty:
+            raise InvalidParams(
+                "filter", "is empty: name the tasks; older_than_s = 0 selects every task that has ended"
+            )
+        if not wanted.force and wanted.state in OPEN:
+            raise InvalidParams("state", f"{wanted.state} is no end: set force to cancel such tasks first")
+        return await self._notes.noted(operator, "tasks.delete-many", self._delete_many(operator, wanted))
+
+    async def _delete(self, operator: Operator, task_id: str, *, force: bool) -> DeletedTask:
+        known = await self._store.head(task_id)
+        if known is None:
+            raise TaskNotFound(task_id)
+        if known[2] not in TERMINAL:
+            if not force:
+                raise UnsupportedOperation(f"task {task_id} is {SPELLED[known[2]]}: cancel it before, or set force")
+            with suppress(TaskNotCancelable):  # it has just ended by itself
+                await self.cancel(operator, task_id, "to be deleted")
+        if not await self._engine.delete((task_id,)):
+            raise TaskNotFound(task_id)  # somebody else has deleted it meanwhile
+        return DeletedTask(id=task_id)
+
+    async def _delete_many(self, operator: Operator, wanted: DeleteRequest) -> DeleteReport:
+        states = (*OPEN, *ENDS) if wanted.force else ENDS
+        matched, more = await self._matching(wanted, states, wanted.limit)
+        if wanted.dry_run:
+            return DeleteReport(dry_run=True, matched=matched, more=more)
+        failed = await self._each(matched, lambda task_id: self.delete(operator, task_id, force=wanted.force))
+        kept = {failure.id for failure in failed}
+        deleted = tuple(task.id for task in matched if task.id not in kept)
+        return DeleteReport(dry_run=False, matched=matched, deleted=deleted, failed=failed, more=more)
+
     async def _answer(self, operator: Operator, task_id: str, answer: TaskAnswer) -> ChangedTask:
         message = Message(message_id=new_id(), role=Role.USER, task_id=task_id, parts=_parts(answer))
         send = SendMessage(message=message, return_immediately=True, history_length=0)
@@ -143,44 +210,53 @@ class TaskChanges:
             operator=operator.principal,
             reason=reason,
         )
-        record = await self._handler.call(call)
+        record = await self._engine.call(call)
         assert isinstance(record, Record)
         return ChangedTask(id=task_id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
 
     async def _cancel_many(self, operator: Operator, wanted: CancelRequest) -> CancelReport:
-        matched, more = await self._open_tasks(wanted)
+        matched, more = await self._matching(wanted, OPEN, wanted.limit)
         if wanted.dry_run:
             return CancelReport(dry_run=True, matched=matched, more=more)
+        failed = await self._each(matched, lambda task_id: self.cancel(operator, task_id, wanted.reason))
+        unended = {failure.id for failure in failed}
+        canceled = tuple(task.id for task in matched if task.id not in unended)
+        return CancelReport(dry_run=False, matched=matched, canceled=canceled, failed=failed, more=more)
+
+    async def _each(
+        self, tasks: Sequence[TaskLine], change: Callable[[str], Awaitable[object]]
+    ) -> tuple[ChangeFailure, ...]:
+        """Change tasks, some at a time. Returns those that could not be changed."""
         turn = asyncio.Semaphore(CHANGES_AT_ONCE)
         failed: list[ChangeFailure] = []
 
-        async def cancel(task: TaskLine) -> None:
+        async def change_one(task_id: str) -> None:
             async with turn:
                 try:
-                    await self.cancel(operator, task.id, wanted.reason)
+                    await change(task_id)
                 except A2AError as error:
-                    failed.append(ChangeFailure(id=task.id, reason=error.message))
+                    failed.append(ChangeFailure(id=task_id, reason=error.message))
 
         async with asyncio.TaskGroup() as group:
-            for task in matched:
-                group.create_task(cancel(task), name=f"cancel {task.id}")
-        unended = {failure.id for failure in failed}
-        canceled = tuple(task.id for task in matched if task.id not in unended)
-        return CancelReport(dry_run=False, matched=matched, canceled=canceled, failed=tuple(failed), more=more)
+            for task in tasks:
+                group.create_task(change_one(task.id), name=f"change {task.id}")
+        return tuple(failed)
 
-    async def _open_tasks(self, wanted: CancelRequest) -> tuple[tuple[TaskLine, ...], bool]:
-        """The open tasks that fit, and whether there are more of them than the limit."""
+    async def _matching(
+        self, wanted: TaskFilter, states: Sequence[StateWord], limit: int
+    ) -> tuple[tuple[TaskLine, ...], bool]:
+        """The tasks in these states that fit, and whether there are more of them than the limit."""
         found: list[TaskLine] = []
         values = {name: getattr(wanted, name) for name in TaskFilter.__struct_fields__}
-        for state in OPEN if wanted.state is None else (wanted.state,):
+        for state in states if wanted.state is None else (wanted.state,):
             one_state, cursor = TaskFilter(**{**values, "state": state}), ""
-            while len(found) <= wanted.limit:
+            while len(found) <= limit:
                 page = await self._inspector.list(one_state, 100, cursor)
                 found += page.tasks
                 cursor = page.next_cursor
                 if not cursor:
                     break
-        return tuple(found[: wanted.limit]), len(found) > wanted.limit
+        return tuple(found[:limit]), len(found) > limit
 
 
 def _parts(answer: TaskAnswer) -> tuple[Part, ...]:

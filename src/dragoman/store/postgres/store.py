@@ -50,7 +50,7 @@ from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
-from dragoman.store.postgres.sweep import Horizon, sweep
+from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
 from dragoman.store.postgres.writer import Writer
 from dragoman.store.postgres.writes import OtherWrite
 from dragoman.store.replicas import Heartbeat, Replicas
@@ -190,6 +190,16 @@ class PostgresStore:
 
         deleted: int = await self._submit(run)
         return deleted
+
+    async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
+        """One statement, and more for the webhooks. A repeated attempt does not tell what the first one deleted."""
+        replica, ids = self._open().ledger.replica, sorted({to_text(task_id) for task_id in task_ids})
+
+        async def run() -> tuple[str, ...]:
+            return await delete_tasks(self._pool(), self._sweeps, replica, ids, self._webhooks.remove_webhooks)
+
+        deleted: tuple[str, ...] = await self._submit(run)
+        return tuple(map(from_text, deleted))
 
     async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
         """Insert a call without a task."""

@@ -1,7 +1,7 @@
-"""Sweep: deletes expired rows a short batch at a time.
+"""Sweep: deletes expired rows a short batch at a time, and the tasks that an operator names.
 
-Invariant: a row is deleted only if it has expired as it stands, locked. Several replicas may sweep at once: they take
-different rows.
+Invariant: a row is deleted only if it has expired, or its task has ended, as it stands, locked. Several replicas may
+sweep at once: they take different rows.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -56,6 +56,17 @@ async def sweep(
         if await _count(pool, sql["merge_counts"], MERGED_ROWS) == MERGED_ROWS:
             return MERGED_ROWS
     return deleted
+
+
+async def delete_tasks(
+    pool: Pool, sql: Mapping[str, str], replica: str, task_ids: list[str], remove_webhooks: RemoveWebhooks
+) -> tuple[str, ...]:
+    """Delete those of the tasks that have ended. Returns their ids. Raises StoreError or OutcomeUnknown."""
+    async with pool.transaction() as connection:
+        deleted, pushed = await connection.fetchrow(sql["delete_tasks"], task_ids, replica, LANE)
+        if pushed:
+            await remove_webhooks(connection, pushed)
+    return tuple(deleted)
 
 
 async def _sweep_tasks(

@@ -33,6 +33,34 @@ SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM pages) + (SELECT coun
         + (SELECT count(*) FROM files),
     (SELECT count(*) FROM gone), ARRAY(SELECT task FROM gone WHERE pushed);
 
+-- name: delete_tasks
+-- Delete those of the tasks $1 that have ended, with all that belongs to them. Returns their ids, and the tasks that have
+-- webhooks. The remembered calls are found by reading all of them: only operators ask, and calls expire within minutes.
+WITH old AS MATERIALIZED (
+    SELECT task, id FROM dragoman.tasks WHERE id = ANY ($1::text[]) AND state > 3 ORDER BY id FOR UPDATE
+), gone AS (
+    DELETE FROM dragoman.tasks t USING old WHERE t.task = ANY (ARRAY[old.task])
+    RETURNING t.task, t.id, t.scope, t.state, t.pushed
+), pages AS (
+    DELETE FROM dragoman.pages p USING old WHERE p.task = ANY (ARRAY[old.task]) RETURNING 1
+), snapshots AS (
+    DELETE FROM dragoman.snapshots s USING old WHERE s.task = ANY (ARRAY[old.task]) RETURNING 1
+), files AS (
+    DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
+), calls AS (
+    DELETE FROM dragoman.calls c USING old WHERE c.task_id = old.id RETURNING 1
+), counted AS (
+    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, $2, $3, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
+        -count(*) FILTER (WHERE state = 2), -count(*) FILTER (WHERE state = 3), -count(*) FILTER (WHERE state = 4),
+        -count(*) FILTER (WHERE state = 5), -count(*) FILTER (WHERE state = 6), -count(*) FILTER (WHERE state = 7)
+    FROM gone GROUP BY scope ORDER BY scope
+    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+        n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
+        n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
+)
+SELECT ARRAY(SELECT id FROM gone ORDER BY id), ARRAY(SELECT task FROM gone WHERE pushed);
+
 -- name: sweep_logs
 -- Delete the logs of at most $2 terminal tasks with a status older than $1, oldest first. A task without a snapshot keeps its
 -- log, since it could not be read otherwise. Returns how many tasks.

@@ -28,12 +28,13 @@ from dragoman.store.api import (
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.outbox import Delivery
 from dragoman.store.sqlite.deliveries import Begun, keep_webhook, owe, register, remove, settle
-from dragoman.store.sqlite.sweep import delete_victims
+from dragoman.store.sqlite.sweep import delete_tasks, delete_victims
 from dragoman.store.sqlite.tables import Room, Standing, Tables
 from dragoman.store.sqlite.writes import (
     Act,
     Addition,
     Creation,
+    Deletion,
     Outcome,
     ProbeWrite,
     Registering,
@@ -93,6 +94,7 @@ class Ledger:
             ProbeWrite: lambda _, now_ms: self._execute("probe", now_ms),
             TaskClaim: self._claim,
             Sweep: lambda sweep, _: delete_victims(tables, sweep),
+            Deletion: lambda deletion, _: delete_tasks(tables, deletion),
             Act: lambda act, now_ms: act.run(tables, now_ms),
         }
 
@@ -115,6 +117,8 @@ class Ledger:
             if isinstance(write, Creation | Addition | Stop | Registering | Removal):
                 simple = write.id not in ids
                 ids.add(write.id)
+            elif isinstance(write, Deletion):
+                ids.update(write.ids)
             if isinstance(write, Creation | Addition | Remembrance) and write.dedupe is not None:
                 simple = simple and write.dedupe.key not in keys
                 keys.add(write.dedupe.key)

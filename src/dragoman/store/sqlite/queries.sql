@@ -340,6 +340,14 @@ DELETE FROM snapshots WHERE task = ?1;
 -- Delete the files of a task.
 DELETE FROM files WHERE task = ?1;
 
+-- name: calls_of_tasks
+-- The remembered calls of tasks, by a JSON array of ids. It reads all calls: only operators ask, and calls expire within minutes.
+SELECT call FROM calls WHERE task_id IN (SELECT value FROM json_each(?1));
+
+-- name: delete_calls_of_tasks
+-- Delete calls, by a JSON array of their numbers, unless they belong to another task by now than those of a JSON array of ids.
+DELETE FROM calls WHERE call IN (SELECT value FROM json_each(?1)) AND task_id IN (SELECT value FROM json_each(?2));
+
 -- name: delete_calls
 -- Delete calls, by a JSON array of their numbers, that are still expired.
 DELETE FROM calls WHERE call IN (SELECT value FROM json_each(?1)) AND expires_ms <= ?2;

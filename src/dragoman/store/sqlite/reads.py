@@ -180,6 +180,12 @@ class Reads:
         with self._gate:
             return tuple(task_id for (task_id,) in self.cursor.execute(self.sql[name], (holder,)))
 
+    def calls_of(self, task_ids: Sequence[str]) -> tuple[int, ...]:
+        """The numbers of the calls that are remembered with these tasks."""
+        ids = msgspec.json.encode(task_ids).decode()
+        with self._gate:
+            return tuple(call for (call,) in self.cursor.execute(self.sql["calls_of_tasks"], (ids,)))
+
     def children(self, parent_id: str) -> tuple[TaskHead, ...]:
         """The heads of the tasks that a task delegated and that have not ended, oldest first."""
         return self.heads("children", (parent_id,))

@@ -58,6 +58,7 @@ from dragoman.store.sqlite.writes import (
     Act,
     Addition,
     Creation,
+    Deletion,
     ProbeWrite,
     Registering,
     Remembrance,
@@ -462,6 +463,13 @@ class SqliteStore:
         gone: int = 0 if sweep is None else await self._writer.submit(sweep)
         return gone
 
+    async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
+        """A reader thread finds the remembered calls, since no index does."""
+        ids = tuple(dict.fromkeys(task_ids))
+        calls = await self._readers.run(lambda reads: reads.calls_of(ids))
+        deleted: tuple[str, ...] = await self._writer.submit(Deletion(ids, calls))
+        return deleted
+
     async def probe(self) -> None:
         """Overwrite the row of the probe."""
         await self._writer.submit(ProbeWrite())
@@ -608,5 +616,8 @@ class RecentTasks:
         for write in writes:
             if isinstance(write, Addition | Stop | Registering | Removal):
                 self._tasks.pop(write.id, None)
+            elif isinstance(write, Deletion):
+                for task_id in write.ids:
+                    self._tasks.pop(task_id, None)
             elif isinstance(write, Sweep | TaskClaim):
                 self._tasks.clear()

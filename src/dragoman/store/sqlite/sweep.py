@@ -1,5 +1,7 @@
 """Sweep: deletes expired rows a short batch at a time. A reader thread finds them, the writer deletes them.
 
+It also deletes the tasks that an operator names.
+
 Invariant: a row is deleted only if it has not changed since it was found.
 
 Later writes reuse freed pages, so that a file with a steady retention does not grow. It does not shrink either:
@@ -9,11 +11,13 @@ Later writes reuse freed pages, so that a file with a steady retention does not 
 from typing import Any
 
 from msgspec import Struct
+from msgspec.json import encode
 
+from dragoman.store.codec import TERMINAL_FROM
 from dragoman.store.sqlite.deliveries import remove_all
 from dragoman.store.sqlite.reads import Reads
-from dragoman.store.sqlite.tables import Tables
-from dragoman.store.sqlite.writes import Sweep, Victim
+from dragoman.store.sqlite.tables import Standing, Tables
+from dragoman.store.sqlite.writes import Deletion, Sweep, Victim
 
 BATCH_TASKS = 50
 """Tasks deleted in one transaction, which takes about as long as a busy batch of appends."""
@@ -68,13 +72,7 @@ def delete_victims(tables: Tables, sweep: Sweep) -> int:
     tables.standings.clear()
     before = tables.connection.total_changes()
     for victim in sweep.whole:
-        pushed = cursor.execute(sql["delete_task"], (victim.task, victim.state, victim.seq)).get
-        if pushed is not None:
-            if pushed:
-                remove_all(tables, victim.task)
-            for name in ("delete_pages", "delete_snapshot", "delete_files"):
-                cursor.execute(sql[name], (victim.task,))
-            tables.count(victim.scope, victim.context, victim.state, None)
+        _delete_whole(tables, victim)
     for victim in sweep.logs:
         cursor.execute(sql["prune_task"], (victim.task,))
         cursor.execute(sql["prune_pages"], (victim.task,))
@@ -83,3 +81,34 @@ def delete_victims(tables: Tables, sweep: Sweep) -> int:
     if sweep.days_before:
         cursor.execute(sql["delete_days"], (sweep.days_before, SWEPT_DAYS))
     return tables.connection.total_changes() - before
+
+
+def delete_tasks(tables: Tables, deletion: Deletion) -> tuple[str, ...]:
+    """Delete those of the tasks that have ended. Returns their ids. Runs inside a writer's transaction."""
+    deleted: list[str] = []
+    for task_id in deletion.ids:
+        tables.standings.pop(task_id, None)
+        standing: Standing | None = tables.cursor.execute(tables.sql["standing"], (task_id,)).get
+        if standing is None:
+            continue
+        task, scope, context, state, seq, _, _, status_ms = standing
+        if state >= TERMINAL_FROM and _delete_whole(tables, Victim(task, scope, context, state, status_ms, seq)):
+            deleted.append(task_id)
+    if deletion.calls and deleted:
+        ids = encode(deleted).decode()
+        tables.cursor.execute(tables.sql["delete_calls_of_tasks"], (str(list(deletion.calls)), ids))
+    return tuple(deleted)
+
+
+def _delete_whole(tables: Tables, victim: Victim) -> bool:
+    """Delete a task with all that belongs to it, unless it has changed. Returns whether it was there."""
+    cursor, sql = tables.cursor, tables.sql
+    pushed = cursor.execute(sql["delete_task"], (victim.task, victim.state, victim.seq)).get
+    if pushed is None:
+        return False
+    if pushed:
+        remove_all(tables, victim.task)
+    for name in ("delete_pages", "delete_snapshot", "delete_files"):
+        cursor.execute(sql[name], (victim.task,))
+    tables.count(victim.scope, victim.context, victim.state, None)
+    return True

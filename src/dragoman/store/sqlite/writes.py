@@ -140,6 +140,13 @@ class Sweep(Struct, frozen=True):
     days_before: int = 0
 
 
+class Deletion(Struct, frozen=True):
+    """Tasks to delete, as far as they have ended. `calls` are the numbers of the calls remembered with them."""
+
+    ids: tuple[str, ...]
+    calls: tuple[int, ...]
+
+
 class Act(Struct, frozen=True):
     """A write that touches no task's row or log: `run` is called with the tables and the time, in the transaction.
 
@@ -151,7 +158,19 @@ class Act(Struct, frozen=True):
 
 
 Write = (
-    Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | ProbeWrite | TaskClaim | Sweep | Act
+    Creation
+    | Addition
+    | Stop
+    | Registering
+    | Removal
+    | Settlement
+    | Remembrance
+    | ProbeWrite
+    | TaskClaim
+    | Sweep
+    | Deletion
+    | Act
 )
 Outcome = Any
-"""The result of a write: Appended, Repeat or Refused; the number of deleted rows of a sweep; the result of an act."""
+"""The result of a write: Appended, Repeat or Refused; the number of deleted rows of a sweep; the ids of deleted tasks;
+the result of an act."""

@@ -9,6 +9,7 @@ from dragoman.testing.store_cases.audit import AUDIT
 from dragoman.testing.store_cases.bench import Bench, Case, SetClock
 from dragoman.testing.store_cases.calls import CALLS
 from dragoman.testing.store_cases.claims import CLAIMS
+from dragoman.testing.store_cases.deletes import DELETES
 from dragoman.testing.store_cases.deliveries import DELIVERIES
 from dragoman.testing.store_cases.engines import ENGINES
 from dragoman.testing.store_cases.keys import KEYS
@@ -35,6 +36,7 @@ CASES: tuple[Case, ...] = (
     + WEBHOOKS
     + CLAIMS
     + SIZES
+    + DELETES
     + QUOTAS
     + KEYS
     + AUDIT

@@ -272,10 +272,10 @@ async def _stage(bench: Bench) -> AsyncIterator[Engines]:
 
 
 @asynccontextmanager
-async def two_engines(bench: Bench) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller]]:
+async def two_engines(bench: Bench, **settings: Any) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller]]:
     """Two engines with the same agents, and a caller of each."""
     async with _stage(bench) as engines:
-        yield engines, await engines.start("h1"), await engines.start("h2")
+        yield engines, await engines.start("h1", **settings), await engines.start("h2", **settings)
 
 
 def _text(record: Record) -> str:

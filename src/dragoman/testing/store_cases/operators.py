@@ -5,13 +5,15 @@ Invariant: as in `engines`, the two share nothing but the store.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+from dragoman.engine.handler import Snapshot
 from dragoman.engine.handlers.access import Operator
 from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.engine.handlers.task_changes import AnswerPart, TaskAnswer
-from dragoman.model.errors import TaskNotCancelable, UnsupportedOperation
-from dragoman.model.events import Event, Intervened, MessageReceived, StatusChanged
+from dragoman.model.errors import TaskNotCancelable, TaskNotFound, UnsupportedOperation
+from dragoman.model.events import Event, Intervened, Logged, MessageReceived, StatusChanged
 from dragoman.model.task import TaskState
 from dragoman.testing.store_cases.bench import Bench, Case
 from dragoman.testing.store_cases.engines import EngineCaller, Engines, two_engines
@@ -20,9 +22,11 @@ OPERATOR = Operator("key:ops", "203.0.113.7")
 
 
 @asynccontextmanager
-async def _operated(bench: Bench) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller, Administration]]:
+async def _operated(
+    bench: Bench, **settings: Any
+) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller, Administration]]:
     """Two engines, a caller of each, and the administration of the second."""
-    async with two_engines(bench) as (engines, one, other):
+    async with two_engines(bench, **settings) as (engines, one, other):
         trail = Trail(engines.store.audit, Keeping.ALL)
         try:
             yield engines, one, other, Administration(other.engine, engines.store, trail, engines.store.clock)
@@ -96,9 +100,34 @@ async def an_operators_cancel_is_told_in_the_log(bench: Bench) -> None:
             raise AssertionError("it was canceled")
 
 
+async def a_task_is_deleted_at_the_other_engine(bench: Bench) -> None:
+    """It is gone everywhere. A stream that has not read its end yet gets the task as it ended, and closes."""
+    async with _operated(bench, keepalive_s=0.1) as (_, one, other, administration):
+        task = await one.send("ask")
+        behind = await one.follow(task.head.id)
+        deleted = await administration.tasks.delete(OPERATOR, task.head.id, force=True)
+        assert deleted.id == task.head.id
+        states: list[TaskState] = []
+        while (batch := await behind.next()) is not None:
+            for item in batch:
+                if isinstance(item, Snapshot):
+                    states.append(item.record.state)
+                elif isinstance(item, Logged) and isinstance(item.event, StatusChanged):
+                    states.append(item.event.state)
+        assert not behind.retry
+        assert set(states) <= {TaskState.INPUT_REQUIRED, TaskState.CANCELED}
+        for caller in (one, other):
+            try:
+                await caller.get(task.head.id)
+            except TaskNotFound:
+                continue
+            raise AssertionError("it is still there")
+
+
 OPERATORS: tuple[Case, ...] = (
     an_operators_answer_resumes_the_run_of_the_other_engine,
     an_operator_answers_only_tasks_that_wait,
     an_operators_cancel_is_told_in_the_log,
+    a_task_is_deleted_at_the_other_engine,
 )
 """Cases for operators."""
