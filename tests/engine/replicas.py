@@ -50,9 +50,9 @@ class Counted(Fragile):
         self.reads["leased"] += 1
         return found
 
-    async def orphans(self, limit: int) -> Any:
+    async def orphans(self, after: str, limit: int) -> Any:
         self.reads["orphans"] += 1
-        return await self._store.orphans(limit)
+        return await self._store.orphans(after, limit)
 
     async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
         self.reads["read_since"] += 1

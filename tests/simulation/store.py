@@ -336,8 +336,11 @@ class SimulatedStore:
     async def asking(self) -> tuple[TaskHead, ...]:
         return await self._heads(lambda row: row.state in INTERRUPTED)
 
-    async def orphans(self, limit: int) -> tuple[TaskHead, ...]:
-        return (await self._heads(self.database.orphaned))[:limit]
+    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
+        open_heads = await self._heads(lambda row: (row.head.parent or "") > after)
+        parents = sorted({head.parent or "" for head in open_heads})[:limit]
+        orphans = await self._heads(lambda row: row.head.parent in parents and self.database.orphaned(row))
+        return orphans, parents[-1] if len(parents) == limit else ""
 
     async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
         found = await self._heads(lambda row: row.head.deadline_ms is not None and row.head.deadline_ms <= now_ms)

@@ -44,7 +44,7 @@ SLACK_MS = 2_000
 """How long after a task's deadline other replicas end it. The replica that waits for it comes first."""
 
 ENFORCED_MAX = 100
-"""How many tasks one look at the deadlines ends, and how many orphans."""
+"""How many tasks one look at the deadlines ends, and at how many parents one look for orphans looks."""
 
 AGAIN_S = 10.0
 """How long after a task was to be ended it is checked again. An agent may take its time to stop."""
@@ -89,6 +89,8 @@ class Delegations:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: dict[str, float] = {}
         """By task, the loop time until which its end is left to the errand that is ending it."""
+        self._looked_after = ""
+        """The parent after which the next look for orphans begins."""
 
     # -- for a run -----------------------------------------------------------------------------------------------------
 
@@ -347,13 +349,15 @@ class Delegations:
     async def enforce(self) -> None:
         """End delegated tasks past their deadline, and those whose parent has ended, wherever they run.
 
-        The replica of the parent does both as long as it lives. Raises StoreError.
+        The replica of the parent does both as long as it lives. So one call looks only at some of the parents, and the
+        next one goes on after them. Raises StoreError.
         """
         now_s = self._supervisor.loop.time()
         self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
         for head in await self._store.overdue(self._clock.now_ms() - SLACK_MS, ENFORCED_MAX):
             self._end_soon(head, self._end_late)
-        for head in await self._store.orphans(ENFORCED_MAX):
+        orphans, self._looked_after = await self._store.orphans(self._looked_after, ENFORCED_MAX)
+        for head in orphans:
             self._end_soon(head, self._cancel)
 
     def _end_soon(self, head: TaskHead, end: Callable[[TaskLog], Awaitable[None]]) -> None:

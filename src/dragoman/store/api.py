@@ -412,10 +412,12 @@ class Store(Protocol):
         """The heads of delegated tasks that wait for an answer, oldest first."""
         ...
 
-    async def orphans(self, limit: int) -> tuple[TaskHead, ...]:
+    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
         """The heads of delegated tasks, not detached, that have not ended while the one that delegated them has.
 
-        Oldest first, at most `limit`. A parent that has been deleted counts as ended.
+        Looks at the next `limit` parents of tasks that have not ended, in the order of their ids, and at nothing else:
+        those after the id `after`, which is empty at first. Also returns the last of them, to go on with, or an empty
+        string if there are no more. A parent that has been deleted counts as ended.
         """
         ...
 

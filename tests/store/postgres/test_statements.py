@@ -21,6 +21,8 @@ CANCELS = read_statements("tasks.sql", "dragoman")["cancels"]
 
 OFFERED = read_statements("tasks.sql", "dragoman")["offered"]
 
+ORPHANS = read_statements("tasks.sql", "dragoman")["orphans"]
+
 OVERDUE = read_statements("tasks.sql", "dragoman")["overdue"]
 
 
@@ -154,6 +156,37 @@ async def test_a_look_for_what_was_offered_or_is_late_reads_no_others(used_postg
             await connection.execute("ANALYZE")
         assert await rows_read(connection, OFFERED, "h1") == 1
         assert await rows_read(connection, OVERDUE, 10, 5) == 1
+    finally:
+        await connection.close()
+        await store.close()
+
+
+async def test_a_look_for_orphans_reads_one_task_for_each_parent_that_it_looks_at(used_postgres_url: str) -> None:
+    """2,000 parents wait for five tasks each, and the last one has ended."""
+    store = open_store(used_postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        new = new_task("last", holder="h1")
+        await store.create(replace(new, head=replace(new.head, parent="p1999")))
+        await connection.execute(
+            """INSERT INTO dragoman.tasks
+                (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, parent, head)
+            SELECT 1, 1, 1, 1, 1, CASE number WHEN 11999 THEN 4 ELSE 1 END, false, false,
+                CASE WHEN number < 10000 THEN 'c' ELSE 'p' END || number % 10000, 'c',
+                CASE WHEN number < 10000 THEN 'p' || number / 5 END, ''
+            FROM generate_series(0, 11999) AS number WHERE number NOT BETWEEN 9995 AND 9999"""
+        )
+        for known in ("nothing", "the tables"):
+            assert await rows_read(connection, ORPHANS, "p1", 50) == 2 * 50, f"the planner knows {known}"
+            await connection.execute("ANALYZE")
+        found: list[str] = []
+        last, looks = "", 0
+        while looks == 0 or last:
+            heads, last = await store.orphans(last, 50)
+            found += [head.id for head in heads]
+            looks += 1
+        assert (found, looks) == (["last"], 41)
     finally:
         await connection.close()
         await store.close()

@@ -125,6 +125,12 @@ class Reads:
         """The heads that a statement finds."""
         return tuple(self._codec.head(row[0]) for row in await self.pool.read(self.sql[name], *values))
 
+    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
+        """As the protocol says."""
+        rows = await self.pool.read(self.sql["orphans"], to_text(after), limit)
+        heads = tuple(self._codec.head(head) for _, head in rows if head is not None)
+        return heads, from_text(rows[-1][0]) if len({parent for parent, _ in rows}) == limit else ""
+
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""
         found: list[Logged] = []

@@ -309,9 +309,9 @@ class PostgresStore:
         """In the same index."""
         return await self._open().reads.heads("asking")
 
-    async def orphans(self, limit: int) -> tuple[TaskHead, ...]:
+    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
         """In the same index."""
-        return await self._open().reads.heads("orphans", limit)
+        return await self._open().reads.orphans(after, limit)
 
     async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
         """In the same index."""

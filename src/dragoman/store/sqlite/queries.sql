@@ -298,9 +298,19 @@ SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent = ?1 AND state < 
 SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
 
 -- name: orphans
--- Heads of delegated tasks that have not ended, whose parent has ended or is gone, at most ?1.
-SELECT c.head FROM tasks c INDEXED BY tasks_by_parent LEFT JOIN tasks p ON p.id = c.parent
-WHERE c.parent IS NOT NULL AND c.state < 4 AND (p.task IS NULL OR p.state > 3) ORDER BY c.task LIMIT ?1;
+-- The next ?2 parents, after the one with the id ?1, of delegated tasks that have not ended, each with the heads of these
+-- tasks if it has ended or is gone, else with null. One entry of the index is read for each parent.
+WITH RECURSIVE parents (parent, place) AS (
+    SELECT (SELECT t.parent FROM tasks t INDEXED BY tasks_by_parent
+        WHERE t.parent IS NOT NULL AND t.state < 4 AND t.parent > ?1 ORDER BY t.parent LIMIT 1), 1
+    UNION ALL
+    SELECT (SELECT t.parent FROM tasks t INDEXED BY tasks_by_parent
+        WHERE t.parent IS NOT NULL AND t.state < 4 AND t.parent > p.parent ORDER BY t.parent LIMIT 1), p.place + 1
+    FROM parents p WHERE p.parent IS NOT NULL AND p.place < ?2
+)
+SELECT p.parent, c.head FROM parents p LEFT JOIN tasks t ON t.id = p.parent
+LEFT JOIN tasks c INDEXED BY tasks_by_parent ON c.parent = p.parent AND c.state < 4 AND coalesce(t.state, 4) > 3
+WHERE p.parent IS NOT NULL ORDER BY p.place, c.task;
 
 -- name: overdue
 -- Heads of delegated tasks that have not ended by their deadline, which is not after ?1, at most ?2.

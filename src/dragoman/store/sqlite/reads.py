@@ -195,6 +195,13 @@ class Reads:
         with self._gate:
             return tuple(self.codec.head(head) for (head,) in self.cursor.execute(self.sql[name], values))
 
+    def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
+        """As the protocol says."""
+        with self._gate:
+            rows: list[Any] = self.cursor.execute(self.sql["orphans"], (after, limit)).fetchall()
+        heads = tuple(self.codec.head(head) for _, head in rows if head is not None)
+        return heads, rows[-1][0] if len({parent for parent, _ in rows}) == limit else ""
+
     def asking(self) -> tuple[TaskHead, ...]:
         """The heads of delegated tasks that wait for an answer, oldest first."""
         return self.heads("asking", ())

@@ -448,9 +448,9 @@ class SqliteStore:
         """On a reader thread."""
         return await self._readers.run(lambda reads: reads.asking())
 
-    async def orphans(self, limit: int) -> tuple[TaskHead, ...]:
+    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
         """On a reader thread, by the index of delegated tasks that have not ended."""
-        return await self._readers.run(lambda reads: reads.heads("orphans", (limit,)))
+        return await self._readers.run(lambda reads: reads.orphans(after, limit))
 
     async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
         """On a reader thread, by the same index."""

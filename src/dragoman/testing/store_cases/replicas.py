@@ -212,6 +212,11 @@ async def those_who_hold_a_task_come_one_after_the_other(bench: Bench) -> None:
         assert isinstance(await store.append(by_run("t1", chunk("x"))), Appended), "it is free again"
 
 
+async def _orphans(store: Store, after: str, limit: int) -> tuple[list[str], str]:
+    heads, last = await store.orphans(after, limit)
+    return [head.id for head in heads], last
+
+
 async def children_of_tasks_that_have_ended_are_found(bench: Bench) -> None:
     async with bench.store("h1") as store:
         for parent in ("ends", "works"):
@@ -221,13 +226,16 @@ async def children_of_tasks_that_have_ended_are_found(bench: Bench) -> None:
             await store.create(replace(new, head=replace(new.head, parent=parent)))
         alone = new_task("alone")
         await store.create(replace(alone, head=replace(alone.head, parent="ends", detached=True)))
-        assert [head.id for head in await store.orphans(10)] == ["c0"]
+        assert await _orphans(store, "", 10) == (["c0"], "")
         await store.append(ending("ends", 1))
-        assert [head.id for head in await store.orphans(10)] == ["c3", "c1", "c0"]
-        assert [head.id for head in await store.orphans(2)] == ["c3", "c1"]
+        assert await _orphans(store, "", 10) == (["c3", "c1", "c0"], "")
+        assert await _orphans(store, "", 2) == (["c3", "c1", "c0"], "swept away")
+        assert await _orphans(store, "swept away", 2) == ([], "")
+        assert await _orphans(store, "", 1) == (["c3", "c1"], "ends")
+        assert await _orphans(store, "ends", 1) == (["c0"], "swept away")
         assert [head.id for head in await store.children("ends")] == ["c3", "c1"], "a detached one ends on its own"
         await store.append(ending("c3", 1))
-        assert [head.id for head in await store.orphans(10)] == ["c1", "c0"]
+        assert await _orphans(store, "", 10) == (["c1", "c0"], "")
 
 
 async def delegated_tasks_past_their_deadline_are_found(bench: Bench) -> None:
