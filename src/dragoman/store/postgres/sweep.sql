@@ -40,7 +40,7 @@ WITH old AS MATERIALIZED (
     SELECT task, id FROM dragoman.tasks WHERE id = ANY ($1::text[]) AND state > 3 ORDER BY id FOR UPDATE
 ), gone AS (
     DELETE FROM dragoman.tasks t USING old WHERE t.task = ANY (ARRAY[old.task])
-    RETURNING t.task, t.id, t.scope, t.state, t.pushed
+    RETURNING t.task, t.id, t.scope, t.context, t.state, t.pushed
 ), pages AS (
     DELETE FROM dragoman.pages p USING old WHERE p.task = ANY (ARRAY[old.task]) RETURNING 1
 ), snapshots AS (
@@ -50,12 +50,15 @@ WITH old AS MATERIALIZED (
 ), calls AS (
     DELETE FROM dragoman.calls c USING old WHERE c.task_id = old.id RETURNING 1
 ), counted AS (
-    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
-    SELECT scope, $2, $3, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
+    INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, number, $2, $3, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
         -count(*) FILTER (WHERE state = 2), -count(*) FILTER (WHERE state = 3), -count(*) FILTER (WHERE state = 4),
         -count(*) FILTER (WHERE state = 5), -count(*) FILTER (WHERE state = 6), -count(*) FILTER (WHERE state = 7)
-    FROM gone GROUP BY scope ORDER BY scope
-    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+    FROM (SELECT scope, context AS name, state FROM gone) g CROSS JOIN LATERAL (
+        SELECT 0 AS number
+        UNION ALL SELECT k.number FROM dragoman.counted_contexts k WHERE k.scope = g.scope AND k.context = g.name) k
+    GROUP BY scope, number ORDER BY scope, number
+    ON CONFLICT (scope, context, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
