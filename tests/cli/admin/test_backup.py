@@ -32,7 +32,7 @@ from dragoman.testing.store_cases.bench import message, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
-from tests.cli.admin.test_tasks import DEADLINE_S, V1, Ran, dragoman
+from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman
 from tests.durability.test_full_disk import namespace
 
 STORE = "sqlite:///store.db"
