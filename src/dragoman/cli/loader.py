@@ -21,16 +21,14 @@ from msgspec.structs import replace
 
 from dragoman.cli.entries import make_agent
 from dragoman.cli.references import AgentReferenceError, load_reference, place_of
-from dragoman.config import AgentEntry, agent_id_fault
+from dragoman.cli.source_files import SourceFiles, Stamp
+from dragoman.config import FILE, AgentEntry, agent_id_fault
 from dragoman.engine.api import Runner
 
 PYTHON = "python:"
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of directories with installed packages: modules below them are never the user's own."""
-
-Stamp = tuple[int, int, int]
-"""Tells whether a file has changed: its modification time in ns, its size, its inode."""
 
 
 class OwnModules:
@@ -148,6 +146,17 @@ def load_served(
         unchanged = {agent_id: kept for agent_id, kept in before.entries.items() if not is_python(kept[0])}
         loaded = _load(entries, references, default, replace(before, entries=unchanged, references={}))
     return replace(loaded, replaced=replaced)
+
+
+def source_files(entries: Sequence[AgentEntry], references: Sequence[str], file: Path | None) -> SourceFiles:
+    """The files whose change may change the agents: Python in the working directory and beside files that agents name.
+
+    `file` is the configuration. Nothing is imported.
+    """
+    places = [entry.run.removeprefix(PYTHON).rpartition(":")[0] for entry in entries if is_python(entry)]
+    places += [place_of(reference) for reference in references]
+    named = [Path(place).parent for place in places if place.endswith(".py") or "/" in place]
+    return SourceFiles([Path.cwd(), *named], [Path(FILE) if file is None else file])
 
 
 def look_in_working_directory() -> None:

@@ -21,7 +21,7 @@ from dragoman.store.path import hide_password
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
     from dragoman.server import ListeningServer
-    from dragoman.server.processes import Supervised
+    from dragoman.server.supervised import Supervised
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,9 +46,10 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--config", "file", metavar="FILE", help=f"The file to read.  [{CONFIG_ENV}; default: {FILE} if it exists]"
 )
+@click.option("--reload", is_flag=True, help="For developers: follow every change of the code and the file.")
 @click.option("--supervised", hidden=True, help="The place of this replica among those of its supervisor.")
 @_with_settings
-def serve(agents: tuple[str, ...], file: str | None, supervised: str | None, **flags: Any) -> None:
+def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: str | None, **flags: Any) -> None:
     """Serve agents to every A2A client, versions 1.0 and 0.3.
 
     An agent is MODULE:AGENT or path/to/file.py:AGENT; without :AGENT, every agent in the module is served. The first
@@ -59,20 +60,36 @@ def serve(agents: tuple[str, ...], file: str | None, supervised: str | None, **f
         config = load(config_file(file), os.environ, given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+    if reload and config.processes > 1:
+        raise click.UsageError("--reload goes with one process: leave it out, or set processes to 1")
     place = None
-    if config.processes > 1:
-        from dragoman.server.processes import Supervised, supervise
+    if supervised is not None:
+        from dragoman.server.supervised import Supervised
 
-        if supervised is None:
-            supervise(
-                config,
-                lambda *where: _command(agents, file, given, config.processes, *where),
-                _print,
-                lambda: load(config_file(file), os.environ, given),
-            )
-            return
         place = Supervised.parse(supervised)
         place.end_with_supervisor()
+    elif reload:
+        from dragoman.cli.loader import source_files
+        from dragoman.server.reloader import reload_on_change
+
+        reload_on_change(
+            config,
+            lambda *where: _command(agents, file, given, 1, *where),
+            source_files(config.agents, agents, config_file(file)).stamps,
+            _print,
+            lambda: load(config_file(file), os.environ, given),
+        )
+        return
+    elif config.processes > 1:
+        from dragoman.server.processes import supervise
+
+        supervise(
+            config,
+            lambda *where: _command(agents, file, given, config.processes, *where),
+            _print,
+            lambda: load(config_file(file), os.environ, given),
+        )
+        return
     from dragoman.cli.loader import load_served
     from dragoman.cli.references import AgentReferenceError
 
@@ -110,7 +127,7 @@ def serve(agents: tuple[str, ...], file: str | None, supervised: str | None, **f
         show = _print if place is None else place.report
         show(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
 
-    name = "" if place is None else str(place.number)
+    name = "" if place is None or config.processes == 1 else str(place.number)
     log_to(sys.stderr, config.log_level, config.log_format, name)
     run(config, served.agents, on_ready=ready, again=again, name=name)
 

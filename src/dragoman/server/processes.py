@@ -11,18 +11,16 @@ import os
 import signal
 import socket
 import sys
-import threading
-from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-
-from msgspec import Struct
+from functools import partial
 
 from dragoman.config import Config, ConfigError
 from dragoman.server.errors import StartError
 from dragoman.server.process import has_terminal, show_nothing
 from dragoman.server.replicas import check_replicas
 from dragoman.server.running import bind, whole_s
+from dragoman.server.supervised import Supervised, SupervisedProcess, spell_code
 from dragoman.telemetry.logs import log_to
 
 log = logging.getLogger(__name__)
@@ -40,39 +38,6 @@ STEADY_S = 60.0
 
 KILL_S = 0.5
 """How long after the grace period a replica is killed. It ends itself before that, unless it is stopped or stuck."""
-
-
-class Supervised(Struct, frozen=True):
-    """A replica's place in its supervisor: its number, and the descriptor of the socket between them."""
-
-    number: int
-    descriptor: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Supervised":
-        """The place that `spell` wrote. Raises ValueError."""
-        number, descriptor = map(int, text.split(":"))
-        return cls(number, descriptor)
-
-    def spell(self) -> str:
-        """The place as an argument of the command line."""
-        return f"{self.number}:{self.descriptor}"
-
-    def end_with_supervisor(self) -> None:
-        """Stop this process, as on SIGTERM, once its supervisor has ended. The socket is closed to programs."""
-        os.set_inheritable(self.descriptor, False)
-
-        def wait() -> None:
-            with suppress(OSError):
-                os.read(self.descriptor, 1)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        threading.Thread(target=wait, name="end with the supervisor", daemon=True).start()
-
-    def report(self, text: str) -> None:
-        """Tell the supervisor that this replica listens. `text` is what the first replica to listen has printed."""
-        with suppress(OSError):
-            os.write(self.descriptor, text.encode() + b"\0")
 
 
 Command = Callable[[Supervised, int], Sequence[str]]
@@ -108,36 +73,6 @@ def _reserve(config: Config) -> socket.socket:
     return bind(config, shared=True)
 
 
-class _Replica:
-    """One place: the process that runs there, if any. `reported` is what the process said when it listened."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.process: Process | None = None
-        self.reported = ""
-        self.reload = False
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process, if one runs."""
-        if self.process is not None and self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                self.process.send_signal(number)
-
-    def ask_reload(self) -> None:
-        """Pass SIGHUP on. A process that is only starting would die of it, and gets it once it listens."""
-        if self.reported:
-            self.send(signal.SIGHUP)
-        else:
-            self.reload = True
-
-    def listens(self, text: str) -> None:
-        """The process listens."""
-        self.reported = text
-        if self.reload:
-            self.reload = False
-            self.send(signal.SIGHUP)
-
-
 class _Supervisor:
     def __init__(
         self,
@@ -152,7 +87,7 @@ class _Supervisor:
         self._command = command
         self._port = port
         self._on_ready = on_ready
-        self._replicas = [_Replica(number) for number in range(1, config.processes + 1)]
+        self._replicas = [SupervisedProcess(number) for number in range(1, config.processes + 1)]
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
@@ -173,13 +108,13 @@ class _Supervisor:
         first_listens.cancel()
         return code
 
-    async def _keep(self, replica: _Replica, listens: "asyncio.Future[None] | None" = None) -> int:
+    async def _keep(self, replica: SupervisedProcess, listens: "asyncio.Future[None] | None" = None) -> int:
         """Keep a replica running until the supervisor stops. If it ends before it `listens`, returns its exit code."""
         loop, pause_s = asyncio.get_running_loop(), PAUSE_S
         while not self._stopping.is_set():
             began = loop.time()
             try:
-                ended = _spell(code := await self._run(replica, listens))
+                ended = spell_code(code := await replica.run(self._place, partial(_note, replica, listens)))
             except OSError as error:  # no memory or no process left
                 ended, code = f"{error.strerror} before it began", 1
             if self._stopping.is_set():
@@ -194,45 +129,8 @@ class _Supervisor:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         return 0
 
-    async def _run(self, replica: _Replica, listens: "asyncio.Future[None] | None") -> int:
-        """Start the process of a replica and wait for its end. Returns its exit code."""
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                # In a session of its own, so that Ctrl-C reaches the supervisor alone, which tells it once.
-                process = await asyncio.create_subprocess_exec(
-                    *self._command(Supervised(replica.number, theirs.fileno()), self._port),
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
-            replica.process, replica.reported = process, ""
-            if self._stopping.is_set():
-                replica.send(signal.SIGTERM)
-            hearing = asyncio.create_task(self._hear(replica, ours, listens))
-            try:
-                return await process.wait()
-            finally:
-                hearing.cancel()
-        finally:
-            ours.close()
-
-    async def _hear(self, replica: _Replica, ours: socket.socket, listens: "asyncio.Future[None] | None") -> None:
-        """Wait for the report of a replica that it listens."""
-        assert replica.process is not None
-        ours.setblocking(False)
-        said = b""
-        while not said.endswith(b"\0"):
-            try:
-                piece = await asyncio.get_running_loop().sock_recv(ours, 65_536)
-            except OSError:
-                return
-            if not piece:
-                return
-            said += piece
-        log.info("replica %d listens (pid %d)", replica.number, replica.process.pid)
-        replica.listens(said[:-1].decode())
-        if listens is not None and not listens.done():
-            listens.set_result(None)
+    def _place(self, place: Supervised) -> Sequence[str]:
+        return self._command(place, self._port)
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -246,7 +144,8 @@ class _Supervisor:
             self._stopping.set()
             grace_s = whole_s(self._config.shutdown_grace_s)
             log.info("stopping all replicas within %g s; a second signal stops at once", grace_s)
-            self._send(signal.SIGTERM)
+            for replica in self._replicas:
+                replica.stop()
             loop.call_later(grace_s + KILL_S, self._send, signal.SIGKILL)
 
         def hang_up() -> None:
@@ -280,6 +179,9 @@ class _Supervisor:
             replica.send(number)
 
 
-def _spell(code: int) -> str:
-    """An exit code for people."""
-    return signal.Signals(-code).name if code < 0 else f"code {code}"
+def _note(replica: SupervisedProcess, listens: "asyncio.Future[None] | None") -> None:
+    """Log that a replica listens."""
+    assert replica.process is not None
+    log.info("replica %d listens (pid %d)", replica.number, replica.process.pid)
+    if listens is not None and not listens.done():
+        listens.set_result(None)
