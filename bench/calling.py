@@ -22,7 +22,7 @@ CHUNKS_LONG = 2_000
 
 @dataclass(frozen=True)
 class Client:
-    """What is measured of a client: `send` gives the text of the answer, `stream` those of the chunks."""
+    """The part of a client that is measured: `send` gives the text of the answer, `stream` those of the chunks."""
 
     send: Callable[[str], Awaitable[str]]
     stream: Callable[[str], AsyncIterator[str]]

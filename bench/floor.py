@@ -24,7 +24,7 @@ SSE = [(b"content-type", b"text/event-stream")]
 
 
 class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What all shapes here share: camelCase, and no field that was not set."""
+    """The base of all shapes here: camelCase, without fields that were not set."""
 
 
 class Part(Wire):

@@ -1,4 +1,4 @@
-"""What an adapter adds to a framework: a streamed answer of 2,000 tokens, called directly and behind a card.
+"""The cost of an adapter beside its framework: a streamed answer of 2,000 tokens, called directly and behind a card.
 
 Run it where the framework is installed: `.venv-fw-langgraph/bin/python -P bench/frameworks.py`. Both ways take turns in
 one process, each as often first as second; compared are CPU seconds, pair by pair, and the median of the pairs is told:

@@ -27,7 +27,7 @@ ID_SLOT = "00000000-0000-4000-8000-000000000000"
 
 @dataclass(frozen=True)
 class Measured:
-    """What a generator saw. `busy` is the share of its core that it used; `last_chunk_at` is on the clock of
+    """The observations of a generator. `busy` is the share of its core that it used; `last_chunk_at` is on the clock of
     `time.monotonic`; `finished` counts answers that came to their end."""
 
     requests: int

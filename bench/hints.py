@@ -22,7 +22,7 @@ EVENTS = 400
 PAUSE_S = 0.02
 POLLED_EVENTS = 40
 POLLED_PAUSE_S = 0.173
-"""Of polls every second, this shows all phases."""
+"""So many that polls every second show all phases."""
 
 START_S = 30
 HEADERS = "Host: localhost\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\nConnection: close\r\n"

@@ -20,7 +20,7 @@ TELLS_WITHIN_S = 10
 
 @dataclass(frozen=True)
 class Told:
-    """What there was since the receiver began, and latencies of messages that were due since it was last asked.
+    """The calls since the receiver began, and latencies of messages that were due since it was last asked.
 
     `arrived` are webhook calls, `told` messages of which one came; `behind` are messages that should have been sent.
     """
@@ -52,7 +52,7 @@ class Hooks:
         time.sleep(0.01)  # each line is to come alone
 
     def tell(self) -> Told:
-        """What there was so far; Broken if anything was not as it should be."""
+        """Return the calls so far. Raises Broken if anything was not as it should be."""
         self._stdin.write(b"tell\n")
         self._stdin.flush()
         if not select.select([self._stdout], [], [], TELLS_WITHIN_S)[0]:

@@ -1,4 +1,4 @@
-"""What clients that mean no good cost the server, and what others notice: the figures of docs/limits.md.
+"""Measures what hostile clients cost the server, and what others notice: the figures of docs/limits.md.
 
 `python bench/limits.py` prints the table. Each row starts a server of its own (as `servers.py` does, on core 0), does
 its worst to it from here, and meanwhile lets `load.c` send messages on four connections and measure each.
@@ -36,7 +36,7 @@ SPARE_FILES = 200
 
 @dataclass(frozen=True)
 class Found:
-    """What one row found. `p99_ms` and `max_ms` are of the others' messages; `grown_mb` is the server's memory."""
+    """The result of one row. `p99_ms` and `max_ms` are of the others' messages; `grown_mb` is the server's memory."""
 
     title: str
     connections: int
@@ -99,7 +99,7 @@ def dripping(clients: list[socket.socket]) -> Iterator[None]:
 
 
 def measured(load: Generators, server: Server, title: str, many: int, before_kb: int, seconds: float) -> Found:
-    """What others notice, for some seconds, and how much memory the server has at most meanwhile."""
+    """Measure for some seconds what others notice, and how much memory the server has at most meanwhile."""
     server.forget_peak()
     others = load.loop(server.port, ECHO, QUESTION, "--conns", "4", "--seconds", str(seconds))
     grown_mb = (server.rss_kb("VmHWM") - before_kb) / 1000

@@ -1,4 +1,4 @@
-"""What the rows of the benchmark have in common: how long and how large, and what a row is."""
+"""The plan that all rows of the benchmark share: their length and size, and the shape of a row."""
 
 from __future__ import annotations
 

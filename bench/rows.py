@@ -111,7 +111,7 @@ def long(load: Generators, kind: Kind, plan: Plan) -> Figures:
 
 @dataclass(frozen=True)
 class Gated:
-    """What one gated task cost: from its release to the last chunk at the last reader, and the growth of memory."""
+    """One gated task: the time from its release to the last chunk at the last reader, and the growth of memory."""
 
     seconds: float
     growth_mb: float

@@ -84,7 +84,7 @@ def measure(
 
 
 def check_generators(load: generators.Generators) -> None:
-    """What the generators can take from a server that only answers: it must be twice what any row needs."""
+    """Check that the generators, with a server that only answers, are twice as fast as any row needs."""
     task = {"id": generators.ID_SLOT, "contextId": generators.ID_SLOT, "status": {"state": "TASK_STATE_COMPLETED"}}
     answer = load.write(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"task": task}}))
     body = generators.rpc("SendMessage", generators.message({"text": "?"}))

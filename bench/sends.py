@@ -51,11 +51,11 @@ SPOKEN = {
     ),
     "protoagent": Spoken("/a2a", "", "message/send", {"role": "user", "parts": [QUESTION]}),
 }
-"""What each system's own clients send. The id of the message is new in every request, else that of the request."""
+"""The sends of each system's own clients. The message's id is new in every request, else that of the request."""
 
 
 def dialects(load: Generators, kind: Kind, plan: Plan) -> Figures:
-    """What a send costs the server in each dialect, to what it costs in 1.0.
+    """Compare the cost of a send in each dialect with that in 1.0.
 
     Each is measured between two measurements of 1.0, a second at a time, and the median of these ratios counts: so
     neither the growing store nor other work on the machine weighs on one more than on the other.
@@ -85,7 +85,7 @@ AUDIENCE = "dragoman-bench"
 
 
 def auth(load: Generators, kind: Kind, plan: Plan) -> Figures:
-    """What a send costs a server that asks for a key, and one that asks for a JWT, to one that asks nobody.
+    """Compare the cost of a send to servers that ask for a key or a JWT with that to one that asks nobody.
 
     Three servers run at once, each with a store of its own, and are measured in turn, a second each: the two between
     two measurements of the one that asks nobody, so that what grows and what others do weighs on all alike.

@@ -33,7 +33,7 @@ class Requirement:
 
 
 GATEWAY_PER_S = 185
-"""What LiteLLM's A2A gateway, which keeps nothing, passed on in a second on a machine of two cores."""
+"""Messages a second that LiteLLM's A2A gateway, which keeps nothing, passed on, on a machine of two cores."""
 
 _on_postgres = partial(Requirement, kind="dragoman-postgres")
 

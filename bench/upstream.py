@@ -50,7 +50,7 @@ def client(load: Generators, kind: Kind, plan: Plan) -> Figures:
 
 @dataclass(frozen=True)
 class Spent:
-    """What was measured of some requests, and what they cost the server: its own processor time."""
+    """The times of some requests, and their cost to the server in processor time."""
 
     measured: Measured
     cpu_s: float
@@ -122,7 +122,7 @@ def spent(load: Generators, server: Server, path: str, body: str, requests: int,
 
 
 def compared(cost: Callable[[str], float], local: str, remote: str, turns: int) -> tuple[float, float, float]:
-    """What a local agent and a remote one cost, measured in turn, each remote one between two local ones; medians.
+    """Compare a local agent with a remote one, measured in turn, each remote one between two local ones; medians.
 
     The third is the median of the ratios of neighbours, so that neither the growing store nor other work on the
     machine weighs on one more than on the other.

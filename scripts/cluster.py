@@ -78,7 +78,7 @@ async def _ignore(stream: asyncio.StreamReader) -> None:
 
 
 def guide(replicas: list[Replica]) -> str:
-    """What to try, as commands to paste."""
+    """Return commands to paste and try."""
     first, second = replicas[0], replicas[1]
     message = '"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "30"}]}'
     body = f'-d \'{{{message}, "configuration": {{"returnImmediately": true}}}}\''
@@ -101,7 +101,7 @@ def guide(replicas: list[Replica]) -> str:
             f"Kill the one that runs it. After {LEASE_S} s at most another takes over, and the stream goes on:",
             f"  kill -9 {first.process.pid}",
             "",
-            f"Who is a replica: curl -s {second.url}/ready",
+            f"The replicas: curl -s {second.url}/ready",
             "Ctrl-C ends it all.",
         ]
     )

@@ -1,4 +1,4 @@
-"""What every test shares: async tests run on asyncio; the tests of some directories are slow by what they do."""
+"""The rules for every test: async tests run on asyncio; the tests of some directories are slow by what they do."""
 
 import gc
 import os

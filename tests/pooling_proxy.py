@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 SSL, GSS, CANCEL = 80877103, 80877104, 80877102
-"""What a client may send before its startup message."""
+"""The requests that a client may send before its startup message."""
 
 LEAVES, SYNC, QUERY, READY = b"X", b"S", b"Q", b"Z"
 """Types of messages: the client leaves, ends a request, sends a simple one; the server is ready for the next one."""

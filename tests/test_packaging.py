@@ -1,4 +1,4 @@
-"""What is installed: small, hashed, and from nowhere in particular."""
+"""The packages that are installed: few, hashed, and from nowhere in particular."""
 
 import re
 import sys

@@ -35,7 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test in a VirtualLoop. What it waits for must happen on the loop: threads are not waited for."""
+    """Run an async test in a VirtualLoop. Its events must happen on the loop: threads are not waited for."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:

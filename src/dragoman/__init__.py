@@ -1,6 +1,6 @@
 """Dragoman: a server, gateway and client for the Agent2Agent (A2A) protocol.
 
-What an agent needs is here by name; it is loaded when it is first used, so that importing Dragoman costs nothing.
+The names that an agent needs are here. Each is loaded when it is first used, so importing Dragoman costs nothing.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What may be yielded or returned, and the parts it becomes."""
+"""The values that may be yielded or returned, and the parts they become."""
 
 from collections import OrderedDict
 from dataclasses import dataclass

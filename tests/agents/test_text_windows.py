@@ -24,7 +24,7 @@ class Committing:
             self.waiting.append(done)
 
     def commit(self) -> None:
-        """What was under way is committed."""
+        """The text that was under way is committed."""
         self.idle = True
         for done in self.waiting:
             if not done.done():

@@ -50,7 +50,7 @@ def token(claims: Any, *, key: Key = RSA, kid: str | None = "r1", alg: str = "RS
 
 
 class Issuer:
-    """What it publishes can be changed; what it was asked is in `peer.paths`."""
+    """Its documents can be changed; `peer.paths` has the requests."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer

@@ -1,4 +1,4 @@
-"""Who is calling: every way to say it, what wins, what is believed for how long, and what everybody else is told."""
+"""The caller's identity: every way to say it, which one wins, how long it is believed, and what all others are told."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -136,7 +136,7 @@ class ScriptedStore:
 
 
 def identity(issued: Issued, client_ca: Authority | None = None) -> TlsIdentity:
-    """What a server shows that has this certificate."""
+    """The settings of a server with this certificate."""
     asks = None if client_ca is None else str(client_ca.path)
     return read_identity(TlsFiles(str(issued.cert), str(issued.key), asks), utc_now())
 

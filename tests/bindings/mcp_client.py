@@ -16,7 +16,7 @@ BOTH = "application/json, text/event-stream"
 
 
 class Client:
-    """What an MCP client does, in its session if it has one."""
+    """An MCP client, with a session if it has one."""
 
     def __init__(self, http: aiohttp.ClientSession, **headers: str) -> None:
         self.http = http

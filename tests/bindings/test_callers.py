@@ -1,4 +1,4 @@
-"""Who is calling, as the server asks it over HTTP: before the body is read, of every endpoint that reaches an agent."""
+"""The server asks for the caller over HTTP before it reads the body, at every endpoint that reaches an agent."""
 
 import asyncio
 import secrets

@@ -18,7 +18,7 @@ HOSTILE = """</bdi></li><script>alert(1)</script><img src=x onerror="alert(1)">'
 
 
 class Page(HTMLParser):
-    """What a browser would make of the page: its elements, its links, its text."""
+    """The page as a browser reads it: its elements, its links, its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -98,7 +98,7 @@ async def report(ctx: Context) -> None:
 
 
 class Client:
-    """What an OpenAI client does; `headers` are those of the last answer."""
+    """An OpenAI client; `headers` are those of the last answer."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self.http = http

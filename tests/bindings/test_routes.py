@@ -1,4 +1,4 @@
-"""Which endpoint a path means."""
+"""The endpoint that a path means."""
 
 import pytest
 from hypothesis import given

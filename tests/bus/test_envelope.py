@@ -1,4 +1,4 @@
-"""What a bus carries can be opened by those who have the store's key, and by nobody else."""
+"""Only those who have the store's key can open what a bus carries."""
 
 import hmac
 import string

@@ -47,12 +47,12 @@ def check(cli: CliRunner, *arguments: str) -> Result:
 
 
 def found(result: Result) -> dict[str, Any]:
-    """What was found, by agent."""
+    """The findings, by agent."""
     return {subject["id"]: subject for subject in json.loads(result.stdout)}
 
 
 def wrong(result: Result, agent: str) -> list[tuple[str, str]]:
-    """What is wrong with an agent, and the fix."""
+    """The fault of an agent, and the fix."""
     return [(each["what"], each["fix"]) for each in found(result)[agent]["findings"] if not each["ok"]]
 
 

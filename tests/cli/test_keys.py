@@ -44,7 +44,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def kept(work: Callable[[Store], Awaitable[T]]) -> T:
-    """What the store in the usual place says."""
+    """The keys in the store at the usual place."""
 
     async def ask() -> T:
         store = open_store(f"sqlite:///{FILE}", SystemClock())
@@ -66,7 +66,7 @@ def entries() -> tuple[AuditEntry, ...]:
 
 
 def made(result: Result) -> dict[str, Any]:
-    """What `keys create --json` says."""
+    """The output of `keys create --json`."""
     assert result.exit_code == 0, result.output
     said: dict[str, Any] = json.loads(result.stdout)
     return said

@@ -40,7 +40,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def kept(work: Callable[[Store], Awaitable[T]], holder: str | None = None) -> T:
-    """What the store in the usual place says."""
+    """The deliveries in the store at the usual place."""
 
     async def ask() -> T:
         FILE.parent.mkdir(exist_ok=True)

@@ -48,7 +48,7 @@ class StateGraph:
 StateGraph.__module__ = "langgraph.graph.state"
 drawn = StateGraph()
 """
-"""What LangGraph 1.x defines, as far as it is told by."""
+"""The names of LangGraph 1.x by which it is recognised."""
 
 
 @pytest.fixture

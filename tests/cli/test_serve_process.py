@@ -51,7 +51,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def said(process: "subprocess.Popen[str]") -> str:
-    """What the process prints up to the end of its banner."""
+    """The output of the process up to the end of its banner."""
     assert process.stdout is not None
     assert process.stderr is not None
     text = ""

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 
 Frames = Callable[[bytes], list[bytes]]
-"""What becomes of a frame of a stream."""
+"""The fate of a frame of a stream."""
 
 _FRAME_END = re.compile(rb"\r?\n\r?\n")
 """The blank line after a frame: the official Python servers end their lines with CR LF."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """What happens to an answer.
+    """The fate of an answer.
 
     After `cut` bytes, head included, the connection breaks; `politely`: it ends the body there as if that were all, as
     a proxy does that is restarted. After `stall` bytes nothing comes any more. It is written in pieces of `piece`
@@ -34,7 +34,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Proxy:
-    """What it does to the next answers; after them, `then` to all. `asked` are the requests, head and body."""
+    """The faults of the next answers; `then` is done to all later ones. `asked` are the requests, head and body."""
 
     def __init__(self, host: str, port: int) -> None:
         self.url = ""

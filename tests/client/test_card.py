@@ -1,4 +1,4 @@
-"""Which endpoint a card stands for, and what is spoken there: one row of the table each."""
+"""The endpoint that a card stands for, and its dialect: one row of the table each."""
 
 from typing import Any
 

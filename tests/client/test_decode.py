@@ -1,4 +1,4 @@
-"""Whatever an agent answers, what is read of it is an answer or an error that can be told."""
+"""Any answer of an agent is read as an answer, or as an error that can be told."""
 
 from contextlib import suppress
 from typing import Any

@@ -107,7 +107,7 @@ def refuses(code: grpc.StatusCode, text: str = "", retry_s: int | None = None, t
     return unary
 
 
-# What is sent
+# Requests
 
 
 async def test_a_call_has_the_metadata_that_a_request_over_http_has(peer: GrpcPeer) -> None:

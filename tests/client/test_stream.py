@@ -103,7 +103,7 @@ def said(updates: list[Update]) -> dict[str, str]:
 
 
 def outcome(updates: list[Update]) -> Any:
-    """What the updates fold to, without ids and times."""
+    """The task that the updates fold to, without ids and times."""
     fold = TaskFold()
     for update in updates:
         fold.add(update)
@@ -533,7 +533,7 @@ def methods(peer: Peer) -> list[str]:
 
 
 def told_of(updates: list[Update]) -> Any:
-    """What the updates fold to: the state, what it says, and the parts by artifact."""
+    """The task that the updates fold to: the state with its text, and the parts by artifact."""
     state, parts, artifacts = outcome(updates)
     return state, "".join(part.text for part in parts), dict(artifacts)
 

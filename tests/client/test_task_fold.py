@@ -1,4 +1,4 @@
-"""What updates amount to, and what a snapshot tells beyond them: pure, by property."""
+"""The task that updates amount to, and what a snapshot adds to it: pure, by property."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What agents answer that do not do as one would wish: each oddity is an answer, or one clear error."""
+"""Odd agents: each oddity in an answer is read, or is one clear error."""
 
 import asyncio
 import json
@@ -455,7 +455,7 @@ async def test_a_stream_is_opened_with_a_new_token_when_one_was_refused(peer: Pe
     assert shown == ["Bearer old", "Bearer new"]
 
 
-# What cards may do, and what not
+# The limits of cards
 
 
 async def test_a_card_cannot_send_the_callers_key_elsewhere(peer: Peer) -> None:

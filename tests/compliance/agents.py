@@ -24,7 +24,7 @@ _OFFICIAL = {
     "slow": "slow",
     "direct": "direct good day",
 }
-"""What makes the servers of the official SDKs do something: the first word."""
+"""The first word of a text, which makes the servers of the official SDKs do something."""
 
 _OURS = {
     "echo": ("/agents/echo", "hello"),

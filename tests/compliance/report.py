@@ -34,7 +34,7 @@ DEFAULT_001 = "A2ACLI_DEFAULT_001"
 
 
 class Row(Struct, frozen=True):
-    """What a run showed for one requirement. `evidence` are its checks, each with the agents that it ran against."""
+    """The result of a run for one requirement. `evidence` are its checks, each with the agents that it ran against."""
 
     requirement: Requirement
     status: str

@@ -1,6 +1,6 @@
-"""What it means that an answer is as a text shows it: every key shown, in that order, with that value; ours after them.
+"""Compares an answer with a text that shows it: every key shown, in that order, with that value; ours after them.
 
-Which keys may come after is read from docs/dialects.md, so the list there is the list.
+The list of keys that may come after them is that of docs/dialects.md.
 """
 
 import json
@@ -70,7 +70,7 @@ def answered(dialect: Dialect, request_id: object, operation: Operation, result:
 
 
 def further_keys(section: str) -> frozenset[str]:
-    """What docs/dialects.md lists in `section` as `Further keys:`."""
+    """The keys that docs/dialects.md lists in `section` as `Further keys:`."""
     text = DOCS.read_text("utf-8").split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
     lists = re.findall(r"^Further keys: (.*?)\n\n", text + "\n\n", re.MULTILINE | re.DOTALL)
     assert lists, f"docs/dialects.md, {section}: no line 'Further keys: …'"

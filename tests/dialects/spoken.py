@@ -1,4 +1,4 @@
-"""What a client asks and a server tells, made up by hypothesis, and the server's way of hearing it."""
+"""Operations and answers made up by hypothesis, and the server's way of reading them."""
 
 from typing import Any
 from urllib.parse import parse_qsl
@@ -176,7 +176,7 @@ def task_of(record: Record, history_length: int | None = None, artifacts: bool =
 
 
 def answer_of(operation: Operation, result: Result) -> Answer:
-    """What a client has of a result: a webhook without what is never given back."""
+    """The result as a client has it: a webhook lacks its secrets."""
     limit = operation.history_length if isinstance(operation, SendMessage | GetTask | ListTasks) else None
     match result:
         case Record():
@@ -198,7 +198,7 @@ def secretless(config: PushConfig) -> PushConfig:
 
 
 def update_of(head: TaskHead, event: Event) -> tuple[Update, ...]:
-    """What a client is told of an event."""
+    """The event as a client is told of it."""
     match event:
         case ArtifactChunk():
             return (
@@ -230,7 +230,7 @@ def update_of(head: TaskHead, event: Event) -> tuple[Update, ...]:
 
 
 def routed(dialect: Dialect, call: RestCall, base: str = "/agents/echo") -> Operation:
-    """What the server takes an HTTP+JSON call for."""
+    """The operation that the server reads from an HTTP+JSON call."""
     path, _, query = call.path.partition("?")
     route = ROUTES.find((base + path).encode())
     assert route.endpoint == "rest"

@@ -1,4 +1,4 @@
-"""What each dialect is asked in `test_every_dialect.py`: a row says how it is spoken.
+"""The table of dialects for `test_every_dialect.py`: a row says how one is spoken.
 
 A new dialect is a row of `SPOKEN`; its vectors are read by `test_vendor_vectors.py` or `test_shown_vectors.py`.
 """

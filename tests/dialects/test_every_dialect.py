@@ -1,4 +1,4 @@
-"""What holds for every dialect: its row in `tests/dialects/table.py` says how it is spoken."""
+"""The rules for every dialect, whose row in `tests/dialects/table.py` says how it is spoken."""
 
 import json
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_both(encoded: str) -> bytes | None:
-    """What both readers make of it; they agree."""
+    """The value that both readers make of it; they agree."""
     raw = raw_bytes(encoded)
     assert raw_bytes_in(Raw(b'"%s"' % encoded.encode())) == raw
     return raw

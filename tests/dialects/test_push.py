@@ -47,7 +47,7 @@ def form(dialect: Dialect) -> PushForm:
 
 
 def told_of(vector: dict[str, Any]) -> Told:
-    """What the vector's webhook is told of."""
+    """The events that the vector's webhook is told of."""
     ((kind, value),) = vector["told"].items()
     match kind:
         case "event":

@@ -1,4 +1,4 @@
-"""Which dialect a request gets (A2A 1.0 §3.6.2)."""
+"""The dialect that a request gets (A2A 1.0 §3.6.2)."""
 
 import json
 from typing import Any

@@ -136,7 +136,7 @@ def test_what_is_asked_for_is_never_left_out_in_silence() -> None:
         called(BEEOS, GetTask(id="\ud800"))
 
 
-# What comes in
+# Answers
 
 
 @pytest.mark.parametrize(("name", "vector"), of_all("hears"))
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_shows_what_was_expected_and_what_came() -> None:
         EVOAI.read_update(b"<html>")
 
 
-# Whatever comes
+# Any bytes
 
 
 def keys_of(value: object) -> set[str]:

@@ -46,7 +46,7 @@ def unmarked(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def of_the_agent(artifacts: tuple[Artifact, ...]) -> list[tuple[str, list[Part]]]:
-    """What is in artifacts, without what protoAgent's say of the cost."""
+    """The parts of artifacts, without those in which protoAgent tells the cost."""
     held = [
         (each.artifact_id, [plain(part) for part in each.parts if media_type(part) != COST_TYPE]) for each in artifacts
     ]
@@ -90,7 +90,7 @@ def check_answer(name: str, operation: Operation, result: Any, answer: Answer) -
 
 
 def as_told(name: str, config: PushConfig, operation: Operation) -> PushConfig:
-    """What its owner reads of a webhook: its token, where the answer has a place for one, and no other secret."""
+    """The webhook as its owner reads it: with its token, where the answer has a place for one, and no other secret."""
     untold = name == "beeos" or (name == "evoai" and isinstance(operation, CreatePushConfig))
     token = None if untold else config.token
     return replace(config, token=token, secret=None, credentials=None)
@@ -112,7 +112,7 @@ def test_what_our_server_answers_key_by_key_is_understood(name: str, vector: dic
 
 
 def check_updates(name: str, head: TaskHead, event: Event, updates: list[Update]) -> None:
-    """What is told of one event: of its task, and of its state, its text or its artifact."""
+    """The part of one event that is compared: its task, and its state, its text or its artifact."""
     for each in updates:
         assert (each.id if isinstance(each, Task) else each.task_id) == head.id
     match event:
@@ -224,7 +224,7 @@ AS_ANOTHER: dict[str, dict[type, type]] = {
     "evoai": {errors.AgentOffline: errors.AgentFailed, errors.TaskTimeout: errors.AgentFailed},
     "protoagent": {},
 }
-"""What an error becomes for which a system has neither code nor status nor word."""
+"""The error that stands for one for which a system has neither code nor status nor word."""
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

@@ -105,7 +105,7 @@ def called(tongue: Tongue, operation: Operation) -> RpcCall:
 
 
 def outcome(attempt: Callable[[], T]) -> T | A2AError:
-    """What comes of it: a value, or an error of the tree; any other error fails the test."""
+    """The value that comes of it, or an error of the tree; any other error fails the test."""
     try:
         return attempt()
     except A2AError as error:
@@ -138,7 +138,7 @@ SYSTEMS = {"beeos": "BeeOS", "kaos": "KAOS", "evoai": "Evo AI", "protoagent": "p
 
 
 def told_by(name: str, frame: str) -> tuple[Update, ...]:
-    """What a frame tells, of which the transport has taken the envelope off where there is one."""
+    """The content of a frame, without the envelope that the transport takes off where there is one."""
     tongue, opened = TONGUES[name], json.loads(frame)
     if tongue.enveloped:
         if "error" in opened:

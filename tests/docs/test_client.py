@@ -1,4 +1,4 @@
-"""What docs/client.md shows is what happens: each piece of code runs, and prints what stands below it."""
+"""Each piece of code in docs/client.md runs, and prints what stands below it."""
 
 import ast
 import asyncio
@@ -24,7 +24,7 @@ PIECES = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)^```", PAGE, re.MULTILI
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What `make serve` serves."""
+    """The server of `make serve`."""
     folder = tmp_path_factory.mktemp("examples")
     command = ("serve", str(ROOT / "examples" / "agents.py"), "--store", "memory:", "--push-allowed-hosts", "127.0.0.1")
     with serving(*command, folder=folder) as url:

@@ -1,4 +1,4 @@
-"""What docs/files.md says: its agent runs, its defaults are those of the code."""
+"""The agent in docs/files.md runs, and the defaults there are those of the code."""
 
 import re
 from pathlib import Path

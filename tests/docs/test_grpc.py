@@ -1,4 +1,4 @@
-"""What docs/grpc.md shows of the client is what happens: each piece of code runs, and prints what stands below it."""
+"""Each piece of client code in docs/grpc.md runs, and prints what stands below it."""
 
 import ast
 import asyncio
@@ -19,7 +19,7 @@ PIECES = re.findall(r"^```python\n(async with connect.*?)^```\n\n```\n(.*?)^```"
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """What `make serve` serves: where HTTP is, and the port of gRPC."""
+    """The server of `make serve`: where HTTP is, and the port of gRPC."""
     port = kept_port()
     command = ("serve", str(ROOT / "examples" / "agents.py"), "--store", "memory:", "--grpc-port", str(port))
     with serving(*command, folder=tmp_path_factory.mktemp("examples")) as url:

@@ -1,4 +1,4 @@
-"""What README.md and docs/getting-started.md show is what happens: commands, answers, agents, official clients.
+"""README.md and docs/getting-started.md show what happens: commands, answers, agents, official clients.
 
 Every `curl` is sent as the HTTP request that it is, in the order of the text. Port 7870 in the text is a server with
 the example agents, 7871 one with the agent of the page, started by the command of the page.
@@ -109,7 +109,7 @@ def serving(*words: str, folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What `make serve` serves."""
+    """The server of `make serve`."""
     folder = tmp_path_factory.mktemp("examples")
     with serving("serve", str(ROOT / "examples" / "agents.py"), "--store", "memory:", folder=folder) as url:
         yield url

@@ -1,4 +1,4 @@
-"""What docs/tls.md says to type works: a certificate is made, a server shows it, and the client trusts it."""
+"""The commands of docs/tls.md work: a certificate is made, a server shows it, and the client trusts it."""
 
 import re
 import shlex

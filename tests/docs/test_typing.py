@@ -1,4 +1,4 @@
-"""What mypy --strict says to the author of an agent, and to a caller: in one run, which takes seconds to begin."""
+"""The remarks of mypy --strict for authors of agents, and for callers: in one run, which takes seconds to begin."""
 
 import re
 from pathlib import Path

@@ -119,7 +119,7 @@ async def drill(
 
 
 async def settled(read: Callable[[], Awaitable[dict[str, Kept]]], record: Record) -> dict[str, Kept]:
-    """What the store holds once no task is at work and every webhook has been told; what it holds at last if it never
+    """The contents of the store once no task is at work and every webhook has been told; the last ones if it never
     comes to that.
     """
     deadline, pause_s = monotonic() + SETTLED_S, 0.2
@@ -135,7 +135,7 @@ async def settled(read: Callable[[], Awaitable[dict[str, Kept]]], record: Record
 
 
 async def read_beside(store_url: str) -> dict[str, Kept]:
-    """What the store holds, read beside the replicas."""
+    """The contents of the store, read beside the replicas."""
     store = open_store(store_url, SystemClock())
     await store.open("the checker")
     try:

@@ -1,6 +1,6 @@
 """The whole that a drill harms: a PostgreSQL, a NATS, and replicas behind proxies of their own.
 
-Invariant: everything ends with the test. What a fault does is healed before the next one begins.
+Invariant: everything ends with the test. The damage of a fault is healed before the next one begins.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a store holds after a drill, read through its driver: the other half of what the checker compares."""
+"""The contents of a store after a drill, read through its driver: the other half of what the checker compares."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
 """A TCP proxy that does to connections what networks do: it cuts, stalls and slows them, and lets nobody through.
 
-Invariant: bytes that it passes on are unchanged and in order. What it has let through was let through before the fault.
+Invariant: bytes that it passes on are unchanged and in order. All that it lets through came before the fault.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""What the clients of a drill were told, as plain values: the one half of what the checker compares.
+"""The answers to the clients of a drill, as plain values: the one half of what the checker compares.
 
-Invariant: nothing is ever taken out or changed. What a client did not hear to its end is not in here.
+Invariant: nothing is ever taken out or changed. An answer that a client did not hear to its end is not in here.
 """
 
 from collections import defaultdict

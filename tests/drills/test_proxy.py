@@ -45,7 +45,7 @@ class Client:
         self.writer = writer
 
     async def say(self, text: bytes) -> bytes:
-        """What comes back for `text`; nothing if the connection ends."""
+        """The bytes that come back for `text`; none if the connection ends."""
         try:
             self.writer.write(text)
             async with asyncio.timeout(DEADLINE_S):

@@ -42,7 +42,7 @@ class Frame:
 
     @property
     def payload(self) -> Any:
-        """What it says, without a JSON-RPC envelope."""
+        """The answer, without a JSON-RPC envelope."""
         said = json.loads(self.data)
         return said["result"] if "jsonrpc" in said else said
 
@@ -145,7 +145,7 @@ class Caller:
             yield await _stream(response)
 
     async def replay(self, agent: str, task_id: str, after: str = "0", until: str = "") -> list[Frame]:
-        """What a task's log holds after `after`: to its end, or until the event `until`."""
+        """The events of a task's log after `after`: to its end, or until the event `until`."""
         seen: list[Frame] = []
         if after == until:
             return seen

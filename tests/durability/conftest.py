@@ -29,7 +29,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the server itself: nothing stands between."""
+        """The URL of the server itself: nothing stands between."""
         return self.process.pid
 
     async def listening(self) -> None:

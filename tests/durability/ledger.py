@@ -1,4 +1,4 @@
-"""What clients were told, over all the lives of a server, and whether it still holds.
+"""The facts that clients were told, over all the lives of a server, and whether they still hold.
 
 Invariant: nothing is ever taken out; what contradicts an earlier telling is an assertion that fails.
 """
@@ -11,7 +11,7 @@ from tests.durability.caller import TERMINAL, Frame
 
 @dataclass
 class Known:
-    """What has been told of one task: its last unary answer, its end, and its events by id."""
+    """The facts told of one task: its last unary answer, its end, and its events by id."""
 
     agent: str
     text: str
@@ -88,7 +88,7 @@ class Ledger:
 
 
 def expected(known: Known) -> str:
-    """What a task that has completed must have answered."""
+    """The answer that a completed task must have given."""
     if known.agent in ("count", "again"):
         return "".join(f"{number} " for number in range(int(known.text.split()[0])))
     if known.agent == "ask":

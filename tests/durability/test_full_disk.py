@@ -26,10 +26,10 @@ ANSWERED_S = 5.0
 """A caller has an answer after so long, whatever can be written."""
 
 REASON = "its disk (is full|reports an error)"
-"""What `/ready` and the log say: files that may not grow are an error, a full disk is one."""
+"""The words of `/ready` and the log: files that may not grow are an error, a full disk is one."""
 
 SIZE = "24m"
-"""Of the small filesystem."""
+"""The size of the small filesystem."""
 
 BIG = "x" * 100_000
 """A message that no rest of a page takes."""
@@ -104,7 +104,7 @@ async def refused(attempt: Any) -> Refusal:
 
 
 async def goes_through(caller: Caller, disk: Disk) -> None:
-    """What must be so before, while and after there is no space."""
+    """The rules that hold before, while and after there is no space."""
     done = await caller.send("echo", message("before"))
     waiting = await caller.send("ask", message("hello"))
     running = await caller.send("count", message("40 every 0.05"), at_once=True)

@@ -1,4 +1,4 @@
-"""Who may open a store file, and what happens before the port is open."""
+"""The process that may open a store file, and the steps before the port is open."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def version(store: Path) -> int:
-    """Of the tables in a store file."""
+    """The version of the tables in a store file."""
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         return int(connection.pragma("user_version"))

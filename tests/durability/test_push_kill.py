@@ -25,7 +25,7 @@ LOAD_S = (0.1, 0.6)
 """From when to when after the first calls the server is killed."""
 
 VERIFIED = 200
-"""Of so many tasks, what arrived is compared with all that happened."""
+"""The number of tasks whose calls are compared with all that happened."""
 
 GONE = (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError)
 
@@ -51,7 +51,7 @@ def task_of(body: bytes) -> str:
 
 
 class Told:
-    """What has arrived, by task: each call once, in the order of its first arrival."""
+    """The calls that have arrived, by task: each once, in the order of its first arrival."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -60,7 +60,7 @@ class Told:
         self.states: dict[str, list[str]] = defaultdict(list)
 
     def hear(self, receiver: Receiver) -> None:
-        """What has come since the last time."""
+        """The calls since the last time."""
         for asked in receiver.asked[self.calls :]:
             self.calls += 1
             name = asked.headers["webhook-id"]
@@ -88,7 +88,7 @@ async def ended(receiver: Receiver, task_ids: set[str]) -> Told:
 
 
 def must_tell(frames: list[Frame]) -> list[int]:
-    """Of a task's log, the events that a webhook is told of: states, and artifacts that are whole."""
+    """The events in a task's log that a webhook is told of: states, and artifacts that are whole."""
     seqs: list[int] = []
     open_artifacts: set[str] = set()
     for frame in frames:

@@ -16,7 +16,7 @@ from tests.durability.ledger import text_of
 pytestmark = pytest.mark.slow
 
 CHUNKS = 640
-"""Of 16 KB: 10 MB."""
+"""The number of chunks of 16 KB: 10 MB together."""
 
 GROWTH_BYTES = 64 * 1024 * 1024
 """`make bench` promises 50 MB and shows 45; here the machine is shared, and memory that is touched once more counts. A

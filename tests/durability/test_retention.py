@@ -1,4 +1,4 @@
-"""What is too old goes, in short batches, while others write; what is younger stays, and the totals are right."""
+"""Old tasks go, in short batches, while others write; younger ones stay, and the totals are right."""
 
 import asyncio
 import time

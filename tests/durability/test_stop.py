@@ -17,7 +17,7 @@ Call = Callable[[Server], Caller]
 
 
 async def read_until_cut(caller: Caller, agent: str, task_id: str, begun: asyncio.Event) -> list[Frame]:
-    """A subscriber; `begun` is set at its first frame. What it saw, to the very end."""
+    """A subscriber; `begun` is set at its first frame. Returns all that it saw."""
     seen: list[Frame] = []
     async with caller.subscribe(agent, task_id, "0") as frames:
         async for frame in frames:

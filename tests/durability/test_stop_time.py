@@ -25,7 +25,7 @@ WHOLE_S = 4.0
 """How long a stop may take with that grace period: half of it for the runs, and 3 s for closing."""
 
 LOADED_S = 15.0
-"""What a machine that runs other tests may add."""
+"""The time that a machine which runs other tests may add."""
 
 NEVER_S = 600
 """A grace period that no test waits for."""

@@ -1,4 +1,4 @@
-"""Who may do what, how often, and what is noted of it: before a real engine."""
+"""The rights and the rates of callers, and the notes in the audit trail: before a real engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -84,7 +84,7 @@ class Gate:
         self.trail, self.table = trail, table
 
     async def ask(self, operation: Operation, who: Principal | None = None, **around: Any) -> Any:
-        """Whatever the operation is answered with; of a stream the stream."""
+        """The answer to the operation, or its stream."""
         asked = call(operation, **around)
         if who is not None:
             asked = Call(**{field: getattr(asked, field) for field in asked.__struct_fields__} | {"principal": who})

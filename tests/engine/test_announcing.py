@@ -26,7 +26,7 @@ async def silence(run: Run) -> None:
 
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said by the way waits for ever, unless something follows or somebody waits."""
+    """A remark by the way waits for ever, unless something follows or somebody waits."""
     monkeypatch.setattr(run_writer, "QUIET_S", 3600.0)
 
 

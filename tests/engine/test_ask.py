@@ -1,4 +1,4 @@
-"""Questions and answers, in this process and across restarts (DESIGN §5 Multi-turn)."""
+"""Questions and answers, in this process and across restarts."""
 
 import asyncio
 from pathlib import Path
@@ -49,7 +49,6 @@ async def test_auth_is_required_likewise() -> None:
 
 
 async def test_the_first_answer_wins_and_the_second_is_a_message_to_a_working_task() -> None:
-    """DESIGN §5."""
 
     async def script(run: Run) -> None:
         one = await run.ask((Part(text="one?"),))
@@ -68,7 +67,7 @@ async def test_the_first_answer_wins_and_the_second_is_a_message_to_a_working_ta
 
 
 async def test_nothing_comes_between_a_question_and_its_answer() -> None:
-    """What the agent says beside its question waits, as does a second question."""
+    """Effects of the agent beside its question wait, as does a second question."""
 
     async def script(run: Run) -> None:
         async def beside() -> None:
@@ -140,7 +139,7 @@ async def test_an_answer_after_suspend_max_is_replayed() -> None:
 
 
 async def test_an_answer_after_a_restart_is_replayed(tmp_path: Path) -> None:
-    """DESIGN §5: until the last recorded answer is consumed, all that the agent yields or reports is dropped."""
+    """Until the last recorded answer is consumed, all that the agent yields or reports is dropped."""
     url = f"sqlite:///{tmp_path}/tasks.db"
 
     async def script(run: Run) -> None:
@@ -180,7 +179,7 @@ async def after_restart(first: Scripted, second: Scripted, tmp_path: Path) -> Re
 
 
 async def test_a_question_that_differs_from_the_recorded_one_fails_the_task(tmp_path: Path) -> None:
-    """DESIGN §5 replay_mismatch; also when the agent swallows it, asks nothing, or asks again."""
+    """The reason is replay_mismatch, also when the agent swallows it, asks nothing, or asks again."""
 
     async def first(run: Run) -> None:
         await run.ask((Part(data={"where": (1, 2)}),))

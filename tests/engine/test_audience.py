@@ -1,4 +1,4 @@
-"""What of a log is told to webhooks."""
+"""The events of a log that webhooks are told of."""
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ PIECE = replace(MORE, last_chunk=False)
 
 
 def told(*batches: tuple[Event, ...]) -> list[tuple[int, bool, bool]]:
-    """Of each step its seq, whether the state changes with it, and whether its artifact had been whole before."""
+    """Each step as its seq, whether the state changes with it, and whether its artifact had been whole before."""
     fold, found = Fold(HEAD), []
     for events in batches:
         found += [(step.seq, step.changes, step.again) for step in steps_of(fold, events, None)]

@@ -1,4 +1,4 @@
-"""CancelTask (A2A 1.0 §3.1.5, DESIGN §5 Runs)."""
+"""CancelTask (A2A 1.0 §3.1.5)."""
 
 import asyncio
 import contextlib
@@ -146,7 +146,7 @@ async def test_cancel_answer_and_completion_race_without_harm() -> None:
 
 
 async def test_an_agent_that_does_not_stop_is_left_behind() -> None:
-    """DESIGN §5: after the grace period the task is canceled; what the agent writes later is refused."""
+    """After the grace period the task is canceled; what the agent writes later is refused."""
     let_go, over = asyncio.Event(), asyncio.Event()
     refused: list[BaseException] = []
 

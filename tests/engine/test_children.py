@@ -1,4 +1,4 @@
-"""What becomes of delegated tasks that wait for an answer when their time is over, or their parent is gone."""
+"""Delegated tasks that wait for an answer end when their time is over, or their parent is gone."""
 
 import asyncio
 from pathlib import Path

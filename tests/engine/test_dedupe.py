@@ -1,4 +1,4 @@
-"""The same call is the same call (DESIGN §5 Dedupe)."""
+"""The same call is the same call."""
 
 import asyncio
 

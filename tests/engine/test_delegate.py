@@ -1,4 +1,4 @@
-"""What an agent gives to another: tasks of the same caller, that end with their parent (DESIGN §5, §6)."""
+"""An agent delegates to another: tasks of the same caller, which end with their parent."""
 
 import asyncio
 from pathlib import Path
@@ -578,7 +578,7 @@ async def test_the_audit_trail_says_who_delegated_through_which_task() -> None:
 
 
 async def test_a_caller_whose_key_is_not_for_the_other_agent_is_served_by_it_all_the_same() -> None:
-    """Whoever put the delegating agent on this server decided that; the caller may call that one."""
+    """The operator who put the delegating agent on this server decided that; the caller may call that one."""
     async with house(delegating(), Scripted(echo, "other")) as h:
         only = Principal("anna", agents=frozenset({"agent"}))
         from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Agents that answer with a Message instead of a task (A2A 1.0 §3.1.1, §3.1.2; DESIGN §6)."""
+"""Agents that answer with a Message instead of a task (A2A 1.0 §3.1.1, §3.1.2)."""
 
 import asyncio
 from typing import Any

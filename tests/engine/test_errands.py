@@ -1,4 +1,4 @@
-"""What the engine does for a task beside its run may go wrong; then that task ends, and nothing else does."""
+"""Work of the engine beside a task's run may go wrong; then that task ends, and nothing else does."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The transition table, and what a log folds to (A2A 1.0 §4.1.3, §4.2; DESIGN §3, §5)."""
+"""The transition table, and what a log folds to (A2A 1.0 §4.1.3, §4.2)."""
 
 import pytest
 from hypothesis import given

@@ -109,7 +109,6 @@ async def test_a_token_that_is_not_ours_is_refused(token: str) -> None:
 
 
 async def test_the_offset_is_capped() -> None:
-    """DESIGN §5."""
     async with house() as h:
         with pytest.raises(InvalidParams, match="offset"):
             await h.listed(ListTasks(offset=policy.LIST_OFFSET_MAX + 1))

@@ -1,4 +1,4 @@
-"""What makes two calls the same, tokens and ids: pure (DESIGN §5)."""
+"""The identity of calls, tokens and ids: pure functions."""
 
 import pytest
 from hypothesis import given

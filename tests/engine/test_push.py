@@ -1,4 +1,4 @@
-"""What webhooks are told, and the operations on them (A2A 1.0 §3.1.7 to §3.1.10, DESIGN §7)."""
+"""The calls of webhooks, and the operations on them (A2A 1.0 §3.1.7 to §3.1.10)."""
 
 import asyncio
 from pathlib import Path
@@ -85,7 +85,7 @@ async def test_each_status_and_each_artifact_that_is_whole_is_told_once_and_in_o
 
 
 async def test_what_is_told_is_written_with_its_event(tmp_path: Path) -> None:
-    """DESIGN §3.1: one transaction. Whatever a crash leaves of the log, it leaves that of the outbox."""
+    """One transaction: a crash leaves the same part of the log and of the outbox."""
     url = f"sqlite:///{tmp_path}/tasks.db"
 
     async def script(run: Run) -> None:
@@ -105,7 +105,7 @@ async def test_what_is_told_is_written_with_its_event(tmp_path: Path) -> None:
 
 
 async def test_an_event_that_was_refused_is_not_told() -> None:
-    """What an agent gives out after its task was canceled reaches neither log nor webhook."""
+    """The effects of an agent after its task was canceled reach neither log nor webhook."""
     let_go, over = asyncio.Event(), asyncio.Event()
 
     async def stubborn(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""How many tasks a caller may have (DESIGN §8)."""
+"""How many tasks a caller may have."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""After a crash, and when the server stops (DESIGN §5; A2A has no word for it)."""
+"""After a crash, and when the server stops (A2A has no word for it)."""
 
 import asyncio
 from pathlib import Path
@@ -102,7 +102,7 @@ async def test_a_task_that_cannot_be_recovered_keeps_no_other_from_being_served(
 
 
 async def test_a_restartable_agent_runs_again_and_replaces_what_the_dead_run_left(url: str) -> None:
-    """DESIGN §5: the first chunk that a new epoch writes to an artifact has `append: false`."""
+    """The first chunk that a new epoch writes to an artifact has `append: false`."""
     script = Halting()
     agent = Scripted(script, restartable=True)
     task_id = await begun(url, agent)

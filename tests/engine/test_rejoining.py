@@ -1,4 +1,4 @@
-"""What a replica says of itself while it is cut off and joins anew, and while its agents are replaced."""
+"""A replica's report of itself while it is cut off and joins anew, and while its agents are replaced."""
 
 import asyncio
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What a run says, on its way to the log: questions that have their answer already."""
+"""The effects of a run on their way to the log: questions that have their answer already."""
 
 import asyncio
 

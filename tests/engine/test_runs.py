@@ -1,4 +1,4 @@
-"""Runs: how they end, what they give out, what happens when they cannot write (DESIGN §5, §6)."""
+"""Runs: how they end, what they give out, what happens when they cannot write."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ S = TaskState
 
 
 async def test_a_failure_has_a_reference_and_no_exception_text(caplog: pytest.LogCaptureFixture) -> None:
-    """DESIGN §6: the text stays in the log of the server."""
+    """The text stays in the log of the server."""
 
     async def script(run: Run) -> None:
         await say(run, "half")
@@ -84,7 +84,7 @@ async def test_reject_rejects_with_its_text() -> None:
 
 
 async def test_progress_usage_and_duration_are_in_the_task() -> None:
-    """DESIGN §4: what 1.0 lacks."""
+    """What 1.0 lacks."""
 
     async with house(Scripted(lambda run: script(run))) as h:
 
@@ -150,7 +150,7 @@ async def test_an_agent_sees_what_it_has_given_out() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(1000, 1), (30, 100_000)])
 async def test_an_agent_that_says_much_at_once_waits_for_the_store(count: int, size: int) -> None:
-    """DESIGN §5: 256 events or 1 MB, then it waits; everything arrives, once, in order."""
+    """256 events or 1 MB, then it waits; everything arrives, once, in order."""
 
     async def script(run: Run) -> None:
         for number in range(count):

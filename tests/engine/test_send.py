@@ -151,7 +151,7 @@ async def test_a_message_to_a_terminal_task_is_refused() -> None:
 
 
 async def test_a_message_to_a_working_task_is_kept_and_answers_the_next_question() -> None:
-    """DESIGN §5: kept in the history, given to the next ask."""
+    """Kept in the history, given to the next ask."""
     gate = Gate()
 
     async def script(run: Run) -> None:
@@ -170,7 +170,6 @@ async def test_a_message_to_a_working_task_is_kept_and_answers_the_next_question
 
 
 async def test_an_agent_of_one_message_takes_no_further_one_while_it_works() -> None:
-    """DESIGN §5 one_message."""
     gate = Gate()
     async with house(Scripted(gate, one_message=True)) as h:
         task_id = await h.begin()
@@ -181,7 +180,7 @@ async def test_an_agent_of_one_message_takes_no_further_one_while_it_works() -> 
 
 
 async def test_a_message_that_meets_the_question_on_its_way_answers_it() -> None:
-    """DESIGN §5: nothing decides by what is not in the log; no order of commits loses a message."""
+    """Nothing decides by what is not in the log; no order of commits loses a message."""
 
     async def script(run: Run) -> None:
         first = await run.ask((Part(text="one?"),))
@@ -202,7 +201,7 @@ async def test_a_message_that_meets_the_question_on_its_way_answers_it() -> None
 
 
 async def test_a_blocking_send_that_lasts_too_long_is_answered_with_the_task_as_it_is() -> None:
-    """DESIGN §5 blocking_timeout; invariant 6: the task goes on."""
+    """Invariant 6: the task goes on."""
     gate = Gate()
     async with house(Scripted(gate), blocking_timeout_s=0.05) as h:
         task = await h.send()
@@ -212,7 +211,7 @@ async def test_a_blocking_send_that_lasts_too_long_is_answered_with_the_task_as_
 
 
 async def test_a_blocking_answer_counts_only_what_follows_its_own_message() -> None:
-    """DESIGN §5: the earlier question does not answer the next send."""
+    """The earlier question does not answer the next send."""
     gate = Gate()
 
     async def script(run: Run) -> None:
@@ -355,7 +354,7 @@ async def test_numbers_beyond_64_bits_are_taken() -> None:
 
 @pytest.mark.parametrize("cancels", [False, True])
 async def test_a_task_that_a_list_shows_before_its_maker_knows_is_one_task(cancels: bool) -> None:
-    """Whoever finds the task first, all see the same run of it."""
+    """All see the same run of a task, in whatever order they find it."""
     gate = Gate()
     async with house(Scripted(gate)) as h:
         h.store.held = asyncio.Event()

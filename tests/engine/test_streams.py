@@ -1,4 +1,4 @@
-"""Streams: order, once each, resumed, slow, left, ended (DESIGN §3 invariants 2 and 3, §5 Tail)."""
+"""Streams: order, once each, resumed, slow, left, ended."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -116,7 +116,7 @@ async def test_a_hundred_subscribers_see_the_same() -> None:
 
 
 async def test_subscribers_share_each_event() -> None:
-    """DESIGN §5: an event is encoded once, so it is one object for all."""
+    """An event is encoded once, so it is one object for all."""
     steps = Steps(3)
     async with house(Scripted(steps)) as h:
         task_id = await h.begin()
@@ -204,7 +204,7 @@ async def test_a_reader_that_returns_to_a_new_process_gets_exactly_what_follows(
 
 
 async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DESIGN §5: a slow reader falls back to the log and costs no memory."""
+    """A slow reader falls back to the log and costs no memory."""
     monkeypatch.setattr(newest_events, "RECENT_BYTES_MAX", 20_000)
     monkeypatch.setattr(subscriptions, "BATCH_BYTES_MAX", 5_000)
     steps = Steps(300, size=500)
@@ -238,7 +238,7 @@ async def test_a_stream_stays_open_while_the_store_cannot_be_read(monkeypatch: p
 
 
 async def test_a_silent_stream_gives_empty_batches() -> None:
-    """DESIGN §5: so that a comment keeps proxies from cutting it; an event in between is not lost."""
+    """So that a comment keeps proxies from cutting it; an event in between is not lost."""
     steps = Steps(2)
     async with house(Scripted(steps), keepalive_s=0.03) as h:
         stream = await h.open(streaming())
@@ -324,7 +324,7 @@ async def test_a_stopping_engine_ends_streams_with_the_hint_to_come_back() -> No
 
 
 async def test_a_stream_whose_log_went_ends_with_the_task() -> None:
-    """DESIGN §5: a seq older than the oldest kept is answered with the snapshot and what follows."""
+    """A seq older than the oldest kept is answered with the snapshot and what follows."""
     steps = Steps(3)
     async with house(Scripted(steps)) as h:
         stream = await h.open(streaming())

@@ -66,7 +66,7 @@ def table() -> Table:
 
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes seconds takes milliseconds."""
+    """The waits of seconds take milliseconds."""
     monkeypatch.setattr(trails, "WRITE_EVERY_S", 0.01)
     monkeypatch.setattr(trails, "RETRY_S", 0.01)
     monkeypatch.setattr(trails, "HEAR_EVERY_S", 0.01)

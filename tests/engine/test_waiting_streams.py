@@ -1,4 +1,4 @@
-"""Streams of tasks that wait, or have waited, for their caller: where they end (A2A 0.3 §7.9, DESIGN §5)."""
+"""Streams of tasks that wait, or have waited, for their caller: where they end (A2A 0.3 §7.9)."""
 
 from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot

@@ -106,5 +106,5 @@ async def calls(h: House) -> list[dict[str, Any]]:
 
 
 def told(bodies: list[dict[str, Any]], url: str = "") -> list[tuple[str, str]]:
-    """What a webhook (none named: all) was told, as kind and state."""
+    """The calls to a webhook (none named: all), as kind and state."""
     return [(each["kind"], each["state"]) for each in bodies if url in ("", each["to"])]

@@ -36,7 +36,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says to one request: text, word by word, then calls of tools.
+    """The model's answer to one request: text, word by word, then calls of tools.
 
     `status` other than 200 is an error instead. With `held` the answer stops after its first word until it is set.
     """

@@ -1,4 +1,4 @@
-"""What the suite for every framework asks of each: agents of its own kind, made of a model that the test scripts.
+"""The suite for every framework needs this of each: agents of its own kind, made of a model that the test scripts.
 
 A framework is one module of `tests/frameworks/kits`, with a class that fills in `Kit` and a value `KIT` of it.
 """
@@ -78,7 +78,7 @@ class Kit(Protocol):
     question = 'May delete be called with {"path": "a.txt"}? Answer yes or no.'
 
     denial: str | None = "no, keep it"
-    """What the model is told of a denial in those words; None if the agent's author decides that."""
+    """The model's view of a denial in those words; None if the agent's author decides that."""
 
     stops_at_once = True
     """Whether a model in the middle of an answer is left when the task is canceled, and not at the next word."""
@@ -125,4 +125,4 @@ CLEANING = (
     Answer("Let me see.", calls=[Call("look", {}, "look-1")]),
     Answer(calls=[Call("delete", {"path": "a.txt"})]),
 )
-"""What the model of a careful agent says before its tool has been allowed or denied."""
+"""The words of a careful agent's model before its tool has been allowed or denied."""

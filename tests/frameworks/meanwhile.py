@@ -13,7 +13,7 @@ LIMIT_S = 60.0
 
 
 async def meanwhile(connection: Connection, message: str, then: Callable[[str], Awaitable[None]]) -> str:
-    """What the agent answers; when the first of it is there, `then` is awaited with the id of the task."""
+    """The agent's answer; when its first piece is there, `then` is awaited with the id of the task."""
     text, begun = "", False
     async with asyncio.timeout(LIMIT_S):
         async for update in connection.stream(message):

@@ -1,4 +1,4 @@
-"""What holds for the agents of every framework. What is particular to one is in the file of its name.
+"""The rules for the agents of every framework. The file with a framework's name has its own.
 
 A framework is described by its kit: see `tests/frameworks/kit.py`.
 """

@@ -46,4 +46,4 @@ def test_the_adapter_works_with_the_real_package(name: str) -> None:
 
 
 WARNINGS = ("-W", "default", "-W", "error:coroutine:RuntimeWarning")
-"""What frameworks warn of is theirs; what is left waiting is ours."""
+"""Warnings of frameworks are theirs; a coroutine that nobody awaits is ours."""

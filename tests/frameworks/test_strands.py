@@ -159,4 +159,4 @@ SHARED = {
     "trace_attributes",
     "tracer",
 }
-"""What the author of an agent gave it."""
+"""The settings that the author of an agent gave it."""

@@ -1,4 +1,4 @@
-"""What docs/kaos.md shows is what happens."""
+"""The code in docs/kaos.md does what the page says."""
 
 import re
 import subprocess

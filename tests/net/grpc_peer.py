@@ -24,7 +24,7 @@ Streaming = Callable[[bytes, Context], AsyncIterator[bytes]]
 
 
 class GrpcPeer(grpc.GenericRpcHandler):
-    """What it does by method (`/s/Echo`), and the metadata of the calls that came. Other methods are unimplemented."""
+    """Its procedures by method (`/s/Echo`), and the metadata of its calls. Other methods are unimplemented."""
 
     def __init__(self) -> None:
         self.unary: dict[str, Unary] = {}

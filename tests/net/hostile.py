@@ -164,7 +164,7 @@ ODD = (
     "http://[::１]:PORT/",
     "http://[::127.0.0.1]:PORT/",
 )
-"""What is refused for how it is written, before anybody asks DNS."""
+"""URLs that are refused for their spelling, before anybody asks DNS."""
 
 INWARD = (
     "http://127.0.0.1:PORT/",
@@ -233,4 +233,4 @@ INWARD = (
     "http://Loopback.TEST:PORT/",
     "http://loopback.test.:PORT/",
 )
-"""What is written plainly, and refused for where it leads."""
+"""URLs that are written plainly, and refused for where they lead."""

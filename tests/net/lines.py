@@ -136,7 +136,7 @@ class Authority:
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def server(self, *names: str, days: int = 1) -> ssl.SSLContext:
-        """What a server of these names and addresses needs."""
+        """The context that a server of these names and addresses needs."""
         key = ec.generate_private_key(ec.SECP256R1())
         known: list[x509.GeneralName] = [
             x509.IPAddress(ip_address(name)) if name[0].isdigit() else x509.DNSName(name) for name in names

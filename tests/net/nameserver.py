@@ -13,7 +13,7 @@ A, CNAME, AAAA = 1, 5, 28
 
 
 class Record(Struct, frozen=True):
-    """What a name has: an address, or another name."""
+    """A record of a name: an address, or another name."""
 
     value: str
     ttl: int = 0

@@ -31,7 +31,7 @@ Script = Callable[[Asked, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Peer:
-    """What it is to do, by `"METHOD /path"`, and what it was asked; anything else is 404."""
+    """Its answers by `"METHOD /path"`, and the requests that came; anything else is 404."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -1,4 +1,4 @@
-"""Which addresses may be dialled, and who decides otherwise."""
+"""The addresses that may be dialled, and the settings that decide otherwise."""
 
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address

@@ -50,13 +50,13 @@ async def heard(speaker: Speaker) -> AsyncIterator[Flow]:
 
 
 class Windows:
-    """What is waited for, until it is ended."""
+    """The wait, until it is ended."""
 
     def __init__(self) -> None:
         self.begun: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
 
     async def gathered(self, flow: Flow, speaker: Speaker, *more: bytes) -> bytes:
-        """What has come by the end of a window in which more was said."""
+        """The bytes that have come by the end of a window in which more was said."""
         waiting = flow.gathering(self.begun.put_nowait)
         if waiting is None:
             return flow.gathered()

@@ -367,7 +367,7 @@ def replies(*pieces: bytes, trailers: dict[str, str] | None = None) -> Callable[
 async def outcome(
     door: GrpcEgress, answer: Callable[[int], bytes], *, streams: bool = False, hangs_up: bool = False
 ) -> Any:
-    """What becomes of a call, or of a stream, that is answered so: the reply, or the kind of error."""
+    """The result of a call or a stream that is answered so: the reply, or the kind of error."""
     async with asyncio.timeout(DEADLINE_S), speaking_http2(answer, hangs_up=hangs_up) as lines:
         try:
             if not streams:

@@ -1,4 +1,4 @@
-"""What an Egress says of the TLS that it agreed on with a server."""
+"""An Egress describes the TLS that it agreed on with a server."""
 
 import asyncio
 import ssl

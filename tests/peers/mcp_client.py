@@ -28,7 +28,7 @@ async def session(base_url: str, **callbacks: Any) -> AsyncIterator[ClientSessio
 
 
 def structured(result: types.CallToolResult) -> dict[str, Any]:
-    """What a result says to programs; that it fits the tool's schema, the client has checked."""
+    """The structured content of a result. The client has checked that it fits the tool's schema."""
     assert result.structuredContent is not None
     return result.structuredContent
 

@@ -219,7 +219,7 @@ async def resubscribe(lane: Lane) -> None:
 
 
 async def bare_message(lane: Lane) -> None:
-    """What `StreamingClient` sends to the agent's URL itself."""
+    """The requests of `StreamingClient` to the agent's URL itself."""
     message = lane.message("echo", "hello", conversation_id=str(uuid.uuid4()))
     answer = await StreamingClient(lane.url("echo")).send_message_async(message)
     assert (said(answer), answer.role) == ("hello", MessageRole.AGENT), answer

@@ -54,7 +54,7 @@ def cutting(chance: Random) -> Callable[[bytes], Fault | None]:
 
 
 def held(task: Task) -> tuple[TaskState, dict[str, Any]]:
-    """What counts of a task."""
+    """The parts of a task that are compared."""
     return task.status.state, {each.artifact_id: join_text(each.parts) for each in task.artifacts}
 
 

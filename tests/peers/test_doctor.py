@@ -1,4 +1,4 @@
-"""What the doctor says of the servers of others, compared with lists that were established by hand.
+"""Compares the doctor's findings about the servers of others with lists that were made by hand.
 
 A line here is a fact about that server: it was asked by hand, and its answer compared with the specification.
 """

@@ -1,4 +1,4 @@
-"""What an `openai:` agent asks for, held against the types of the official package."""
+"""The requests of an `openai:` agent fit the types of the official package."""
 
 import json
 import subprocess

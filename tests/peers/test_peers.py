@@ -95,7 +95,7 @@ PEERS = {
     "js-0.3": Peer(HERE / "js" / "sdk03.mjs", NODE, MODULES / "a2a-js-0.3", ONLY_0_3),
 }
 
-# What every A2A peer does in every lane; a script that lost one of them must not pass.
+# The scenarios of every A2A peer in every lane; a script that lost one of them must not pass.
 REQUIRED = {
     "sendblocking", "sendnotblocking", "stream", "gethistory", "cancel", "resubscribe", "inputrequired",
     "fileroundtrip", "unknowntask", "terminaltask", "webhooks",

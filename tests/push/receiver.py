@@ -11,7 +11,7 @@ Answer = int | tuple[int, dict[str, str]]
 
 
 def place_of(seq: str) -> tuple[int, float]:
-    """What orders the calls of a task: the event, and the place among what is told of it; the last has none."""
+    """The order of a task's calls: the event, and the place among the calls about it; the last has none."""
     event, _, part = seq.partition(".")
     return int(event), float(part or "inf")
 

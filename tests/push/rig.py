@@ -32,7 +32,7 @@ QUICK = CourierSettings(schedule=Schedule((0.01, 0.01), jitter=0.0), attempt_s=5
 
 
 class Rig:
-    """What a test needs to owe deliveries, and to see what became of them."""
+    """Everything that a test needs to owe deliveries, and to see what became of them."""
 
     def __init__(self, store: Store, courier: Courier, counts: Counts) -> None:
         self.store = store

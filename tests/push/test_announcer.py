@@ -1,4 +1,4 @@
-"""What is told of a task, to whom, and which webhooks may be registered."""
+"""The calls about a task, their receivers, and the webhooks that may be registered."""
 
 import json
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def status(state: TaskState, *artifacts: Artifact, seq: int = 2, whole: tuple[st
 
 
 def told(deliveries: tuple[Delivery, ...]) -> list[str]:
-    """What each is of: its only member, and the state in it if there is one."""
+    """The kind of each: its only member, and the state in it if there is one."""
     shown = []
     for delivery in deliveries:
         ((name, value),) = json.loads(delivery.body).items()

@@ -1,4 +1,4 @@
-"""What docs/push.md says: its code verifies what is sent, its numbers are those of the code."""
+"""The code in docs/push.md verifies real calls, and the numbers there are those of the code."""
 
 import json
 import re

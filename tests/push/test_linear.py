@@ -1,4 +1,4 @@
-"""What is written for webhooks of a task that grows and grows (invariant 8)."""
+"""The bytes written for webhooks of a task that grows and grows (invariant 8)."""
 
 import msgspec
 import pytest

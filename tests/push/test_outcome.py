@@ -1,4 +1,4 @@
-"""What an attempt amounts to: the outcome, the next attempt, and how much its host gets at once."""
+"""The result of an attempt: the outcome, the next attempt, and how much its host gets at once."""
 
 import pytest
 

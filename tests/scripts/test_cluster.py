@@ -38,7 +38,7 @@ def cluster() -> Iterator["subprocess.Popen[str]"]:
 
 
 def printed(process: "subprocess.Popen[str]") -> str:
-    """What it prints up to the end of its guide."""
+    """Its output up to the end of its guide."""
     assert process.stdout is not None
     text, deadline = "", time.monotonic() + DEADLINE_S
     while "Ctrl-C" not in text:

@@ -26,7 +26,7 @@ ALL = {1, 2, 3}
 
 
 class Told(NamedTuple):
-    """What a replica told a connection."""
+    """The answers of a replica on a connection."""
 
     number: int
     pid: int

@@ -62,7 +62,7 @@ async def test_a_server_does_not_start_with_settings_that_cannot_work() -> None:
 
 
 async def told(http: aiohttp.ClientSession, url: str, status: int, said: str) -> dict[str, Any]:
-    """What `/ready` answers, once it answers so."""
+    """The answer of `/ready`, once it is that."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             async with http.get(f"{url}/ready") as answer:

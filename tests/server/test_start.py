@@ -1,4 +1,4 @@
-"""What is wrong or missing is told at start, in one line that names the fix."""
+"""A fault in the settings is told at start, in one line that names the fix."""
 
 import socket
 import subprocess
@@ -22,7 +22,7 @@ DEADLINE_S = 120.0
 
 
 def told(*flags: str, lacks: str = "") -> str:
-    """What `dragoman serve` says on stderr when it cannot start; without the package `lacks`, if one is given."""
+    """The stderr of `dragoman serve` when it cannot start; without the package `lacks`, if one is given."""
     block = f"sys.modules[{lacks!r}] = None; " if lacks else ""
     program = f"import sys; {block}from dragoman.cli import main; main()"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What must hold of a history (docs/architecture.md, invariants 1 to 5, 9 and 12), as pure functions.
+"""The rules for a history (docs/architecture.md, invariants 1 to 5, 9 and 12), as pure functions.
 
 Invariant: a violation is found at the happening that shows it, so that each step of a simulation is checked.
 """
@@ -15,7 +15,7 @@ from tests.simulation.database import Database, Row
 
 
 class Known:
-    """What is known of a task as the history goes on."""
+    """The facts known of a task as the history goes on."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -66,7 +66,7 @@ class _Checking:
         return known
 
     def step(self, at_s: float, happening: h.Happening) -> Iterable[str]:
-        """What is wrong with one happening, after those before it."""
+        """The faults of one happening, after those before it."""
         match happening:
             case h.Committed():
                 return self._committed(happening)
@@ -217,7 +217,7 @@ class _Numbered:
 
 
 def check_end(database: Database, history: h.History) -> list[str]:
-    """What is wrong once all faults have ceased and everybody has had time."""
+    """The faults that remain once all disturbances have ceased and everybody has had time."""
     asked = {each.task_id for _, each in history.happenings if isinstance(each, h.Asked) and each.what == "cancel"}
     died = any(isinstance(each, h.Gone) for _, each in history.happenings)
     found: list[str] = []

@@ -50,7 +50,7 @@ class Refusal(Exception):
 
 
 class Clients:
-    """What the clients of a simulation share: the replicas they may call, and the tasks that exist."""
+    """The world of a simulation's clients: the replicas they may call, and the tasks that exist."""
 
     def __init__(self, loop: SimulatedLoop, places: Sequence[Place], history: History, seed: object) -> None:
         self.loop = loop
@@ -59,7 +59,7 @@ class Clients:
         self.tasks: list[tuple[str, str, str]] = []
         """Owner, agent and id of each task that a client knows."""
         self.unfinished: dict[str, str] = {}
-        """What the clients are doing."""
+        """The asyncio tasks of the clients."""
         self.random = Random(f"clients {seed}")
         self.talkative = self.random.random() < 0.5
         """Whether clients say much unasked, to agents that ask much."""

@@ -177,7 +177,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return task.result()
 
     def close(self) -> None:
-        """Forget all tasks. What their coroutines do about it leads nowhere."""
+        """Forget all tasks. The rest of their coroutines leads nowhere."""
         self._closed = True
         events._set_running_loop(self)
         try:

@@ -69,12 +69,12 @@ class Lost(Exception):
 
 
 class Connection:
-    """A client's end of a request or a stream. What the replica says arrives in order, or not at all."""
+    """A client's end of a request or a stream. The replica's words arrive in order, or not at all."""
 
     def __init__(self, loop: SimulatedLoop, client: Process, delay_s: Callable[[], float]) -> None:
         self.closed = False
         self.leave: Callable[[], None] | None = None
-        """What the replica does when the client has left."""
+        """The replica's reaction when the client has left."""
         self._loop = loop
         self._client = client
         self._delay_s = delay_s

@@ -151,7 +151,7 @@ class SimulatedStore:
         self.failed_writes = 0
         self.outage: Outage | None = None
         self.alter: Callable[[Append], Append] = _unaltered
-        """What becomes of an append before it is sent. Only mutations change it."""
+        """The append as it is sent. Only mutations change it."""
         self._open = False
         self._arrivals: dict[str, float] = {}
         self._answers: dict[str, float] = {}
@@ -210,7 +210,7 @@ class SimulatedStore:
     def _arrive(
         self, future: "Future[Any]", act: Callable[[], Any], task_id: str | None, lost: type[Exception]
     ) -> None:
-        """The request has reached the database. What it does there happens, whatever becomes of the answer."""
+        """The request has reached the database. Its effect there happens, whatever becomes of the answer."""
         if self.server.down or self.network.cut:
             self._lose(future, lost)
             return

@@ -38,7 +38,7 @@ def go_wrong(first: int, count: int) -> list[str]:
 
 
 def report(outcome: Outcome, *, whole: bool = True) -> str:
-    """What is wrong, and how to run the seed alone."""
+    """The faults, and how to run the seed alone."""
     what = outcome.report() if whole else "\n".join((f"seed {outcome.seed}:", *outcome.wrong))
     return f"{what}\n{ALONE.format(outcome.seed)}\n"
 

@@ -40,7 +40,7 @@ GOOD, SLOW, BAD = (0.0, 0.0, 0.003), (0.0, 0.2, 0.8), (0.5, 0.2, 0.3)
 
 
 class Outcome(Struct):
-    """What a simulation came to: `wrong` says what is wrong with it, and is empty if nothing is."""
+    """The result of a simulation: `wrong` says what is wrong with it, and is empty if nothing is."""
 
     seed: int
     wrong: list[str]
@@ -48,7 +48,7 @@ class Outcome(Struct):
     steps: int
 
     def report(self) -> str:
-        """What is wrong, how to see it again, and the history."""
+        """The faults, how to see them again, and the history."""
         wrong = "\n".join(self.wrong)
         return f"seed {self.seed}:\n{wrong}\n\n{trace(self.history)}\n\nseed {self.seed}:\n{wrong}"
 
@@ -118,7 +118,7 @@ class World:
             self.loop.run(until_s)
 
     def _fate(self) -> Sequence[float]:
-        """What becomes of a hint: it is lost, comes twice, late, and so in another order."""
+        """The fate of a hint: it is lost, comes twice, late, and so in another order."""
         lost, doubled, delay_s = self._hints
         chance = self._hint()
         if chance < lost:

@@ -110,7 +110,7 @@ class Stream(Struct):
         return frames
 
     async def until(self, text: str) -> list[Frame]:
-        """What comes up to the event with that text."""
+        """The events up to the one with that text."""
         frames = []
         while (frame := await self.next()) is not None:
             frames.append(frame)
@@ -149,7 +149,7 @@ class GrpcStream(Struct):
         return frames
 
     async def until(self, text: str) -> list[Frame]:
-        """What comes up to the event with that text."""
+        """The events up to the one with that text."""
         frames = []
         while (frame := await self.next()) is not None:
             frames.append(frame)
@@ -273,7 +273,7 @@ class Caller(Struct, frozen=True):
         if lane.rpc:
             assert answer.content_type == "application/json"
             assert body.keys() in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"}), body
-            # What HTTP itself refuses may be refused before the body is read: there the id is null (JSON-RPC 2.0 §5).
+            # HTTP itself may refuse a request before the body is read: there the id is null (JSON-RPC 2.0 §5).
             assert body["jsonrpc"] == "2.0"
             assert body["id"] == 7 or (body["id"] is None and answer.status != 200), body
             if "error" in body:

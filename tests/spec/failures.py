@@ -1,4 +1,4 @@
-"""What a refusal must look like, in every lane: code, HTTP status, reason, and nothing of an exception's text."""
+"""The shape of a refusal in every lane: code, HTTP status, reason, and nothing of an exception's text."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ INNARDS = re.compile(
     r"Traceback|File \"|\.py\b|secret-exception-text|msgspec|asyncio|apsw|sqlite|0x[0-9a-f]{6,}|"
     r"\b[A-Za-z]*(?:Exception|ValidationError|KeyError|ValueError|TypeError|AttributeError|DecodeError|IndexError)\b"
 )
-"""What only the inside of a server says."""
+"""The words that only the inside of a server has."""
 
 
 class Row(Struct, frozen=True):

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Asked(Struct, frozen=True):
-    """What goes over the wire; `body` None sends none."""
+    """The request on the wire; `body` None sends none."""
 
     verb: str
     path: str
@@ -42,7 +42,7 @@ class Lane(Struct, frozen=True):
 
     @property
     def schema(self) -> Schema:
-        """What its answers look like."""
+        """The shape of its answers."""
         if self.version == "1.0":
             return V1
         return V03 if self.rpc else V03_PROTO

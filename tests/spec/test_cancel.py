@@ -1,4 +1,4 @@
-"""CancelTask (A2A 1.0 §3.1.5, §3.3.1; DESIGN §5)."""
+"""CancelTask (A2A 1.0 §3.1.5, §3.3.1)."""
 
 import asyncio
 
@@ -64,7 +64,7 @@ async def test_an_unknown_task_is_not_found(caller: Caller) -> None:
 
 @over_grpc
 async def test_a_task_can_be_canceled_from_the_first_moment(caller: Caller) -> None:
-    """DESIGN §3: the task row is written before any agent code runs."""
+    """The task row is written before any agent code runs."""
     for _ in range(5):
         task = (await caller.send("wait for ever", configuration=AT_ONCE)).task
         assert (await caller.cancel(task.id)).task.state == "canceled"

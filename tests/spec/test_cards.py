@@ -1,4 +1,4 @@
-"""Cards, the list of agents, health and CORS (A2A 1.0 §4.4, §8.2; A2A 0.3 §5; DESIGN §4)."""
+"""Cards, the list of agents, health and CORS (A2A 1.0 §4.4, §8.2; A2A 0.3 §5)."""
 
 import itertools
 import time
@@ -33,7 +33,7 @@ ONLY_03 = {
     "security",
     "supportedProtocols",
 }
-"""What the card of 0.3 has and that of 1.0 has not (A2A 0.3 §5.5), and what KAOS looks for."""
+"""The fields that the card has in 0.3 and not in 1.0 (A2A 0.3 §5.5), and those that KAOS looks for."""
 
 
 async def fetched(served: House, path: str, **headers: str) -> tuple[aiohttp.ClientResponse, bytes]:
@@ -54,7 +54,7 @@ async def test_a_card_is_at_every_well_known_path_with_what_caches_need(served: 
 
 @pytest.mark.parametrize("mount", MOUNTS)
 async def test_both_paths_of_a_mount_have_the_same_card(served: House, mount: str) -> None:
-    """DESIGN §4: identical content."""
+    """Identical content."""
     (first, body), (second, same) = [await fetched(served, mount + path) for path in WELL_KNOWN]
     assert body == same
     assert first.headers["ETag"] == second.headers["ETag"]
@@ -87,7 +87,7 @@ async def test_head_is_get_without_the_body(served: House, path: str) -> None:
 
 @pytest.mark.parametrize("mount", MOUNTS)
 async def test_a_card_holds_all_of_1_0_by_the_letter(served: House, mount: str) -> None:
-    """§4.4.1, DESIGN §4: without what only 0.3 has, the rest is a 1.0 card; what is declared is in it."""
+    """§4.4.1: without what only 0.3 has, the rest is a 1.0 card; what is declared is in it."""
     card = decoded((await fetched(served, mount + WELL_KNOWN[0]))[1])
     capabilities = card["capabilities"]
     new = {name: value for name, value in card.items() if name not in ONLY_03}
@@ -183,7 +183,7 @@ async def test_a_card_names_the_host_it_was_asked_at_unless_a_public_url_is_set(
 
 
 async def test_agents_are_listed_with_their_cards(served: House) -> None:
-    """DESIGN §4 `GET /agents`: everyone who is here, the default one first, and where to find the card."""
+    """Everyone who is here, the default one first, and where to find the card."""
     answer, body = await fetched(served, "/agents")
     agents = decoded(body)["agents"]
     assert [agent["id"] for agent in agents][:5] == ["script", "strict", "plain", "direct", "mute"]
@@ -198,7 +198,7 @@ async def test_agents_are_listed_with_their_cards(served: House) -> None:
 
 @pytest.mark.parametrize(("path", "status"), [("/health", "ok"), ("/ready", "ready")])
 async def test_health_is_told_in_a_moment_and_never_cached(served: House, path: str, status: str) -> None:
-    """DESIGN §2 `health.py`: alive, and ready for work (RFC 9111 §5.2.2.5: not kept by any cache)."""
+    """Alive, and ready for work (RFC 9111 §5.2.2.5: not kept by any cache)."""
     await fetched(served, path)
     begun = time.monotonic()
     for _ in range(10):

@@ -38,7 +38,7 @@ RAW = {"Content-Type": "application/json"}
 
 
 async def posted(served: House, lane: Lane, body: Any, **headers: str) -> Told:
-    """What a send is answered whose body is these bytes."""
+    """The answer to a send whose body is these bytes."""
     path = "/agents/script" if lane.rpc else f"{lane.path('script')}/message:send"
     version = {"A2A-Version": "1.0"} if lane.version == "1.0" else {}
     data = io.BytesIO(body) if isinstance(body, bytes) else body
@@ -71,7 +71,7 @@ async def test_each_error_is_told_as_the_table_says(lane: Lane) -> None:
 async def test_an_exception_is_an_internal_error_with_a_reference_and_none_of_its_text(
     lane: Lane, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """§3.3.2, DESIGN §3: the reference leads to the log; HTTP 500 is only for what nobody foresaw."""
+    """§3.3.2: the reference leads to the log; HTTP 500 is only for what nobody foresaw."""
 
     def fail(_: Any) -> Any:
         raise KeyError("secret-exception-text")
@@ -174,7 +174,7 @@ async def test_params_that_are_missing_are_empty(served: House, given: bytes) ->
 
 @pytest.mark.parametrize("body", [b"[" * BRACKETS, b'{"a":' * (BRACKETS // 5), b"[{}," * (BRACKETS // 4)])
 async def test_megabytes_of_brackets_are_refused_at_once(served: House, lane: Lane, body: bytes) -> None:
-    """DESIGN §8: nothing is built from them."""
+    """Nothing is built from them."""
     begun = time.monotonic()
     told = await posted(served, lane, body)
     assert time.monotonic() - begun < DEADLINE_S / 2
@@ -182,7 +182,7 @@ async def test_megabytes_of_brackets_are_refused_at_once(served: House, lane: La
 
 
 async def test_json_that_is_too_deep_is_an_invalid_request(served: House, lane: Lane) -> None:
-    """DESIGN §8 `max_depth`: one level more than allowed is refused; what is allowed goes through and back."""
+    """One level more than allowed is refused; what is allowed goes through and back."""
     caller = served.caller(lane)
     deep: Any = {}
     for _ in range(CONFIG.max_depth):
@@ -242,7 +242,7 @@ async def test_every_kind_of_json_is_taken(caller: Caller, content_type: str) ->
 
 
 async def test_a_body_that_is_too_large_is_refused(served: House, lane: Lane) -> None:
-    """DESIGN §8 `max_body_bytes`: 413, said in advance or found out while it comes; the caller can read the answer."""
+    """413, said in advance or found out while it comes; the caller can read the answer."""
     body = b'{"padding":"' + b"x" * CONFIG.max_body_bytes + b'"}'
     (await posted(served, lane, body)).refused("PayloadTooLarge")
 

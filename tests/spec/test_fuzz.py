@@ -1,6 +1,6 @@
 """Anything at all, sent to a server that runs: never a 500, never a word of its insides, and well afterwards.
 
-Invariant 11 of DESIGN §3: bad bytes raise one thing.
+Invariant 11 of docs/architecture.md: bad bytes raise one thing.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ RPC_PATHS = [b"/", b"/a2a"] + [
 
 
 class Errors(logging.Handler):
-    """What is logged as an error: an exception that nobody foresaw, a task of the server's that broke."""
+    """The errors in the log: an exception that nobody foresaw, a task of the server's that broke."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -173,7 +173,7 @@ async def test_any_body_over_http(
 async def test_any_path_and_any_headers(
     besieged: Besieged, verb: str, segments: list[bytes], quoted: bool, headers: dict[str, bytes], body: bytes
 ) -> None:
-    """DESIGN §3: paths and headers that nobody thought of."""
+    """Paths and headers that nobody thought of."""
     path = b"/" + b"/".join(quote_from_bytes(each, safe=b":").encode() if quoted else each for each in segments)
     await besieged.exchange(request(verb, path.translate(None, b" \r\n"), body, headers))
 

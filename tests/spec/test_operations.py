@@ -183,7 +183,7 @@ async def test_the_extended_card_is_an_unsupported_operation(anywhere: Caller) -
 
 
 async def test_a_task_is_reached_on_every_mount_of_its_agent_in_every_version(served: House) -> None:
-    """DESIGN §4: a mount is a way to an agent, not a place of its own."""
+    """A mount is a way to an agent, not a place of its own."""
     sent = (await served.caller(RPC_1).send()).task
     for lane in EVERYWHERE:
         assert (await served.caller(lane).get(sent.id)).task.text == "say hi", lane.name
@@ -203,7 +203,7 @@ async def test_a_task_of_another_agent_is_not_found(caller: Caller) -> None:
 
 @over_grpc
 async def test_an_unknown_agent_is_not_found(caller: Caller) -> None:
-    """DESIGN §4: the agent is a parameter of the path: 404, in the caller's own words."""
+    """The agent is a parameter of the path: 404, in the caller's own words."""
     (await caller.at("nobody").send()).refused("AgentNotFound")
 
 
@@ -217,7 +217,7 @@ async def test_a_tenant_chooses_the_agent_at_the_root(served: House) -> None:
 
 @pytest.mark.parametrize("tenant", ["echo", "nobody"])
 async def test_another_tenant_below_an_agents_mount_is_refused(served: House, tenant: str) -> None:
-    """DESIGN §4: below `/agents/{id}` the tenant is empty or that agent."""
+    """Below `/agents/{id}` the tenant is empty or that agent."""
     for lane in (RPC_1, REST_1):
         told = await served.caller(lane).call("send", {"tenant": tenant, **message()})
         assert "tenant" in told.refused("InvalidParams").violations

@@ -110,7 +110,7 @@ async def test_a_number_beyond_a_double_is_named(served: House) -> None:
 
 @pytest.mark.parametrize("skill", ["nope", "do "])
 async def test_a_skill_that_the_card_does_not_have_is_refused(caller: Caller, skill: str) -> None:
-    """DESIGN §6 `metadata.skill`: invalid params; a skill that it has runs."""
+    """Invalid params; a skill that it has runs."""
     told = await caller.call("send", {"message": message(), "metadata": {"skill": skill}})
     assert "metadata.skill" in told.refused("InvalidParams").violations
     assert (await caller.call("send", {"message": message(), "metadata": {"skill": "do"}})).task.state == "completed"

@@ -55,7 +55,7 @@ async def test_return_immediately_answers_while_the_agent_works(caller: Caller, 
 
 
 async def test_a_blocking_send_that_takes_too_long_answers_with_the_task_as_it_is(lane: Lane) -> None:
-    """§3.2.2, DESIGN §5: after `blocking_timeout_s`; the task goes on."""
+    """§3.2.2: after `blocking_timeout_s`; the task goes on."""
     gates = Gates()
     config = replace(CONFIG, blocking_timeout_s=0.05)
     async with serving(config, house(gates)) as url, aiohttp.ClientSession() as http:
@@ -193,7 +193,7 @@ async def test_referenced_tasks_reach_the_agent(caller: Caller) -> None:
 
 @over_grpc
 async def test_a_failed_task_tells_a_reference_and_nothing_of_the_exception(caller: Caller) -> None:
-    """§4.1.3 with DESIGN §6: the text stays in the log of the server."""
+    """§4.1.3: the text stays in the log of the server."""
     task = (await caller.send("fail")).task
     assert task.state == "failed"
     assert "secret-exception-text" not in str(task.raw)
@@ -304,7 +304,7 @@ async def test_a_part_holds_exactly_one_content(served: House, part: dict[str, A
 
 @over_grpc
 async def test_too_many_parts_are_refused(caller: Caller) -> None:
-    """DESIGN §8: a limit on parts."""
+    """A limit on parts."""
     told = await caller.send(parts=[{"text": "say"}] * 21)
     assert "message.parts" in told.refused("InvalidParams").violations
     assert (await caller.send(parts=[{"text": "say"}] * 20)).task.state == "completed"

@@ -17,7 +17,7 @@ from tests.spec.lanes import LANES, REST_03, REST_1, RPC_03, RPC_1, Lane, over_g
 
 
 def key(frame: Frame) -> tuple[str, str, str]:
-    """What two readers of the same event compare."""
+    """The parts of an event that its two readers compare."""
     return (frame.id, frame.kind, str(frame.raw))
 
 
@@ -160,7 +160,7 @@ async def test_an_agent_that_does_not_stream_refuses_streams(caller: Caller) -> 
 
 @over_grpc
 async def test_a_stream_is_resumed_without_gap_or_repeat_from_any_event(caller: Caller) -> None:
-    """HTML §9.2 `Last-Event-ID`, DESIGN §5: exactly what follows, also when the task has ended."""
+    """HTML §9.2 `Last-Event-ID`: exactly what follows, also when the task has ended."""
     async with caller.stream("chunks 6") as stream:
         whole = await stream.rest()
     task_id = whole[0].raw["id"]
@@ -170,7 +170,7 @@ async def test_a_stream_is_resumed_without_gap_or_repeat_from_any_event(caller: 
 
 
 async def test_a_stream_is_resumed_by_the_query_too(caller: Caller) -> None:
-    """DESIGN §5 `?since=`: for those who cannot set headers; the header wins."""
+    """`?since=` is for clients that cannot set headers; the header wins."""
     async with caller.stream("chunks 4") as stream:
         whole = await stream.rest()
     task_id = whole[0].raw["id"]
@@ -181,7 +181,7 @@ async def test_a_stream_is_resumed_by_the_query_too(caller: Caller) -> None:
 
 
 async def test_a_stream_is_resumed_by_the_params_too(caller: Caller) -> None:
-    """DESIGN §5 `fromSeq`: as the param or, over JSON-RPC, in the metadata; the header wins."""
+    """`fromSeq` is a param or, over JSON-RPC, in the metadata; the header wins."""
     async with caller.stream("chunks 4") as stream:
         whole = await stream.rest()
     task_id, place = whole[0].raw["id"], int(whole[2].id)
@@ -210,7 +210,7 @@ async def test_a_browser_follows_a_task_with_nothing_but_a_url(served: House) ->
 
 
 async def test_a_stream_resumed_from_before_the_first_event_is_whole(caller: Caller) -> None:
-    """DESIGN §5: `since=0` gives everything, the making of the task first."""
+    """`since=0` gives everything, the making of the task first."""
     async with caller.stream("chunks 3") as stream:
         whole = await stream.rest()
     async with caller.subscribe(whole[0].raw["id"], since="0") as stream:
@@ -223,7 +223,7 @@ async def test_a_stream_resumed_from_before_the_first_event_is_whole(caller: Cal
 
 @over_grpc
 async def test_a_running_stream_is_resumed_where_it_broke_off(caller: Caller, served: House) -> None:
-    """DESIGN §3: a client that leaves changes nothing; it comes back with the last id it saw."""
+    """A client that leaves changes nothing; it comes back with the last id it saw."""
     name = f"broken {caller.lane.name}"
     async with caller.stream(f"wait {name}") as stream:
         before = await stream.until("waiting")
@@ -240,7 +240,7 @@ async def test_a_running_stream_is_resumed_where_it_broke_off(caller: Caller, se
 @pytest.mark.parametrize("last", ["x", "-1", "1.x", "99999", "9" * 40, "1e3", "१"])
 @over_grpc
 async def test_an_id_that_no_stream_gave_is_refused(caller: Caller, last: str) -> None:
-    """DESIGN §5: not one of this stream's, or beyond its end: invalid params, in plain JSON."""
+    """Not one of this stream's, or beyond its end: invalid params, in plain JSON."""
     if caller.lane.grpc and not last.isascii():
         return  # metadata is ASCII
     task = (await caller.send("ask")).task
@@ -254,7 +254,7 @@ async def test_an_id_that_no_stream_gave_is_refused(caller: Caller, last: str) -
 
 @over_grpc
 async def test_a_send_stream_with_an_id_is_resumed_only_if_it_is_the_same_call(caller: Caller) -> None:
-    """DESIGN §5: `Last-Event-ID` on a send counts if an earlier call is found; else it is a new task from its start."""
+    """`Last-Event-ID` on a send counts if an earlier call is found; else it is a new task from its start."""
     headers = {"Idempotency-Key": f"resume {caller.lane.name}"}
     async with caller.stream("chunks 5", messageId="again", headers=headers) as stream:
         whole = await stream.rest()
@@ -284,7 +284,7 @@ async def test_a_silent_stream_is_kept_alive_with_comments(caller: Caller, serve
 
 
 async def test_a_stream_is_resumed_after_a_restart_of_the_server(lane: Lane, tmp_path: Path) -> None:
-    """DESIGN §3: what a client saw is there; it gets exactly what followed, and the task's end if there was one."""
+    """Everything that a client saw is there; it gets exactly what followed, and the task's end if there was one."""
     config = replace(CONFIG, store=f"sqlite:///{tmp_path / 'd.db'}")
     async with serving(config, house(Gates())) as url, aiohttp.ClientSession() as http:
         caller = Caller(http, url, lane)

@@ -1,4 +1,4 @@
-"""Which version a request is of, and the extensions it declares (A2A 1.0 §3.2.6, §3.3.4, §3.6, §4.6)."""
+"""The version of a request, and the extensions it declares (A2A 1.0 §3.2.6, §3.3.4, §3.6, §4.6)."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ async def test_a_1_0_call_without_a_version_is_refused_where_only_the_official_d
 
 
 async def test_a_1_0_call_without_a_version_is_understood_at_the_root(served: House) -> None:
-    """DESIGN §4: at `/` the roles and the path tell it."""
+    """At `/` the roles and the path tell it."""
     status, answer = await rpc(served, "/", "SendMessage", params())
     assert (status, "task" in answer["result"]) == (200, True)
     status, answer = await rest(served, "/message:send", params())

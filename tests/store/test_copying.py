@@ -116,7 +116,7 @@ def comparable(stored: Stored | None) -> Any:
 
 
 async def contents(store: Store) -> dict[str, Any]:
-    """Whatever can be read through the protocol."""
+    """Everything that can be read through the protocol."""
     found: dict[str, Any] = {}
     for number in range(TASKS):
         task_id = f"t{number:03}"
@@ -133,7 +133,7 @@ async def contents(store: Store) -> dict[str, Any]:
 
 
 async def made(url: str) -> dict[str, Any]:
-    """What is in the store at `url` after it was filled."""
+    """The contents of the store at `url` after it was filled."""
     async with Opened(url) as store:
         await fill(store)
         return await contents(store)

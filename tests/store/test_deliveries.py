@@ -1,4 +1,4 @@
-"""What the outcome of an attempt to deliver changes: every row of the table."""
+"""The changes that the outcome of an attempt to deliver makes: every row of the table."""
 
 import pytest
 

@@ -31,7 +31,7 @@ LOGS = st.tuples(structs(Submitted), *(structs(kind) for kind in get_args(Event)
 
 
 EVERY = 3
-"""Of so many examples PostgreSQL is given one: each costs it twenty times as much."""
+"""PostgreSQL is given one of so many examples: each costs it twenty times as much."""
 
 Test = Callable[[Store], Awaitable[None]]
 Trip = Callable[[Test], None]

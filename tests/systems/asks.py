@@ -50,7 +50,7 @@ STREAMS = {"SendMessage": "SendStreamingMessage", "message/send": "message/strea
 
 
 def of_speaker(speaker: Speaker) -> list[Ask]:
-    """What the client of a system asks of a task."""
+    """The requests of a system's client about a task."""
     asks = [
         rpc(speaker.name, speaker.at("desk"), method, {speaker.key: "{id}"}, speaker.headers)
         for method in speaker.methods[1:]

@@ -30,7 +30,7 @@ class Hooked(Struct, frozen=True, kw_only=True):
     told: Callable[[Json], str]
     story: tuple[str, ...]
     waiting: str = "task working"
-    """What one is told that registers while the agent works."""
+    """The calls to a webhook that is registered while the agent works."""
     ended: str = "task completed"
     content_type: str = "application/json"
     headers: Mapping[str, str] = {}

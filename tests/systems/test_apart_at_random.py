@@ -1,7 +1,7 @@
 """Two principals do whatever they please, in any dialect's manner: neither ever sees an id, a word or a webhook of the
 other's, and what is the other's is answered as what does not exist.
 
-What an answer holds is looked at as the engine gives it, before any dialect leaves out of it what it has no words for.
+Answers are looked at as the engine gives them, before any dialect leaves out what it has no words for.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ SHARED_IDS = [f"0190b0a0-0000-7000-8000-00000000000{number}" for number in range
 """Message ids that both use."""
 
 ONE = ("get", "cancel", "subscribe", "on", "hook", "hook-get", "hooks", "unhook")
-"""What names a task, and is refused for another's."""
+"""The operations that name a task, and are refused for another's."""
 
 VERBS = (
     *("send", "stream", "context", "refer", "recall", "list", "list-context", "offset"),
@@ -73,7 +73,7 @@ class Step(Struct, frozen=True):
     dialect: str
     which: int
     does: str
-    """What the agent shall do: answer, ask or stay."""
+    """The agent's orders: answer, ask or stay."""
     again: bool
     """Whether with an id that others use as well, so that calls may be taken for the same."""
 
@@ -275,7 +275,7 @@ class Walk:
             await self.answered(Step(owner, "cancel", "kaos", 0, "", False), CancelTask(id=task_id))
 
     async def delivered(self) -> None:
-        """What is owed to webhooks: each is told of its owner's tasks only."""
+        """The calls owed to webhooks: each is told of its owner's tasks only."""
         outbox, now_ms = self.here.store.outbox, self.here.clock.ms
         for lane in Lane:
             while due := await outbox.claim(lane, now_ms, now_ms + 60_000, 100, 100):

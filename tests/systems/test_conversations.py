@@ -1,4 +1,4 @@
-"""What all systems share: an agent that asks, one that fails, one that answers with a message, in everyone's words."""
+"""Conversations in every system: an agent that asks, one that fails, one that answers with a message."""
 
 from typing import Any
 

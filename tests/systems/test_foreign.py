@@ -30,7 +30,7 @@ def unknown(task_id: str) -> str:
 
 
 async def same(ask: Callable[[str], Awaitable[Told]], foreign: str) -> bytes:
-    """What both are answered; the ids in it are masked."""
+    """The answers to both; the ids in them are masked."""
     nothing = unknown(foreign)
     first, second = await ask(foreign), await ask(nothing)
     told = [

@@ -1,4 +1,4 @@
-"""Who is refused: 401, 403 and 429 in each dialect's own words, with the headers that say what to do."""
+"""Refused callers: 401, 403 and 429 in each dialect's own words, with the headers that say what to do."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack

@@ -111,7 +111,7 @@ class House:
         (self.directory / "dragoman.toml").write_text(settings + "".join(tables))
 
     def word(self, word: str) -> None:
-        """What the agent says."""
+        """The agent's text."""
         (self.directory / "words.py").write_text(f"WORD = {word!r}\n")
 
     async def start(self, *arguments: str) -> None:
@@ -135,7 +135,7 @@ class House:
         raise AssertionError(self.log())
 
     def log(self) -> str:
-        """What the server has said so far."""
+        """The server's output so far."""
         return (self.directory / "log").read_text(errors="replace")
 
     async def reload(self) -> str:
@@ -455,7 +455,7 @@ async def test_what_reloads_replace_is_freed(house: House, http: aiohttp.ClientS
 
 
 async def begun(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
-    """What a new session of MCP shows when it listens."""
+    """The tools that a new session of MCP shows when it listens."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
     async with http.post(f"{url}/mcp", json=said) as answer:

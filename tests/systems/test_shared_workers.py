@@ -42,7 +42,7 @@ async def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 class Cluster:
-    """Servers on one store. Whoever does not name one calls the next in turn."""
+    """Servers on one store. A caller that names none calls the next in turn."""
 
     def __init__(self, servers: list[aiohttp.ClientSession], urls: list[str]) -> None:
         self.servers = servers

@@ -226,7 +226,7 @@ async def test_a_model_that_takes_nothing_is_a_time(script: Any, after: str) -> 
 
 
 async def test_an_answer_that_cannot_be_read_is_no_refusal() -> None:
-    """Whatever it says of coming back: something may have been done, so that a repeat must not make another task."""
+    """It is not asked again, whatever it says: it may have done something, and a repeat must make no other task."""
     busy = Busy(200, "7")
     async with front(busy) as calls:
         body = message(str(uuid4()))

@@ -1,4 +1,4 @@
-"""What is found out about an upstream before anything is sent to it: by `agents check`, and by `/ready`."""
+"""The checks of an upstream before anything is sent to it: by `agents check`, and by `/ready`."""
 
 import asyncio
 from typing import Any

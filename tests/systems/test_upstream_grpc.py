@@ -85,7 +85,7 @@ async def test_an_agent_whose_card_lists_grpc_alone_is_called_there() -> None:
 
 
 async def answer(ours: Connection) -> str:
-    """What the agent says after its task's id."""
+    """The agent's text after its task's id."""
     task = await ours.send("3")
     assert isinstance(task, Task)
     return text_of(task).partition(" ")[2]

@@ -154,7 +154,7 @@ async def test_whoever_delegates_asks_its_caller_for_the_credentials_that_the_up
 
 
 async def test_a_task_that_it_has_and_tells_no_more_of_is_uncertain(upstream: str, gates: Gates) -> None:
-    """Who reads that it has not seen the message would send it again."""
+    """A reader who is told that it has not seen the message would send it again."""
     async with AsyncExitStack() as front:
         async with before(upstream) as between:
             agent = partner(between.url + AT["1.0"], timeouts=Timeouts(mend_s=0.5), pause_s=0.1)

@@ -68,7 +68,7 @@ async def arrived(receiver: Receiver, last: Callable[[Asked], bool]) -> list[Ask
 
 
 async def story(receiver: Receiver, hooked: Hooked, last: str = "") -> list[str]:
-    """What was told, up to the end."""
+    """The calls up to the end."""
     calls = await arrived(receiver, lambda asked: hooked.told(asked.json) == (last or hooked.story[-1]))
     return [hooked.told(asked.json) for asked in calls]
 
@@ -79,7 +79,7 @@ def standard_signature(secret: str, asked: Asked) -> str:
 
 
 async def nothing_follows(served: Site, receiver: Receiver, count: int) -> None:
-    """What is owed for another task, later, is the next that arrives."""
+    """The call for another task, later, is the next that arrives."""
     await NEW_RPC.task(served, "afterwards", {"url": f"{receiver.url}/afterwards", "events": ["completed"]})
     await arrived(receiver, lambda asked: asked.path == "/afterwards")
     assert receiver.asked.pop().path == "/afterwards"

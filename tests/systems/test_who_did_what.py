@@ -1,4 +1,4 @@
-"""What a server notes of its callers: who did what, allowed and refused; and no secret anywhere it does not belong."""
+"""The notes of a server about its callers: who did what, allowed and refused, and no secret out of place."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ WORDS = "words-that-anna-says"
 
 
 async def command(*arguments: str) -> str:
-    """What a command of ours prints, run beside the server."""
+    """The output of a command of ours, run beside the server."""
     runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
     result = await asyncio.to_thread(runner.invoke, main, list(arguments))
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""What is counted, and the page that Prometheus scrapes."""
+"""The counters, and the page that Prometheus scrapes."""
 
 import asyncio
 import re

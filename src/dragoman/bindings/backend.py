@@ -18,7 +18,7 @@ Elsewhere = Callable[[str], Awaitable[bool]]
 
 
 class Backend(Struct, frozen=True):
-    """What answers a call, whatever it came over. `default` is the agent that answers at the root.
+    """The objects that answer a call, over any transport. `default` is the agent that answers at the root.
 
     `elsewhere` knows the agents of other replicas.
     """

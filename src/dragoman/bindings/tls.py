@@ -227,7 +227,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._raw.set_write_buffer_limits(high, low)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of TLS, and of the socket."""
+        """Return a fact about TLS or the socket; `default` if it is not known."""
         match name:
             case "sslcontext":
                 return self._context

@@ -47,8 +47,8 @@ class BusFigures(Struct, frozen=True):
 class Bus(Protocol):
     """Carries hints from each replica of a store to the others. Everything here runs on the loop, and returns at once.
 
-    A replica never hears its own hints. Whatever arrives comes from a replica of the same store: drivers refuse the
-    messages of other clusters and of strangers. Callbacks must not raise.
+    A replica never hears its own hints. Every hint that arrives comes from a replica of the same store:
+    drivers refuse the messages of other clusters and of strangers. Callbacks must not raise.
     """
 
     async def open(self) -> None:

@@ -28,7 +28,7 @@ class Interest:
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[frozenset[int], float]] = {}
-        """What each replica last said that it receives, and when."""
+        """The subjects that each replica last said it receives, and when it said so."""
         self._wanted = ALL
         self._known_s = 0.0
         self._older: Kept = {}

@@ -5,7 +5,7 @@ whether there is TLS. Where there is none, the port 443 means TLS, and so does a
 reads the card over TLS shows no credentials without it. Any other address without a scheme is called without TLS, as
 its card was fetched.
 
-Invariant: pure and total. What is no address gives an empty text.
+Invariant: pure and total. Anything that is no address gives an empty text.
 """
 
 import re

@@ -45,10 +45,10 @@ _CUT = frozenset({_CANCELLED, _DEADLINE_EXCEEDED, _UNAVAILABLE})
 """Statuses that end a stream whose task may go on: a server that stops, or a proxy's limit."""
 
 _UNROUTED = re.compile(r"(?i)method not found|unknown (service|method)|method not implemented")
-"""What the servers of Python, Java and Go say of a service or a method that they do not have."""
+"""The words of servers in Python, Java and Go for a service or a method that they do not have."""
 
 _OVER_LIMIT = re.compile(r"(?i)message (larger than max|exceeds maximum)")
-"""What the servers of Python, JavaScript, Go and Java say of a request that is larger than they take."""
+"""The words of servers in Python, JavaScript, Go and Java for a request that is larger than they take."""
 
 _RETRY_INFO = b"google.rpc.RetryInfo"
 """The type of a detail that says when to come again."""

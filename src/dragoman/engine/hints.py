@@ -129,7 +129,7 @@ class Hints:
     def _follow(self, task: TaskLog) -> None:
         """Somebody waits for a task, or may. If its lease is elsewhere, hear of it until it leaves memory.
 
-        What others write to a task that runs here is sent to this replica anyway.
+        Hints about a task that runs here reach this replica anyway.
         """
         task_id = task.head.id
         if task.holder == self._replica_id or not task.seq or task.terminal or task_id in self._followed:

@@ -50,7 +50,7 @@ class UpstreamLine(Struct, frozen=True, kw_only=True):
 
 
 class ServerFacts(Protocol):
-    """What the server itself knows at this moment."""
+    """The facts that the server itself knows at this moment."""
 
     def agents(self) -> tuple[AgentFacts, ...]:
         """The agents that are served."""

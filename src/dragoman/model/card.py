@@ -21,7 +21,7 @@ class AgentSkill(Struct, frozen=True, omit_defaults=True, rename="camel", kw_onl
 
 
 class AgentProvider(Struct, frozen=True, kw_only=True):
-    """Who runs the agent (A2A 1.0 §4.4.2)."""
+    """The organisation that runs the agent (A2A 1.0 §4.4.2)."""
 
     url: str
     organization: str

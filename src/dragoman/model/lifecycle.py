@@ -35,7 +35,7 @@ FOLLOWS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.CANCELED: frozenset(),
     TaskState.REJECTED: frozenset(),
 }
-"""Which states may follow a state; `submitted` and `working` may follow themselves, to report."""
+"""The states that may follow a state; `submitted` and `working` may follow themselves, to report."""
 
 SPELLED = {state: state.value.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState}
 """States as metrics have them: `completed`, `input-required`."""

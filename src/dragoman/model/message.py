@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Role(StrEnum):
-    """Who sent a message (A2A 1.0 §4.1.5)."""
+    """The sender of a message (A2A 1.0 §4.1.5)."""
 
     USER = "ROLE_USER"
     AGENT = "ROLE_AGENT"

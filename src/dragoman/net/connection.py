@@ -81,7 +81,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def tls(self) -> TlsSession | None:
-        """What was agreed in the TLS handshake; None without TLS."""
+        """The terms of the TLS handshake; None without TLS."""
         ssl_object = None if self._transport is None else self._transport.get_extra_info("ssl_object")
         return None if ssl_object is None else describe_session(ssl_object)
 

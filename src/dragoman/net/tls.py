@@ -32,7 +32,7 @@ MACHINE_TLS = ClientTls()
 
 
 class TlsSession(Struct, frozen=True, kw_only=True):
-    """What was agreed with a server in a TLS handshake. `version` is such as `TLSv1.3`.
+    """The terms of a TLS handshake with a server. `version` is such as `TLSv1.3`.
 
     `expires_s` is when its certificate expires, in seconds since the epoch; None if it was not verified.
     """

@@ -400,7 +400,7 @@ def _make_telemetry(config: Config) -> "OpenTelemetry | None":
 
 
 def _make_tls(config: Config) -> "ServerTls | None":
-    """Read the certificate, if there is one. What reads it is imported only then. Raises StartError."""
+    """Read the certificate, if there is one. The modules that read it are imported only then. Raises StartError."""
     if config.tls_cert is None and config.tls_key is None and config.tls_client_ca is None:
         return None
     from dragoman.server.tls import make_tls, utc_now

@@ -29,8 +29,8 @@ LOOK_S = 1.0
 are renewed one after the other."""
 
 DUE = 0.1
-"""The part of a certificate's life that is left when a warning says that it has not been renewed. What renews them does
-so earlier: certbot when a third is left."""
+"""The part of a certificate's life that is left when a warning says that it has not been renewed. Tools that renew
+them do so earlier: certbot when a third is left."""
 
 READS_MAX = 5
 """How often files that change while they are read are read anew, before that is an error."""
@@ -57,7 +57,7 @@ class TlsFiles(Struct, frozen=True):
 
 
 class TlsIdentity(Struct, frozen=True):
-    """What the server shows to clients, and whose certificates it takes, as PEM and as a context for HTTPS.
+    """The server's certificate, its key and its clients' authorities, as PEM and as a context for HTTPS.
 
     `client_ca` None asks no client for a certificate. `name` is that of the certificate, for the log. From `due` on its
     renewal is overdue. `stamps` tell the state of the files.

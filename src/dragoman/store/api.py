@@ -199,8 +199,8 @@ class Appended(Struct, frozen=True):
 class Stored(Struct, frozen=True, kw_only=True):
     """A task as stored: fold `events` onto `snapshot` (None: from the start) to get the record.
 
-    `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them. Whatever changes them
-    raises `webhooks_version`. `keeper` keeps the suspended run, since the lease last ended; None if nobody does.
+    `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them. Each change of
+    them raises `webhooks_version`. `keeper` keeps the suspended run, since the lease last ended; None if nobody does.
     `offered_until_ms` is when an offer of the lease runs out; None once something was written under it. A claimed task
     has one if nobody has worked on it since its caller last said something.
     """

@@ -57,7 +57,7 @@ class Repeats:
 class CoalescingHandler(logging.StreamHandler[TextIO]):
     """Writes records to a stream, and holds back those that repeat themselves. May be called by any thread.
 
-    What was held back is written at the end of its interval, and at the latest by `close`. `clock` counts seconds.
+    Records that were held back are written when their interval ends, at the latest by `close`. `clock` counts seconds.
     """
 
     def __init__(

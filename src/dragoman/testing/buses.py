@@ -89,7 +89,7 @@ class HubBus:
         self._send(deliver)
 
     def wants(self, task_id: str) -> bool:
-        """Whoever may follow the task, its page is carried."""
+        """A page is carried for every task, whether anybody follows it or not."""
         return True
 
     def follow(self, task_id: str) -> None:

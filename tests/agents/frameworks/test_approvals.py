@@ -1,4 +1,4 @@
-"""What is a yes, and what a no is told as."""
+"""The words that are a yes, and the words for a no."""
 
 from typing import Any
 

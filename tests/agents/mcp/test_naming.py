@@ -1,4 +1,4 @@
-"""What a model calls the tools of servers."""
+"""The names under which a model calls the tools of servers."""
 
 import re
 

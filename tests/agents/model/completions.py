@@ -81,7 +81,7 @@ class Completions:
         self.models: Json | None = {"object": "list", "data": [{"id": "small", "object": "model"}]}
         self.model_status = 200
         self.completion_status: int | None = None
-        """What a GET is answered with where completions are asked for; None: as for models."""
+        """The answer to a GET where completions are asked for; None: as for models."""
         self.arrived = asyncio.Event()
         """Something was asked."""
         self.left = asyncio.Event()
@@ -89,12 +89,12 @@ class Completions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def answers(self, *scripts: Script) -> None:
-        """What comes next."""
+        """The next answer."""
         self.scripts = list(scripts)
 
     @property
     def body(self) -> Json:
-        """What was asked last."""
+        """The last request."""
         return self.asked[-1].body
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

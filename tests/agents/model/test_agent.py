@@ -185,7 +185,7 @@ class Heard(FakeRun):
 
     @property
     def texts(self) -> list[str | None]:
-        """What was given out."""
+        """The events that were given out."""
         return [event.artifact.parts[0].text for event in self.events if isinstance(event, ArtifactChunk)]
 
 

@@ -1,4 +1,4 @@
-"""What is read of a model's answer, however it is cut into pieces."""
+"""A model's answer is read the same, however it is cut into pieces."""
 
 import json
 from itertools import pairwise

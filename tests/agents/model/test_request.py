@@ -1,4 +1,4 @@
-"""What a model is sent of a caller's message and of the conversation before it."""
+"""The request to a model: a caller's message and the conversation before it."""
 
 import json
 from typing import Any

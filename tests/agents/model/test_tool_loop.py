@@ -51,7 +51,7 @@ async def api() -> AsyncIterator[Completions]:
 
 
 def phases(ran: Ran) -> list[tuple[str, str]]:
-    """What callers were told of calls: their ids and phases."""
+    """The calls that callers were told of: their ids and phases."""
     metadata = [event.metadata for event in ran.events if isinstance(event, StatusChanged) and event.metadata]
     return [(each[TOOL_CALL]["toolCallId"], each[TOOL_CALL]["phase"]) for each in metadata]
 

@@ -1,4 +1,4 @@
-"""What a table may say of a program, and what is found of it on this machine."""
+"""The keys of a program's table, and the checks of the program on this machine."""
 
 import os
 import re

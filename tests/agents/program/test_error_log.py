@@ -1,4 +1,4 @@
-"""What of a program's standard error is logged, and how much of it."""
+"""A program's standard error in the log, and how much of it is there."""
 
 import logging
 

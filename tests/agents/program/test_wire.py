@@ -1,4 +1,4 @@
-"""What of a program's output is text and what says something, however its bytes are cut."""
+"""A program's output is told apart into text and events, however its bytes are cut."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a skill sees and does: the same through a Context and a SyncContext."""
+"""A skill sees and does the same through a Context and a SyncContext."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any

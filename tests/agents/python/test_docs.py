@@ -25,7 +25,7 @@ def code() -> str:
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What the blocks define. Running them runs the tests that the last one shows."""
+    """The names that the blocks define. Running them runs the tests that the last one shows."""
     names: dict[str, Any] = {"__name__": "docs"}
     exec(compile(code(), str(DOCS), "exec"), names)
     return names

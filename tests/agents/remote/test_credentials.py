@@ -1,4 +1,4 @@
-"""What is taken out of what an upstream says."""
+"""Secrets are taken out of an upstream's words."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What of an artifact that is told again is not known yet."""
+"""The part of a repeated artifact that is not known yet."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def artifact(*texts: str) -> Artifact:
 
 
 def told_of(told: str, came: list[tuple[str, bool]], *, anew: bool = False) -> Said:
-    """What is passed on of chunks that came, each with `append`, to one who knows `told`."""
+    """The chunks, each with `append`, that are passed on to a reader who knows `told`."""
     pending: Overlap | None = overlaps([artifact(told)], anew=anew)["a"]
     passed: Said = []
     for text, append in came:

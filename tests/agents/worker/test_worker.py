@@ -272,7 +272,7 @@ async def test_a_status_that_no_worker_can_set_is_refused() -> None:
 
 
 async def test_a_worker_of_the_agent_ends_the_tasks_of_all_its_callers() -> None:
-    """DESIGN §6: with the lease, or in the bare shape while the task was delivered once."""
+    """With the lease, or in the bare shape while the task was delivered once."""
     agent, other = worker(), worker("other")
     async with house(agent, other) as here:
         task_id, bare = await here.begin(), await here.begin()

@@ -74,7 +74,7 @@ def with_answer(probe: HarmlessRequest, came: Exchange, *, endpoint: Endpoint = 
 
 
 def verdicts(checks: tuple[Check, ...], name: str, seen: Observations) -> list[Verdict]:
-    """What the check of that name says."""
+    """The findings of the check with that name."""
     (check,) = [each for each in checks if each.name == name]
     return list(check.judge(seen))
 

@@ -1,4 +1,4 @@
-"""Which server the doctor takes an agent for, by its card and its answers."""
+"""The doctor recognises a server by its card and its answers."""
 
 from typing import Any
 

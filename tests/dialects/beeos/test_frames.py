@@ -1,4 +1,4 @@
-"""What a reader of BeeOS's frames ends up with, whenever it comes."""
+"""A reader of BeeOS's frames ends up with the same text, whenever it comes."""
 
 import json
 from typing import Any

@@ -40,7 +40,7 @@ HEAD = TaskHead(
 )
 LONGEST_ID = b'"' + b"i" * (jsonrpc.MAX_ID_BYTES - 2) + b'"'
 FRAME_CHARACTERS = 10_000
-"""What the browser client holds of a frame that has not come whole."""
+"""The bytes that the browser client keeps of a frame that has not come whole."""
 
 TEXTS = ["x", "é", "🙂", '"', "\n", "\x01"]
 """From one byte to six for a character, as JSON."""

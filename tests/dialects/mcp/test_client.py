@@ -1,4 +1,4 @@
-"""What a server of MCP says, read: by cases from the specification, and by any bytes."""
+"""Answers of MCP servers are read: cases from the specification, and any bytes."""
 
 import json
 from typing import Any

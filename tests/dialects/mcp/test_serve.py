@@ -1,4 +1,4 @@
-"""What a client of MCP sends to a server, read, and what it is told: by cases, and by any bytes."""
+"""Requests of MCP clients are read and answered: by cases, and with any bytes."""
 
 import json
 import re

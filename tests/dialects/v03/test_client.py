@@ -56,7 +56,7 @@ def operation_of(vector: dict[str, Any]) -> Operation:
 
 
 def asked(operation: Operation, lane: str) -> Operation:
-    """What the server reads of an operation."""
+    """The operation as the server reads it."""
     dialect, tongue = LANES[lane]
     if lane == "rpc":
         assert tongue.rpc is not None

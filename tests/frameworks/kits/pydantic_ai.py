@@ -39,7 +39,7 @@ def chat(model: ScriptedModel) -> FunctionModel:
 
 
 def contents_of(part: Any) -> list[Any]:
-    """What a part of a prompt consists of."""
+    """The content of a part of a prompt."""
     if isinstance(part, SystemPromptPart):
         return []
     content = getattr(part, "content", "")

@@ -1,7 +1,7 @@
 // Official JavaScript SDK 1.3.0 against a server: `node sdk1.mjs BASE_URL [WORD …]`.
 //
-// Speaks 1.0 and, in the SDK's compatibility mode, 0.3, each over JSON-RPC, HTTP+JSON and gRPC. What a
-// scenario expects is what the specification says, not what the SDK's own server does.
+// Speaks 1.0 and, in the SDK's compatibility mode, 0.3, each over JSON-RPC, HTTP+JSON and gRPC. A
+// scenario expects what the specification says, not what the SDK's own server does.
 
 import { createHash, randomUUID } from "node:crypto";
 import { CancelTaskRequest, GetTaskRequest, ListTasksRequest, Role, SendMessageRequest, TaskState } from "a2a-js-1";

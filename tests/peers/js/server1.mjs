@@ -1,8 +1,8 @@
 // Server of the official JavaScript SDK 1.x: `node server1.mjs` prints its URL.
 //
 // At `/` a card with everything over HTTP, at `/old` one with the endpoints of its compatibility mode alone. At `/grpc`
-// and `/grpc-old` are the same for gRPC, which has a port of its own. What the agent does is what all the servers here do:
-// the first word of the text says it.
+// and `/grpc-old` are the same for gRPC, which has a port of its own. The agent does what all the servers here do: the
+// first word of the text says it.
 
 import { randomUUID } from "node:crypto";
 import { AgentCard, Role, TaskState } from "a2a-js-1";

@@ -92,7 +92,7 @@ async def slow() -> str:
 
 @server.tool()
 def saw() -> str:
-    """What this server saw."""
+    """The requests that this server saw."""
     return json.dumps(seen)
 
 
@@ -155,7 +155,7 @@ def environment() -> str:
 
 @server.tool()
 def shown(ctx: Context) -> str:  # type: ignore[type-arg]
-    """What the client showed."""
+    """The credentials that the client showed."""
     request = ctx.request_context.request
     return "" if request is None else str(request.headers.get("authorization", ""))
 

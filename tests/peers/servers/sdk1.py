@@ -1,8 +1,8 @@
 """Server of the official Python SDK 1.3.0: `python sdk1.py` prints its URL.
 
 At `/` a card with everything over HTTP, at `/old` one with the endpoints of its compatibility mode alone. At `/grpc`
-and `/grpc-old` are the same for gRPC, which has a port of its own. What the agent does is what all the servers here do:
-the first word of the text says it.
+and `/grpc-old` are the same for gRPC, which has a port of its own. The agent does what all the servers here do: the
+first word of the text says it.
 """
 
 import asyncio

@@ -74,7 +74,7 @@ def spoken(task_id: str, number: int) -> Append:
 
 
 async def texts(store: Store, task_id: str) -> list[str | None]:
-    """What was said in a log, which has no gaps."""
+    """The texts in a log, which has no gaps."""
     log = await store.read(task_id, 0, WHOLE)
     assert seqs(log) == list(range(1, len(log) + 1))
     return [logged.event.artifact.parts[0].text for logged in log[1:]]  # type: ignore[union-attr]

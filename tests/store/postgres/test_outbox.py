@@ -45,7 +45,7 @@ async def process(url: str, name: str) -> AsyncIterator[Store]:
 
 
 class Receivers:
-    """What all processes have sent, by webhook. A second call while one is under way is a fault."""
+    """The calls of all processes, by webhook. A second call while one is under way is a fault."""
 
     def __init__(self) -> None:
         self.arrived: dict[tuple[str, str], list[int]] = defaultdict(list)

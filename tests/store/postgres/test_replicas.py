@@ -51,7 +51,7 @@ async def wait_for(met: Callable[[], bool]) -> None:
 
 
 class Fences:
-    """What a process was told about its replicas."""
+    """The news that a process got about its replicas."""
 
     def __init__(self, of: SharedReplicas) -> None:
         self.lost: list[str] = []

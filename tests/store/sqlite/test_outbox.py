@@ -62,7 +62,7 @@ def any_action(chance: random.Random, number: int) -> Action:
 
 
 async def outcome_of(action: Action, store: Store) -> object:
-    """What it comes to, comparable: of an error, its kind."""
+    """The result in a form that can be compared; for an error, its kind."""
     try:
         return await action(store)
     except Exception as error:  # noqa: BLE001  outcomes are compared, errors among them
@@ -70,7 +70,7 @@ async def outcome_of(action: Action, store: Store) -> object:
 
 
 async def owed_by_webhook(store: Store) -> dict[tuple[str, str], list[tuple[object, ...]]]:
-    """What is owed, in order: numbers are the store's own."""
+    """The pending deliveries, in order: numbers are the store's own."""
     owed = defaultdict(list)
     for one in await store.outbox.owed(limit=10_000):
         owed[one.task_id, one.config_id].append((one.id, one.attempts, one.dead, one.due_ms, one.reason, one.url))
@@ -78,7 +78,7 @@ async def owed_by_webhook(store: Store) -> dict[tuple[str, str], list[tuple[obje
 
 
 async def everything_due(store: Store, now_ms: int) -> list[Due]:
-    """What is claimed, in an order of no number."""
+    """The claimed deliveries, in an order that does not depend on numbers."""
     dues = [
         due
         for lane in Lane
@@ -88,7 +88,7 @@ async def everything_due(store: Store, now_ms: int) -> list[Due]:
 
 
 def any_settled(chance: random.Random, now_ms: int) -> list[Settled]:
-    """What may become of an attempt; sometimes it is told twice."""
+    """The possible outcomes of an attempt; sometimes one is told twice."""
     settled = Settled(
         number=0,
         outcome=chance.choice(["delivered", "delivered", "retry", "retry", "dead", "gone"]),
@@ -145,7 +145,7 @@ def many_owed(task_id: str, host: str, count: int) -> NewTask:
 
 
 async def steps_of_a_claim(store: SqliteStore, writer: apsw.Connection, clock: SetClock) -> tuple[int, tuple[Due, ...]]:
-    """What a claim of the healthy lane costs SQLite, in steps of its machine, and what it takes."""
+    """The cost of a claim of the healthy lane, in steps of SQLite's machine, and what it takes."""
     steps = 0
 
     def count() -> bool:

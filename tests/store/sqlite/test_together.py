@@ -54,7 +54,7 @@ def any_action(chance: random.Random, number: int) -> Action:
 
 
 async def outcome_of(action: Action, store: Store) -> object:
-    """What it comes to, comparable: of an error, its kind."""
+    """The result in a form that can be compared; for an error, its kind."""
     try:
         return await action(store)
     except Exception as error:  # noqa: BLE001  outcomes are compared, errors among them

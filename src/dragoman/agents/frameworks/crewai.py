@@ -2,7 +2,7 @@
 
 Invariant: a copy of the crew or agent runs each task, in a thread of its own, since CrewAI blocks. Canceling the task
 ends the run at its next event. Only the answer is streamed: the text of the last task, without the thoughts of agents
-that think aloud. Whatever places for inputs a crew has, the message reaches it. The memories of one caller's runs are
+that think aloud. The message reaches a crew with any places for inputs, or none. The memories of one caller's runs are
 recalled in no other caller's; views that the author made of a memory (`memory.scope(…)`, `memory.slice(…)`) stay.
 """
 

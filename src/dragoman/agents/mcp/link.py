@@ -4,8 +4,8 @@
     ├── SessionGone     the server no longer knows the session: it has done nothing
     └── RequestRefused  the server answered with an error
 
-Invariant: a Link raises only Away and CancelledError, and nothing waits for a server that is gone. Whatever a Reach
-opens is closed by its links or by its `close`.
+Invariant: a Link raises only Away and CancelledError, and nothing waits for a server that is gone. Its links
+or its `close` close everything that a Reach opens.
 """
 
 import asyncio

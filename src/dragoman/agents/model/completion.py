@@ -1,6 +1,6 @@
 """Parses a model's answer from its bytes: a stream of chunks, or one completion, whichever the endpoint sends.
 
-Invariant: pure. Whatever the bytes, the parser continues or raises NoCompletion. How the bytes are cut into pieces
+Invariant: pure. With any bytes the parser continues or raises NoCompletion. How the bytes are cut into pieces
 changes nothing about the result.
 """
 

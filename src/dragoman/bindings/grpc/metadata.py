@@ -53,7 +53,7 @@ def check_repeats(request: Request) -> None:
     """Check that metadata with one meaning has one value. Raises InvalidRequest.
 
     gRPC allows a key to be repeated, as an interceptor does that adds what is already there. Lists are joined, as over
-    HTTP, and a value may be repeated. Of two different values nobody can say which the caller meant.
+    HTTP, and a value may be repeated. Two different values contradict each other.
     """
     if len(request.headers) == len(request.header_list):
         return

@@ -1,7 +1,7 @@
 """One RPC: its request as it is read and decoded, what it holds of the server's memory, and its end.
 
-Invariant: a call that fails has a status of `Service.status`, so none is UNKNOWN. What an RPC holds is released when it
-ends, however it ends.
+Invariant: a call that fails has a status of `Service.status`, so none is UNKNOWN. An RPC
+releases all that it holds when it ends, however it ends.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The gRPC server: C-core's, on the loop of the process, with the A2A services, health and reflection.
 
-Invariant: it is a transport. What it answers with is the backend of the HTTP side at that moment, so a reload counts
-for both at once.
+Invariant: it is a transport. Each call is answered by the backend that the HTTP side has at that moment, so a reload
+counts for both at once.
 """
 
 import asyncio

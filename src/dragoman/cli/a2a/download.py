@@ -34,7 +34,7 @@ NAME_LENGTH_MAX = 150
 """The longest name of a file; most file systems take 255 bytes, and a number may follow."""
 
 _UNFIT = re.compile(r"[^\w.+@=,() -]+")
-"""What is replaced in names: separators, control characters, and what shells take amiss."""
+"""The characters that are replaced in names: separators, control characters, and those that shells interpret."""
 
 
 class Saved(Struct, frozen=True, kw_only=True):

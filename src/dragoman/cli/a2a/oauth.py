@@ -1,7 +1,7 @@
 """OAuth 2.1 as a command line needs it: device code (RFC 8628), client credentials and refresh (RFC 6749).
 
-Invariant: secrets go to the token endpoint and nowhere else. An endpoint must be https, except on this machine. What an
-issuer says is shown only as an error code.
+Invariant: secrets go to the token endpoint and nowhere else. An endpoint must be https, except on this machine. The
+answer of an issuer is shown only as an error code.
 """
 
 import asyncio

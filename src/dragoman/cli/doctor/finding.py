@@ -1,7 +1,7 @@
 """Findings: what a check says of an agent, in four colours.
 
 Invariant: red is a MUST of the specification that is broken, or a danger; yellow a SHOULD, or something to improve;
-green was seen to be right. What was not measured is grey, and never green.
+green was seen to be right. A check that was not measured is grey, and never green.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Color(StrEnum):
 
 
 class Verdict(Struct, frozen=True):
-    """What a check observed. `where` is the endpoint, empty for the whole agent."""
+    """An observation of a check. `where` is the endpoint, empty for the whole agent."""
 
     color: Color
     observed: str

@@ -16,7 +16,7 @@ from dragoman.dialects.systems import SYSTEMS
 
 
 class ServerIdentity(Struct, frozen=True, kw_only=True):
-    """What a server is. `evidence` is what it was recognised by; empty: only the protocol is known."""
+    """The kind of a server. `evidence` is what it was recognised by; empty: only the protocol is known."""
 
     name: str
     evidence: str = ""

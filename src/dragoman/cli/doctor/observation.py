@@ -49,7 +49,7 @@ class Attempt(StrEnum):
 
 
 class AttemptOutcome(Struct, frozen=True, kw_only=True):
-    """What came of an attempt. `error` is the name of an A2A error, and `failure` says why nothing came.
+    """The outcome of an attempt. `error` is the name of an A2A error, and `failure` says why nothing came.
 
     `kind` is `Task`, `Message` or that of another result; `state` is the task's. `events` are the kinds of the updates
     of a stream, and `event_ids` their ids, empty for those without. `first_ms` is when the first one came.

@@ -239,7 +239,7 @@ class _Look:
 
     @property
     def endpoint(self) -> Endpoint:
-        """What has been seen so far."""
+        """Return the observations so far."""
         return Endpoint(interface=self.interface, answers=dict(self._answers), known=self._known)
 
     @property

@@ -34,7 +34,7 @@ def report_lines(
 ) -> Iterator[str]:
     """Yield the report as text: the worst findings first, each with its fix.
 
-    Of what is green only the checks are named, unless `verbose`.
+    Green checks have only their names, unless `verbose`.
     """
     yield field("Agent", seen.agent)
     yield field("Card", seen.place if seen.card is not None else "none")

@@ -57,7 +57,7 @@ _TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What the user allows: the text to send, and whether webhooks are tried."""
+    """The permission of the user: the text to send, and whether webhooks are tried."""
 
     text: str = TEXT
     webhooks: bool = False

@@ -39,7 +39,7 @@ Decided = Message | BecameTask
 
 
 class Waiting(Struct, frozen=True):
-    """What the agent said about why it makes no progress."""
+    """The agent's reason for making no progress."""
 
     parts: tuple[Part, ...]
 
@@ -84,7 +84,7 @@ class AutoRun:
         self.extensions = head.extensions
         self.traceparent = head.traceparent
         self.outcome: asyncio.Future[Decided] = services.loop.create_future()
-        """What the callers get, or the error. It does not wait for the agent's end."""
+        """The answer for the callers, or the error. It does not wait for the agent's end."""
         self.outcome.add_done_callback(_retrieve)
         self.task: asyncio.Task[None] | None = None
         self._runner = runner
@@ -96,7 +96,7 @@ class AutoRun:
         self._events: list[Event] = [Submitted(message, head.created_at)]
         self._bytes = 0
         self._held: deque[ArtifactChunk | Noted | Waiting] = deque()
-        """What the agent emitted and the TaskRun has not yet."""
+        """The effects that the agent emitted and the TaskRun does not have yet."""
         self._works = False
         self._used: Usage | None = None
         self._run: asyncio.Future[TaskRun] = services.loop.create_future()

@@ -677,6 +677,6 @@ class TaskRun:
 
 
 Work = Callable[[TaskRun], Awaitable[None]]
-"""What a run does until its end."""
+"""The work of a run until its end."""
 
 Delegate = Callable[[TaskRun, TaskLog, int, Delegation, Hear | None], Awaitable[Delegated]]

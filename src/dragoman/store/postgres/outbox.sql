@@ -72,7 +72,7 @@ UPDATE dragoman.push_configs c SET due_ms = $9::bigint, large = v.large
 FROM unnest($10::bigint[], $11::boolean[]) AS v (config, large) WHERE c.config = v.config;
 
 -- name: already_owed
--- Which of some deliveries are owed to the webhooks of a task.
+-- Those of some deliveries that are owed to the webhooks of a task.
 SELECT d.id FROM dragoman.deliveries d
 WHERE d.config IN (SELECT c.config FROM dragoman.push_configs c WHERE c.task = $1) AND d.id = ANY ($2::text[]);
 

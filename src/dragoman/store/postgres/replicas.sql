@@ -1,4 +1,4 @@
--- The replicas and their beats. Only the clock of the database counts. Who is dead once is never alive again.
+-- The replicas and their beats. Only the clock of the database counts. A replica that is dead is never alive again.
 
 -- name: join
 INSERT INTO dragoman.replicas AS r (id, address, agents, beats_until)

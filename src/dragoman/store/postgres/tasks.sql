@@ -245,7 +245,7 @@ SELECT v.owner, v.day,
 FROM unnest($1::text[], $2::int[]) AS v (owner, day);
 
 -- name: known_calls
--- Which of some keys are remembered, each with its task.
+-- Those of some keys that are remembered, each with its task.
 SELECT key, task_id FROM dragoman.calls WHERE key = ANY ($1::bytea[]) AND expires_ms > $2;
 
 -- name: count_days

@@ -35,7 +35,7 @@ PIECE_BYTES = 1 << 20
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """What an archive holds. `sha256` and `bytes` are those of the database; `made` is a timestamp in UTC.
+    """The contents of an archive. `sha256` and `bytes` are those of the database; `made` is a timestamp in UTC.
 
     `schema` is the version of its tables and `program` the Dragoman that wrote the archive. `files` counts the files
     from the blob store. `elsewhere` names a blob store that the archive leaves out.

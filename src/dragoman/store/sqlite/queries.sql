@@ -166,7 +166,7 @@ WHERE task = ?1 AND last_seq <= ?2 AND (instr(events, ?3) OR instr(events, ?4))
 ORDER BY first_seq;
 
 -- name: moved
--- Which tasks have events after a seq, by a JSON array of [id, seq], in the order of the array.
+-- The tasks that have events after a seq, by a JSON array of [id, seq], in the order of the array.
 SELECT t.task, t.files, t.id, j.value ->> 1 FROM json_each(?1) j CROSS JOIN tasks t ON t.id = j.value ->> 0
 WHERE t.seq > j.value ->> 1 ORDER BY j.key;
 

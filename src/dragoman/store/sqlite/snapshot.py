@@ -26,7 +26,7 @@ Show = Callable[[str, int, int], None]
 
 
 class Totals(Struct, frozen=True):
-    """What a store file holds: numbers of rows. `events` are those of all logs; `files` have rows of their own."""
+    """The rows of a store file, counted. `events` are those of all logs; `files` have rows of their own."""
 
     tasks: int
     events: int
@@ -87,7 +87,7 @@ def _copy_pages(source: apsw.Connection, place: Location, show: Show) -> None:
 
 
 def read_contents(path: Path) -> Contents:
-    """What the file at `path` holds. Raises StoreError if it is no store of Dragoman."""
+    """Count what the file at `path` holds. Raises StoreError if it is no store of Dragoman."""
     location = _file(path)
     sql = read_statements("backup.sql")
     try:

@@ -706,7 +706,7 @@ class LateClaims:
 
 
 async def an_engine_that_loses_what_it_claims_while_it_starts_leaves_it_alone(bench: Bench) -> None:
-    """Whoever has claimed it since goes on with it."""
+    """The replica that has claimed it since goes on with it."""
     async with _stage(bench) as engines:
         await engines.store.create(new_task("t1", agent="stage", holder="dead"))
         await engines.store.replicas.join("h2", address="", agents=("stage",))

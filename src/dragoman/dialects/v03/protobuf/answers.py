@@ -137,7 +137,7 @@ _FLOWS = ("authorizationCode", "clientCredentials", "implicit", "password")
 
 
 def encode_card(card: AgentCard) -> bytes:
-    """Encode the card. Of several OAuth flows only the first that 0.3's proto has is left."""
+    """Encode the card. Only the first of several OAuth flows that 0.3's proto has is left."""
     members = msgspec.json.decode(msgspec.json.encode(proto_card(card)))
     for scheme in members.get("securitySchemes", {}).values():
         oauth = scheme.get("oauth2SecurityScheme", {})

@@ -1,5 +1,5 @@
 -- Webhook configurations and their deliveries.
--- Whoever changes the deliveries of a webhook holds the lock of its row, so that who has the lock may read them and decide.
+-- A writer that changes the deliveries of a webhook holds the lock of its row. So the holder may read them and decide.
 
 -- The hosts of webhooks, as scheme://host:port. `lane` is the health: 0 healthy, 1 unknown, 2 failing.
 CREATE TABLE dragoman.push_hosts (

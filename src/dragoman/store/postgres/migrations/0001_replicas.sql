@@ -1,4 +1,4 @@
--- What replicas share beside tasks: who they are, small values with an expiry, the keys of callers and of the server, and
+-- The tables that replicas share beside tasks: who they are, small values with an expiry, the keys of callers and of the server, and
 -- the audit trail.
 
 -- A replica is alive until `beats_until`, by the clock of the database, unless it is `dead`. Its id is the holder of leases
