@@ -1,4 +1,4 @@
-"""The listener: what is written leaves in order, and with few system calls."""
+"""The listener: requests are answered in order, within the rules and limits of HTTP."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from dragoman.bindings.app import CurrentApp
 from dragoman.bindings.http import Receive, Scope, Send
-from dragoman.bindings.listener import JOINED_BYTES, SLICE_BYTES, Corked, Listener, bound_socket
+from dragoman.bindings.http1.connection import SLICE_BYTES
+from dragoman.bindings.http1.exchange import AsgiExchange
+from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import Call, Result, SendMessage
 from tests.bindings.conftest import (
@@ -29,76 +31,6 @@ from tests.bindings.conftest import (
     message,
     site,
 )
-
-HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
-
-
-class Written:
-    """A transport that keeps what is written to it, write by write."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: bytes) -> None:
-        assert not self.closed
-        self.writes.append(data)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-
-def corked() -> tuple[Corked, Written]:
-    written = Written()
-    return Corked(written, asyncio.get_running_loop()), written  # type: ignore[arg-type]
-
-
-async def test_head_and_body_leave_in_one_write() -> None:
-    transport, written = corked()
-    transport.write(HEAD)
-    assert written.writes == []
-    transport.write(b"body")
-    transport.write(b"more")
-    assert written.writes == [HEAD + b"body", b"more"]
-    await asyncio.sleep(0)
-    assert written.writes == [HEAD + b"body", b"more"]
-
-
-async def test_a_head_with_a_length_waits_for_its_body() -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
-    transport, written = corked()
-    transport.write(head)
-    await asyncio.sleep(0)
-    assert written.writes == []
-    transport.write(b"body")
-    assert written.writes == [head + b"body"]
-
-
-async def test_a_head_alone_leaves_in_the_next_turn() -> None:
-    transport, written = corked()
-    transport.write(HEAD)
-    await asyncio.sleep(0)
-    assert written.writes == [HEAD]
-
-
-async def test_a_head_alone_leaves_before_the_connection_closes() -> None:
-    transport, written = corked()
-    transport.write(HEAD)
-    transport.close()
-    assert (written.writes, written.closed, transport.is_closing()) == ([HEAD], True, True)
-
-
-async def test_a_long_body_is_not_copied() -> None:
-    transport, written = corked()
-    body = b"x" * (JOINED_BYTES + 1)
-    transport.write(HEAD)
-    transport.write(body)
-    assert written.writes == [HEAD, body]
-    assert written.writes[1] is body
-
 
 GET = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /nope HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -144,8 +76,6 @@ async def test_few_pipelined_requests_wait_in_memory(served: Site) -> None:
     """Those behind them are bytes that nobody has parsed, and in the end wait at the client's."""
     import gc
 
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
     stream = ScriptedStream([])
     served.handler.streams = lambda call: stream
     follow = b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\n\r\n"
@@ -157,7 +87,7 @@ async def test_few_pipelined_requests_wait_in_memory(served: Site) -> None:
             async with served.http.get("/health") as answer:
                 assert answer.status == 200
         gc.collect()  # those of the tests before
-        waiting = sum(type(each) is RequestResponseCycle for each in gc.get_objects())
+        waiting = sum(type(each) is AsgiExchange for each in gc.get_objects())
         assert waiting <= SLICE_BYTES // len(GET) + 50
         writer.transport.abort()
         stream.put(None)

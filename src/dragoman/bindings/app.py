@@ -267,7 +267,7 @@ async def _answer_no_workers(request: HttpRequest) -> HttpResponse:
 class CurrentApp:
     """An ASGI application that forwards to `app`, which may be replaced at any time for later requests.
 
-    uvicorn refers to its application as long as a request is open. That must not keep an `App` alive that was replaced.
+    A listener refers to its application as long as it is open. That must not keep an `App` alive that was replaced.
     """
 
     __slots__ = ("app",)

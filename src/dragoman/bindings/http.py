@@ -41,7 +41,7 @@ NOT_SNIFFED: Header = (b"x-content-type-options", b"nosniff")
 PLAIN_JSON = frozenset({b"application/json", b"application/a2a+json", b"application/json; charset=utf-8"})
 
 SLICE_BYTES = sse.PIECE_BYTES
-"""Twice uvicorn's high-water mark: after a slice `send` waits until the buffer drains, and slices stay few."""
+"""Twice the high-water mark of a transport: after a slice `send` waits until the buffer drains, and slices stay few."""
 
 LINGER_BYTES = 8 * 1024 * 1024
 LINGER_S = 2.0
@@ -57,7 +57,7 @@ RETRY_MS = 1000
 """When the reader of a stream that a stopping server cut should reconnect: a restart takes about that long."""
 
 TURNS = 16
-"""Pieces sent in a row before the loop gets a turn: uvicorn's `send` to a client that left returns at once."""
+"""Pieces sent in a row before the loop gets a turn: `send` to a client that left returns at once."""
 
 
 class Gone(Exception):

@@ -1,0 +1,555 @@
+"""ServerConnection: the HTTP/1.1 of one client's connection.
+
+Invariant: the requests of a connection are answered one after the other, in the order in which they arrived, and each
+in full. What a client can make the connection hold is bounded.
+"""
+
+import asyncio
+import logging
+import re
+import sys
+import urllib.parse
+from collections import deque
+from contextlib import suppress
+from fcntl import ioctl
+from http import HTTPStatus
+from termios import TIOCOUTQ
+from typing import Any
+
+import httptools
+from msgspec import Struct
+
+from dragoman.bindings.http import Asgi
+from dragoman.bindings.http1.exchange import STATUS_LINES, AsgiExchange
+from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
+from dragoman.bindings.request import Header
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES_MAX = 65_536
+"""Longest head of a request, after its first `SLICE_BYTES`; other servers allow 8 to 64 KB. The
+same limit holds for other bytes outside of bodies: trailers, a chunk extension (RFC 9112 §7.1), empty lines before a
+request."""
+
+SLICE_BYTES = 8192
+"""The parser reads at most this much before the connection checks whether requests are waiting. So at most some 300 of
+the shortest requests wait, which is 1 MB. A packet may have 256 KB (uvloop 0.23)."""
+
+HOST = re.compile(
+    rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~%-]+)?\])(?::[0-9]{0,5})?", re.ASCII
+)
+"""`uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2). It may not be empty: every URL of this server has a host."""
+
+NO_HOST = "The request has no Host header: send the host of the URL (RFC 9112, section 3.2)."
+TWO_HOSTS = "The request has more than one Host header: send one (RFC 9112, section 3.2)."
+WRONG_HOST = "The Host header is empty or malformed: send a host name or address, with a port if the URL has one."
+NO_PROXY = "CONNECT is not served here: this server is not a proxy."
+LONG_HEAD = "The head of the request is too large."
+LONG_REST = "The trailers, a chunk extension or the empty lines of the request are too large."
+MALFORMED = "Invalid HTTP request received."
+
+TOO_SLOW = "The head of the request came too slowly."
+
+ASGI = {"version": "3.0", "spec_version": "2.3"}
+
+
+class Malformed(Exception):
+    """A request that breaks the rules of HTTP. The text is sent to the client."""
+
+
+class Target(Struct, frozen=True):
+    """The target of a request: `url` as received, `path` without percent-encoding, `raw_path` with it."""
+
+    url: bytes
+    path: str
+    raw_path: bytes
+    query: bytes
+
+
+NO_TARGET = Target(b"", "", b"", b"")
+
+
+def read_target(url: bytes) -> Target:
+    """Take the target of a request apart. Raises httptools.HttpParserInvalidURLError or UnicodeDecodeError."""
+    parsed = httptools.parse_url(url)
+    path = parsed.path.decode("ascii")
+    return Target(url, urllib.parse.unquote(path) if "%" in path else path, parsed.path, parsed.query or b"")
+
+
+class Connections:
+    """The open connections of a listener, the application that answers on them, and their limits of time."""
+
+    def __init__(self, app: Asgi, keep_alive_s: float, reader_pause_s: float) -> None:
+        self.app = app
+        self.keep_alive_s = keep_alive_s
+        self.reader_pause_s = reader_pause_s
+        self.date = b""
+        """The Date of all answers (RFC 9110 §6.6.1), as a line of their heads."""
+        self.open: set[ServerConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """The calls of the application."""
+        self.closing = False
+        self.none_left = asyncio.Event()
+        """Set once the listener is closing and has no connection."""
+
+    def left(self) -> None:
+        """Note that a connection may have been the last one."""
+        if self.closing and not self.open:
+            self.none_left.set()
+
+
+class ServerConnection(asyncio.Protocol):
+    """A connection of a client. Its requests are parsed as they come; while one is answered, others wait.
+
+    The head of a request may have about `HEAD_BYTES_MAX`. A head that takes longer than the keep-alive time must arrive
+    at `SLOWEST_BYTES_PER_S`, or it is answered with 408. A client that connects and stays silent for the keep-alive
+    time is cut off, and so is a reader that takes nothing of the waiting data for `reader_pause_s`. A request has one
+    Host. An offer to change the protocol is ignored. Pipelined requests wait in bounded memory.
+
+    A request whose whole body has come with its head has `BODY_ARRIVED` in its scope. The timer for idle connections is
+    not set anew for each request: when it fires, it looks at the deadline, and is set for the rest. That and
+    `BODY_ARRIVED` save a tenth of a GetTask.
+    """
+
+    __slots__ = (
+        "_answering",
+        "_client",
+        "_continues",
+        "_drained",
+        "_head_bytes",
+        "_head_until",
+        "_headers",
+        "_heading",
+        "_host",
+        "_hosts",
+        "_idle",
+        "_loop",
+        "_newest",
+        "_parser",
+        "_reading",
+        "_refusal",
+        "_scheme",
+        "_server",
+        "_shared",
+        "_stalled",
+        "_target",
+        "_transport",
+        "_unread",
+        "_url",
+        "_waiting",
+        "write_paused",
+    )
+
+    def __init__(self, shared: Connections, loop: asyncio.AbstractEventLoop) -> None:
+        self._shared = shared
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._client: tuple[str, int] | None = None
+        self._server: tuple[str, int] | None = None
+        self._scheme = "http"
+        self._parser = self._new_parser()
+        self._heading = False
+        """Whether the head of a request is arriving. `_head_bytes` counts the bytes since it began, or since the last
+        byte of a body; `_head_until` is the deadline of the head."""
+        self._head_bytes = 0
+        self._head_until = 0.0
+        """While no request is being answered, the next head has to be here by then."""
+        self._url = b""
+        self._headers: list[Header] = []
+        self._hosts: list[bytes] = []
+        """The Host headers of the head that is arriving."""
+        self._continues = False
+        self._host: list[bytes] = []
+        """The Host of the last request, which was checked."""
+        self._target = NO_TARGET
+        """The target of the last request."""
+        self._newest: AsgiExchange | None = None
+        """The last request whose head has come."""
+        self._answering: AsgiExchange | None = None
+        self._waiting: deque[AsgiExchange] = deque()
+        """The requests that wait until those before them are answered. The last one is `_newest`."""
+        self._unread = b""
+        """Bytes that arrived after the waiting requests. Nothing is read from the socket meanwhile."""
+        self._refusal = ""
+        """The fault in the bytes after the waiting requests. It is sent after their answers."""
+        self._reading = True
+        self.write_paused = False
+        self._drained: list[asyncio.Future[None]] = []
+        self._idle: asyncio.TimerHandle | None = None
+        """Will look at `_head_until`."""
+        self._stalled: asyncio.TimerHandle | None = None
+        """Will check whether the reader has taken anything since; set while data waits for the reader."""
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        """A parser that reports to the `on_…` methods.
+
+        It takes requests behind one that asks to close the connection: what became of the first one is decided here.
+        """
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    # -- the connection ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as a listener has it
+        """A client has connected: set the deadline for its first head."""
+        self._transport = transport
+        self._client = _address(transport.get_extra_info("peername"))
+        self._server = _address(transport.get_extra_info("sockname"))
+        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        self._shared.open.add(self)
+        self._expect_head()
+        if self._shared.closing:  # it was accepted just before
+            self.shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request that is being answered, drop those that wait, and release what refers to this."""
+        self._shared.open.discard(self)
+        if self._answering is not None:
+            self._answering.disconnect()
+        self._answering = self._newest = None
+        self._waiting.clear()
+        self._unread = b""
+        self.resume_writing()
+        for timer in (self._idle, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self._idle = self._stalled = None
+        self._parser = None  # type: ignore[assignment]  # it refers to this, and no bytes come any more
+        self._shared.left()
+
+    def shutdown(self) -> None:
+        """Stop: answers under way are completed, but a request whose body is incomplete is dropped.
+
+        Its client sees the connection close before an answer, as with any server that restarts.
+        """
+        newest = self._newest
+        if newest is None or self._answering is None or (newest is self._answering and newest.arriving):
+            self._close()
+        else:
+            newest.keep_alive = False
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def _close(self) -> None:
+        """Close, after everything written has been sent."""
+        if self._answering is not None:
+            self._answering.flush()
+        self._transport.close()
+        self._expect_flush()
+
+    # -- requests: what the parser reports -----------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the bytes in slices, up to the first request that has to wait, and keep the rest."""
+        if self._refusal:
+            return
+        if self._waiting or self._unread:
+            self._unread += data
+            self._pause_reading()
+            return
+        at, view = 0, memoryview(data)
+        while at < len(data):
+            if self._waiting:
+                self._unread = data[at:]
+                self._pause_reading()
+                return
+            piece = view[at : at + SLICE_BYTES]
+            self._head_bytes += len(piece)
+            if self._heading:
+                self._head_until += len(piece) / SLOWEST_BYTES_PER_S
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(LONG_HEAD if self._heading else LONG_REST)
+                return
+            read, offered = len(piece), False
+            try:
+                try:
+                    self._parser.feed_data(piece)
+                except httptools.HttpParserUpgrade as offer:
+                    read, offered = offer.args[0], True
+                if offered:
+                    self._decline_upgrade()
+                at += read
+            except httptools.HttpParserError as error:
+                wrong = error.__context__  # httptools keeps our exception here
+                self._refuse(str(wrong) if isinstance(wrong, Malformed) else MALFORMED)
+                return
+        if not self._heading and self._answering is None:
+            self._expect_head()  # empty lines before a head do not begin one
+
+    def on_message_begin(self) -> None:
+        """A head begins: set its deadline."""
+        self._heading = True
+        self._head_bytes = 0
+        self._head_until = self._loop.time() + self._shared.keep_alive_s
+        self._url = b""
+        self._headers = []
+        self._hosts = []
+        self._continues = False
+
+    def on_url(self, url: bytes) -> None:
+        """Some of the target came."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header came, or a trailer, which is no header (RFC 9110 §6.5.1)."""
+        if self._heading:
+            name = name.lower()
+            self._headers.append((name, value))
+            if name == b"host":
+                self._hosts.append(value)
+            elif name == b"expect":
+                self._continues = value.lower() == b"100-continue"
+
+    def on_headers_complete(self) -> None:
+        """Check the head of a request, and begin to answer it, or let it wait. Raises Malformed."""
+        parser = self._parser
+        method = parser.get_method()
+        if parser.should_upgrade():
+            if method == b"CONNECT":
+                raise Malformed(NO_PROXY)
+            return  # the head is parsed again without the offer: see _decline_upgrade
+        version = parser.get_http_version()
+        if self._hosts != self._host or not self._hosts:  # usually it is that of the connection's last request
+            self._check_host(version)
+        if self._url != self._target.url:
+            self._target = read_target(self._url)
+        target = self._target
+        self._heading = False
+        exchange = self._newest = AsgiExchange(
+            self,
+            self._loop,
+            {
+                "type": "http",
+                "asgi": ASGI,
+                "http_version": version,
+                "method": method.decode("ascii"),
+                "scheme": self._scheme,
+                "path": target.path,
+                "raw_path": target.raw_path,
+                "query_string": target.query,
+                "root_path": "",
+                "headers": self._headers,
+                "client": self._client,
+                "server": self._server,
+            },
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            continues=self._continues,
+        )
+        if self._answering is None:
+            self._answer(exchange)
+        else:
+            self._waiting.append(exchange)
+
+    def on_body(self, body: bytes) -> None:
+        """Some of a body came. Nobody receives it once the request has been answered."""
+        self._head_bytes = 0
+        exchange = self._newest
+        if exchange is not None and not exchange.complete:
+            exchange.add(body)
+            if exchange.full:
+                self._pause_reading()
+
+    def on_message_complete(self) -> None:
+        """A request is complete. One that offers an upgrade has not been read beyond its head: see _decline_upgrade."""
+        exchange = self._newest
+        if exchange is not None and not exchange.complete and not self._parser.should_upgrade():
+            exchange.end_body()
+
+    def _decline_upgrade(self) -> None:
+        """Parse the head again without its Upgrade header, with a new parser, which then reads the body.
+
+        A server may ignore the offer (RFC 9110 §7.8); curl --http2 and Java's HttpClient make it with every request.
+        httptools (0.9) stops at such a head and takes the body for another protocol's
+        (github.com/MagicStack/httptools/issues/124). The workaround can go once httptools lets a protocol decline.
+        """
+        head = [b"%s %s HTTP/%s\r\n" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())]
+        head += [b"%s: %s\r\n" % header for header in self._headers if header[0] != b"upgrade"]
+        self._parser = self._new_parser()
+        self._parser.feed_data(b"".join([*head, b"\r\n"]))
+
+    def _check_host(self, version: str) -> None:
+        """Check that there is one valid Host; HTTP/1.0 may send none (RFC 9112 §3.2). Raises Malformed."""
+        hosts = self._hosts
+        if len(hosts) > 1:
+            raise Malformed(TWO_HOSTS)
+        if hosts:
+            if HOST.fullmatch(hosts[0]) is None:
+                raise Malformed(WRONG_HOST)
+        elif version not in ("1.0", "0.9"):
+            raise Malformed(NO_HOST)
+        self._host = hosts
+
+    def _refuse(self, why: str) -> None:
+        """Answer 400 and close, after all earlier requests are answered."""
+        newest = self._newest
+        if newest is None or newest.complete:
+            self._send_last(HTTPStatus.BAD_REQUEST, why)
+        elif not newest.arriving:
+            self._refuse_later(why)
+        elif newest is not self._answering:  # the body of a waiting request is malformed
+            self._waiting.pop()
+            self._newest = self._waiting[-1] if self._waiting else self._answering
+            self._refuse_later(why)
+        elif newest.started:
+            self._close()
+        else:
+            self._send_last(HTTPStatus.BAD_REQUEST, why)
+
+    def _refuse_later(self, why: str) -> None:
+        self._refusal = why
+        self._pause_reading()
+
+    def _send_last(self, status: HTTPStatus, text: str) -> None:
+        """Send an answer of this side's own, and close."""
+        head = f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        self.write(STATUS_LINES[status] + self.date + (head + text).encode())
+        self._close()
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    @property
+    def date(self) -> bytes:
+        """The Date of an answer, as a line of its head."""
+        return self._shared.date
+
+    def _answer(self, exchange: AsgiExchange) -> None:
+        self._answering = exchange
+        task = self._loop.create_task(self._run(exchange))
+        self._shared.tasks.add(task)
+        task.add_done_callback(self._shared.tasks.discard)
+
+    async def _run(self, exchange: AsgiExchange) -> None:
+        """Call the application. A call that it leaves without an answer costs the connection."""
+        try:
+            await self._shared.app(exchange.scope, exchange.receive, exchange.send)
+        except Exception:
+            log.exception("the application raised")
+        if not (exchange.complete or exchange.disconnected):
+            if exchange.started:
+                self._close()
+            else:
+                self._send_last(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error")
+
+    def answered(self, exchange: AsgiExchange) -> None:
+        """The answer has been written to its end: go on to the next request of the connection."""
+        self._answering = None
+        if not exchange.keep_alive:
+            self._transport.close()
+        if self._transport.is_closing():
+            self._expect_flush()
+            return
+        if self._waiting:
+            self._answer(self._waiting.popleft())
+        else:
+            self._expect_head()
+        if not self._reading:
+            self._read_on()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, unless the connection is closing: uvloop (0.23) raises RuntimeError then."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    # -- the pace ------------------------------------------------------------------------------------------------------
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._transport.is_closing():  # uvloop raises on a closed connection
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless bytes wait to be parsed, or much of a body to be received.
+
+        Requests that wait to be answered are no reason: whether the client has left is seen by reading.
+        """
+        full = self._newest is not None and self._newest.full
+        if not (self._reading or full or self._unread or self._refusal or self._transport.is_closing()):
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _read_on(self) -> None:
+        """Parse the bytes that were kept, or send the refusal that waited, unless requests wait before them."""
+        if self._waiting:
+            return
+        unread, self._unread = self._unread, b""
+        if unread:
+            self._head_until = self._loop.time() + self._shared.keep_alive_s
+            self.data_received(unread)
+        elif self._refusal and self._answering is None:
+            self._send_last(HTTPStatus.BAD_REQUEST, self._refusal)
+        self.resume_reading()
+
+    def pause_writing(self) -> None:
+        """The write buffer is full: senders wait, and the reader is watched."""
+        self.write_paused = True
+        self._expect_reading(self._unread_bytes())
+
+    def resume_writing(self) -> None:
+        """The reader has taken most of the buffer."""
+        self.write_paused = False
+        drained, self._drained = self._drained, []
+        for waiter in drained:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._stalled is not None and not self._transport.is_closing():
+            self._stalled.cancel()
+            self._stalled = None
+
+    async def drain(self) -> None:
+        """Wait until the reader has taken most of what was written, or has left."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._drained.append(waiter)
+        await waiter
+
+    def _unread_bytes(self) -> int:
+        """How many bytes the reader has not taken: those buffered here and, on Linux, those in the kernel."""
+        unread = self._transport.get_write_buffer_size()
+        if sys.platform == "linux" and (found := self._transport.get_extra_info("socket")) is not None:
+            with suppress(OSError):
+                unread += int.from_bytes(ioctl(found.fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
+        return unread
+
+    def _expect_flush(self) -> None:
+        """The connection is about to close, once its reader has taken what waits here, however little that is."""
+        if self._stalled is None and self._transport.get_write_buffer_size():
+            self._expect_reading(self._unread_bytes())
+
+    def _expect_reading(self, unread: int) -> None:
+        self._stalled = self._loop.call_later(self._shared.reader_pause_s, self._cut_unless_less_than, unread)
+
+    def _cut_unless_less_than(self, unread: int) -> None:
+        """Cut off a reader if it has taken nothing since `unread` bytes waited. A normal close would wait for ever."""
+        left = self._unread_bytes()
+        if left < unread:
+            self._expect_reading(left)
+        else:
+            self._transport.abort()
+
+    def _expect_head(self) -> None:
+        """Let the time for the next head begin. A timer that is set is not set later: it looks at the deadline."""
+        until_s = self._head_until = self._loop.time() + self._shared.keep_alive_s
+        if self._idle is None:
+            self._idle = self._loop.call_at(until_s, self._look_at_deadline)
+
+    def _look_at_deadline(self) -> None:
+        """Close a connection that was idle for too long, or whose head did not arrive in time."""
+        now_s = self._loop.time()
+        self._idle = None
+        if self._answering is not None:
+            return  # the timer is set after its answer
+        if now_s < self._head_until and not self._transport.is_closing():
+            until_s = min(self._head_until, now_s + self._shared.keep_alive_s)
+            self._idle = self._loop.call_at(until_s, self._look_at_deadline)
+            return
+        if self._heading:
+            self._send_last(HTTPStatus.REQUEST_TIMEOUT, TOO_SLOW)
+        else:
+            self._close()
+
+
+def _address(found: Any) -> tuple[str, int] | None:
+    """A host with its port; None for a socket that has none."""
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) and len(found) > 1 else None

@@ -1,0 +1,242 @@
+"""AsgiExchange: one request on a connection and its answer, as the ASGI application sees them.
+
+Invariant: the bytes of an answer are written in the order in which they were sent, and are as many as its head says.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from dragoman.bindings.http import BODY_ARRIVED, Message
+from dragoman.bindings.request import Header
+
+HELD_BYTES = 65_536
+"""Reading pauses while more of a body than this waits to be received."""
+
+JOINED_BYTES = 65_536
+"""Data longer than this is written by itself, because joining copies it."""
+
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+FORBIDDEN = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""Bytes that no header may have (RFC 9110 §5.5): with a line break a value could add headers of its own."""
+
+BODILESS = frozenset({204, 304})
+"""Statuses whose answers have no body (RFC 9110 §6.4.1)."""
+
+DISCONNECTED: Message = {"type": "http.disconnect"}
+
+
+class Carrier(Protocol):
+    """The connection of an exchange. Nothing is written once it is closing."""
+
+    write_paused: bool
+
+    @property
+    def date(self) -> bytes:
+        """The Date of an answer, as a line of its head."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the reader has taken most of what was written, or has left."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Read on, unless there are other reasons to wait."""
+        ...
+
+    def answered(self, exchange: "AsgiExchange") -> None:
+        """The answer has been written to its end."""
+        ...
+
+
+class AsgiExchange:
+    """`receive` and `send` are ASGI's; one coroutine at a time may wait in `receive`. The rest is for the connection.
+
+    The head of an answer waits for the first bytes of its body, as ASGI allows, and leaves with them in one system
+    call: a second one costs a third of a short answer. The head of a stream, which has no length, waits at most until
+    the loop's next turn.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_size",
+        "_carrier",
+        "_chunked",
+        "_continues",
+        "_end_untold",
+        "_head",
+        "_left",
+        "_loop",
+        "_waiter",
+        "arriving",
+        "complete",
+        "disconnected",
+        "keep_alive",
+        "scope",
+        "started",
+    )
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        loop: asyncio.AbstractEventLoop,
+        scope: dict[str, Any],
+        *,
+        keep_alive: bool,
+        continues: bool,
+    ) -> None:
+        """With `continues` the client waits to be told to send the body (RFC 9110 §10.1.1)."""
+        self.scope = scope
+        self.keep_alive = keep_alive
+        """Whether the connection is kept after the answer."""
+        self.arriving = True
+        """Whether the request's body is incomplete."""
+        self.started = False
+        """Whether the application has sent the head of its answer."""
+        self.complete = False
+        self.disconnected = False
+        self._carrier = carrier
+        self._loop = loop
+        self._continues = continues
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._end_untold = False
+        """Whether the application has still to hear that the body is complete."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._head = b""
+        """The head of the answer, while it waits for its body."""
+        self._left: int | None = None
+        """How many bytes of the answer's body are missing; None if its head does not say."""
+        self._chunked = False
+
+    # -- for the connection --------------------------------------------------------------------------------------------
+
+    def add(self, body: bytes) -> None:
+        """Some of the request's body came."""
+        self._body.append(body)
+        self._body_size += len(body)
+        if self._waiter is not None:
+            self._wake()
+
+    @property
+    def full(self) -> bool:
+        """Whether so much of the body waits to be received that reading should pause."""
+        return self._body_size > HELD_BYTES and not self.complete
+
+    def end_body(self) -> None:
+        """The request's body is complete."""
+        self.arriving = False
+        self._end_untold = True
+        self.scope[BODY_ARRIVED] = True
+        if self._waiter is not None:
+            self._wake()
+
+    def disconnect(self) -> None:
+        """The client has left."""
+        self.disconnected = True
+        if self._waiter is not None:
+            self._wake()
+
+    def flush(self) -> None:
+        """Send the head that waits, if there is one."""
+        head, self._head = self._head, b""
+        if head:
+            self._carrier.write(head)
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # -- ASGI 3.0 ------------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        """Return what has come of the body, once something has; `http.disconnect` if the client left or is answered."""
+        if self._continues:
+            self._continues = False
+            self._carrier.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not (self.disconnected or self.complete):
+            if self._body or self._end_untold:
+                pieces, size = self._body, self._body_size
+                self._body, self._body_size, self._end_untold = [], 0, False
+                if size > HELD_BYTES:
+                    self._carrier.resume_reading()
+                body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                return {"type": "http.request", "body": body, "more_body": self.arriving}
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return DISCONNECTED
+
+    async def send(self, message: Message) -> None:
+        """Send the head of the answer, or some of its body. To a client that has left nothing is sent.
+
+        Raises RuntimeError if the message does not follow those before it, or does not fit the head's Content-Length.
+        """
+        if self._carrier.write_paused and not self.disconnected:
+            await self._carrier.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start" and not self.started:
+            self._start(message["status"], message.get("headers", ()))
+        elif message["type"] == "http.response.body" and self.started and not self.complete:
+            self._send_body(message.get("body", b""), message.get("more_body", False))
+        else:
+            raise RuntimeError(f"{message['type']} does not follow what was sent before")
+
+    def _start(self, status: int, headers: Iterable[Header]) -> None:
+        """Keep the head until its body comes. The names of headers are in lower case, as ASGI says."""
+        length: int | None = None
+        closes = not self.keep_alive
+        lines = [STATUS_LINES[status], self._carrier.date]
+        for name, value in headers:
+            if FORBIDDEN.search(value) is not None:
+                raise RuntimeError(f"header {name!r} has a forbidden character")
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"connection" and b"close" in value.lower():
+                self.keep_alive, closes = False, False
+            lines += (name, b": ", value, b"\r\n")
+        if closes:
+            lines.append(b"connection: close\r\n")
+        if self.scope["method"] == "HEAD" or status in BODILESS:
+            self._left = 0
+        elif length is not None:
+            self._left = length
+        elif self.scope["http_version"] == "1.1":
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        self._head = b"".join(lines)
+        self.started = True
+        self._continues = False
+        if self._left is None:
+            self._loop.call_soon(self.flush)
+
+    def _send_body(self, body: bytes, more: bool) -> None:
+        if self.scope["method"] == "HEAD":
+            body = b""
+        elif self._left is not None:
+            left = self._left - len(body)
+            if left < 0 or (left and not more):
+                raise RuntimeError(f"the body is {'longer' if left < 0 else 'shorter'} than its Content-Length")
+            self._left = left
+        elif self._chunked:
+            chunk = (b"%x\r\n" % len(body), body, b"\r\n") if body else ()
+            body = b"".join(chunk if more else (*chunk, b"0\r\n\r\n"))
+        head, self._head = self._head, b""
+        if head and len(body) > JOINED_BYTES:
+            self._carrier.write(head)
+            self._carrier.write(body)
+        elif head or body:
+            self._carrier.write(head + body)
+        if not more:
+            self.complete = True
+            if self._waiter is not None:
+                self._wake()
+            self._carrier.answered(self)
