@@ -17,11 +17,13 @@ from dragoman.model.ids import Clock
 from dragoman.model.message import Message
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.audit import AuditTrail
+from dragoman.store.figures import StoreFigures
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Outbox, Registration
 from dragoman.store.replicas import Replicas
 from dragoman.store.shared import Shared
+from dragoman.telemetry.histogram import Histogram
 
 BEGIN_MS = 10_000
 """How long a replica may take for its first write after it claims a task that nobody has begun. After that, others may
@@ -445,6 +447,15 @@ class Store(Protocol):
 
     async def probe(self) -> None:
         """Write a meaningless value to see whether writes work. Raises StoreError if they do not."""
+        ...
+
+    async def figures(self) -> StoreFigures:
+        """The size of the store, and the tasks that have not ended, by agent. It costs as much as there are owners."""
+        ...
+
+    @property
+    def commits(self) -> Histogram:
+        """How long commits have taken since the store was opened: each of one or many writes."""
         ...
 
     @property

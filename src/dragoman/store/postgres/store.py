@@ -33,6 +33,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import Codec
+from dragoman.store.figures import StoreFigures, read_open_tasks
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
@@ -55,6 +56,7 @@ from dragoman.store.postgres.writer import Writer
 from dragoman.store.postgres.writes import OtherWrite
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 AUDIT = "\0audit"
 """The writes to the audit trail stay in order like those of a task with this id."""
@@ -91,6 +93,7 @@ class PostgresStore:
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
         self._sweeps = read_statements("sweep.sql", self._address.schema)
+        self._figures = read_statements("figures.sql", self._address.schema)
         self._opened: StoreParts | None = None
 
     async def open(self, holder: str | None) -> None:
@@ -318,6 +321,21 @@ class PostgresStore:
         return await self._open().reads.heads("overdue", now_ms, limit)
 
     # -- state ---------------------------------------------------------------------------------------------------------
+
+    async def figures(self) -> StoreFigures:
+        """Two statements. The size is that of the tables with their indexes."""
+        pool = self._open().pool
+        open_tasks = await pool.read(self._figures["open_by_agent"])
+        ((size_bytes,),) = await pool.read(self._figures["size_bytes"], self._address.schema)
+        return StoreFigures(
+            size_bytes=size_bytes,
+            open_tasks=read_open_tasks((from_text(row[0]), *tuple(row)[1:]) for row in open_tasks),
+        )
+
+    @property
+    def commits(self) -> Histogram:
+        """As the protocol says."""
+        return Histogram(COMMIT_BOUNDS_S) if self._opened is None else self._opened.writer.commits
 
     @property
     def written_ms(self) -> int:

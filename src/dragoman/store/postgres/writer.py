@@ -16,6 +16,7 @@ from dragoman.store.api import OutcomeUnknown, StoreError, StoreUnreachable
 from dragoman.store.outage import Outages
 from dragoman.store.postgres.ledger import AGAIN, Ledger, Outcome
 from dragoman.store.postgres.writes import Addition, Creation, OtherWrite, Turn, Write
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LANES = 2
 """How many batches of plain writes, and how many of others, may be under way at the same time."""
@@ -45,6 +46,8 @@ class Writer:
         """`shown` is the address for messages."""
         self.written_ms = 0
         self.writes = 0
+        self.commits = Histogram(COMMIT_BOUNDS_S)
+        """How long batches took, from their first statement to their outcomes."""
         self.outages = Outages(shown, clock)
         self._ledger = ledger
         self._clock = clock
@@ -186,8 +189,10 @@ class Writer:
     async def _write(self, queue: "BatchQueue", lane: int, batch: Sequence[Waiting]) -> None:
         """Make a batch of writes, and alone those for which that failed. Each gets its outcome."""
         outcomes: Sequence[Any]
+        began_s = self._loop.time()
         try:
             outcomes = await self._ledger.write(lane, [write for write, _ in batch])
+            self.commits.add(self._loop.time() - began_s)
         except Exception as error:  # noqa: BLE001  any error goes to the waiters
             outcomes = [error] * len(batch)
         if any(outcome is AGAIN for outcome in outcomes):

@@ -6,6 +6,7 @@ Invariant: every read of a task sees one moment: a read of several statements is
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -17,6 +18,7 @@ from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_recor
 from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
 from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec
+from dragoman.store.figures import StoreFigures, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 
 Row = tuple[
@@ -205,6 +207,16 @@ class Reads:
     def asking(self) -> tuple[TaskHead, ...]:
         """The heads of delegated tasks that wait for an answer, oldest first."""
         return self.heads("asking", ())
+
+    def figures(self, path: Path | None) -> StoreFigures:
+        """The size of the store, whose file is `path`, and the tasks that have not ended."""
+        with self._gate:
+            open_tasks = read_open_tasks(self.cursor.execute(self.sql["open_by_agent"]).fetchall())
+            size_bytes = int(self.cursor.execute(self.sql["size_bytes"]).get)
+        if path is not None:
+            with suppress(FileNotFoundError):  # it is gone while nothing has been written
+                size_bytes += path.with_name(f"{path.name}-wal").stat().st_size
+        return StoreFigures(size_bytes=size_bytes, open_tasks=open_tasks)
 
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""

@@ -35,6 +35,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.figures import StoreFigures
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
@@ -68,6 +69,7 @@ from dragoman.store.sqlite.writes import (
     TaskClaim,
     Write,
 )
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is read off the loop: reading it takes 3 ms and more."""
@@ -116,7 +118,7 @@ class SqliteStore:
             self._lock = ProcessLock(location.path)
         gate = location.gate()
         sql: dict[str, str] = {}
-        for name in ("queries.sql", "keys.sql", "outbox.sql", "shared.sql"):
+        for name in ("queries.sql", "keys.sql", "outbox.sql", "shared.sql", "figures.sql"):
             sql |= read_statements(name)
         connections: list[apsw.Connection] = []
         try:
@@ -473,6 +475,16 @@ class SqliteStore:
     async def probe(self) -> None:
         """Overwrite the row of the probe."""
         await self._writer.submit(ProbeWrite())
+
+    async def figures(self) -> StoreFigures:
+        """On a reader thread. The size is that of the file and its WAL."""
+        path = self._location.path
+        return await self._readers.run(lambda reads: reads.figures(path))
+
+    @property
+    def commits(self) -> Histogram:
+        """As the protocol says."""
+        return Histogram(COMMIT_BOUNDS_S) if self._opened is None else self._opened.writer.commits
 
     @property
     def written_ms(self) -> int:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any
 
 import apsw
@@ -23,6 +24,7 @@ from dragoman.store.outage import Outages
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.writes import Outcome, Write
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 Waiting = tuple[Write, "asyncio.Future[Any]"]
 
@@ -56,6 +58,8 @@ class Writer:
         """`written` is called with the writes of a batch, on the loop, before their waiters get the outcomes."""
         self.written_ms = 0
         self.writes = 0
+        self.commits = Histogram(COMMIT_BOUNDS_S)
+        """How long transactions took. The thread adds to it."""
         self.outages = Outages(location.url, clock)
         self._ledger = ledger
         self._tables = ledger.tables
@@ -161,7 +165,7 @@ class Writer:
     def _transaction(self, writes: Sequence[Write], way: Way) -> list[Outcome]:
         tables = self._tables
         with self._gate:
-            now_ms = self._clock.now_ms()
+            now_ms, began_s = self._clock.now_ms(), perf_counter()
             before = tables.connection.total_changes()
             try:
                 if tables.connection.in_transaction:  # the rollback of the last one failed, too
@@ -177,6 +181,7 @@ class Writer:
         if tables.connection.total_changes() != before:  # else it does not show that the disk can be written
             self.written_ms = now_ms
             self._committed += 1
+            self.commits.add(perf_counter() - began_s)
         return outcomes
 
     def _deliver(self, batch: Sequence[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:

@@ -12,6 +12,7 @@ from dragoman.testing.store_cases.claims import CLAIMS
 from dragoman.testing.store_cases.deletes import DELETES
 from dragoman.testing.store_cases.deliveries import DELIVERIES
 from dragoman.testing.store_cases.engines import ENGINES
+from dragoman.testing.store_cases.figures import FIGURES
 from dragoman.testing.store_cases.keys import KEYS
 from dragoman.testing.store_cases.leases import LEASES
 from dragoman.testing.store_cases.lists import LISTS
@@ -41,6 +42,7 @@ CASES: tuple[Case, ...] = (
     + KEYS
     + AUDIT
     + SHARED
+    + FIGURES
     + ENGINES
     + OPERATORS
 )

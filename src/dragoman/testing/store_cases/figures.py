@@ -1,0 +1,67 @@
+"""The figures of a store: the tasks that have not ended, its size, and its commits.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+from dragoman.model.task import TaskState
+from dragoman.store.figures import OpenTasks
+from dragoman.testing.store_cases.bench import START_MS, Bench, Case, ending, new_task
+
+
+async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_kind(bench: Bench) -> None:
+    """Tasks of all owners count. Those that have ended do not."""
+    at = START_MS
+    async with bench.store() as store:
+        assert (await store.figures()).open_tasks == ()
+        for number, (agent, owner, state) in enumerate(
+            (
+                ("other", "ann", TaskState.INPUT_REQUIRED),
+                ("echo", "bob", TaskState.SUBMITTED),
+                ("echo", "ann", TaskState.SUBMITTED),
+                ("echo", "ann", TaskState.SUBMITTED),
+                ("echo", "ann", TaskState.WORKING),
+                ("other", "bob", TaskState.AUTH_REQUIRED),
+            )
+        ):
+            holder = "h1" if state is TaskState.WORKING else None
+            await store.create(
+                new_task(f"t{number}", at=at + number, state=state, holder=holder, agent=agent, owner=owner)
+            )
+        other = OpenTasks(agent="other", interrupted=2, interrupted_since_ms=at)
+        assert (await store.figures()).open_tasks == (
+            OpenTasks(agent="echo", queued=3, working=1, queued_since_ms=at + 1, working_since_ms=at + 4),
+            other,
+        )
+        await store.append(ending("t1", 1, epoch=None))
+        await store.append(ending("t4", 1))
+        assert (await store.figures()).open_tasks == (
+            OpenTasks(agent="echo", queued=2, queued_since_ms=at + 2),
+            other,
+        )
+
+
+async def the_size_grows_with_what_is_written(bench: Bench) -> None:
+    """A store that is new has some size already."""
+    async with bench.store() as store:
+        before = (await store.figures()).size_bytes
+        assert before > 0
+        for number in range(200):
+            await store.create(new_task(f"t{number}", context_id="c" * 4000))
+        assert (await store.figures()).size_bytes > before + 100_000
+
+
+async def each_commit_is_timed(bench: Bench) -> None:
+    """Writes of one moment share a commit."""
+    async with bench.store() as store:
+        before = sum(store.commits.counts)
+        await store.create(new_task("t1"))
+        await store.create(new_task("t2"))
+        assert sum(store.commits.counts) == before + 2
+        assert store.commits.sum_s > 0
+
+
+FIGURES: tuple[Case, ...] = (
+    open_tasks_are_counted_by_agent_with_the_oldest_of_each_kind,
+    the_size_grows_with_what_is_written,
+    each_commit_is_timed,
+)
