@@ -86,7 +86,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_setting(tmp_path: Path) -> N
 
 
 def test_an_unknown_key_that_is_near_nothing_is_refused_with_all_settings(tmp_path: Path) -> None:
-    assert "known are agents, allow_unauthenticated," in str(refusal(tmp_path, "zzzzzzzzz = 80\n"))
+    assert "known are access_log, access_log_file," in str(refusal(tmp_path, "zzzzzzzzz = 80\n"))
 
 
 def test_a_file_that_is_not_toml_is_refused_with_the_place(tmp_path: Path) -> None:

@@ -4,12 +4,18 @@ import asyncio
 import time
 
 import msgspec
+from msgspec.structs import replace
 
-from dragoman.bindings.monitoring import FRESH_MS, Health
+from dragoman.bindings.http import HttpRequest
+from dragoman.bindings.monitoring import FRESH_MS, Health, Metrics
+from dragoman.bindings.streams import Streams
 from dragoman.store.api import StoreError
+from dragoman.store.figures import OpenTasks, StoreFigures
 from dragoman.store.outage import Outage
 from dragoman.telemetry.cluster import BusStatus, ClusterFigures, ReplicaFigures
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.gauges import Gauges
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 from dragoman.telemetry.prometheus import MetricsPage
 from tests.bindings.conftest import ScriptedStore, Site
 
@@ -127,6 +133,9 @@ FIGURES = ClusterFigures(
 )
 
 
+GAUGES = Gauges(streams=0, readers_cut=0, writes=(0, 0), commits=Histogram(COMMIT_BOUNDS_S))
+
+
 async def figures() -> ClusterFigures | None:
     return FIGURES
 
@@ -146,7 +155,7 @@ async def test_a_replica_shows_its_cluster_ready_or_not() -> None:
 
 def test_a_page_of_metrics_has_the_figures_of_the_cluster() -> None:
     page = MetricsPage(Counts(), "dragoman", "1")
-    _, body = page.text("", streams=0, writes=(0, 0), cluster=FIGURES)
+    _, body = page.text("", replace(GAUGES, cluster=FIGURES))
     lines = body.decode().splitlines()
     for line in (
         'dragoman_replica_info{bus="nats",id="host/1/a"} 1.0',
@@ -162,5 +171,69 @@ def test_a_page_of_metrics_has_the_figures_of_the_cluster() -> None:
 
 
 def test_a_server_that_is_alone_shows_no_cluster() -> None:
-    _, body = MetricsPage(Counts(), "dragoman", "1").text("", streams=0, writes=(0, 0))
+    _, body = MetricsPage(Counts(), "dragoman", "1").text("", GAUGES)
     assert b"replica" not in body
+
+
+class ScrapedStore:
+    """As much of a store as `/metrics` shows."""
+
+    writes, failed_writes = 3, 1
+    commits = Histogram(COMMIT_BOUNDS_S)
+
+    def __init__(self, now_ms: int) -> None:
+        self.reads = 0
+        self.fault: Exception | None = None
+        gone = OpenTasks(agent="gone", queued=2, queued_since_ms=now_ms - 3000)
+        lost = OpenTasks(agent="lost", queued=1, queued_since_ms=now_ms - 7000)
+        echo = OpenTasks(agent="echo", working=1, working_since_ms=now_ms - 1500)
+        self.found = StoreFigures(size_bytes=4096, open_tasks=(echo, gone, lost))
+
+    async def figures(self) -> StoreFigures:
+        self.reads += 1
+        if self.fault is not None:
+            raise self.fault
+        return self.found
+
+
+async def scraped(metrics: Metrics) -> list[str]:
+    request = HttpRequest(method="GET", headers={}, header_list=[], path="/metrics", receive=nothing)
+    return (await metrics.answer(request)).body.decode().splitlines()
+
+
+async def nothing() -> dict[str, object]:
+    return {}
+
+
+async def test_open_tasks_of_agents_that_are_not_served_are_shown_together() -> None:
+    clock = Clock()
+    store = ScrapedStore(clock.now_ms())
+    metrics = Metrics(Counts(), "dragoman", "1", store, clock, Streams(), agents=lambda: {"echo"})
+    lines = await scraped(metrics)
+    for line in (
+        'dragoman_open_tasks{agent="echo",state="working"} 1.0',
+        'dragoman_open_tasks{agent="echo",state="queued"} 0.0',
+        'dragoman_open_tasks{agent="other",state="queued"} 3.0',
+        'dragoman_oldest_open_task_seconds{agent="echo",state="working"} 1.5',
+        'dragoman_oldest_open_task_seconds{agent="echo",state="queued"} 0.0',
+        'dragoman_oldest_open_task_seconds{agent="other",state="queued"} 7.0',
+        "dragoman_store_size_bytes 4096.0",
+        "dragoman_store_writes_failed_total 1.0",
+    ):
+        assert line in lines
+    assert not any("gone" in line or "lost" in line for line in lines if line.startswith("dragoman_open"))
+
+
+async def test_scrapes_read_the_store_once_in_a_while_and_do_without_it() -> None:
+    clock = Clock()
+    store = ScrapedStore(clock.now_ms())
+    metrics = Metrics(Counts(), "dragoman", "1", store, clock, Streams(), agents=lambda: {"echo"})
+    for _ in range(3):
+        assert "dragoman_store_size_bytes 4096.0" in await scraped(metrics)
+    assert store.reads == 1
+    store.fault = StoreError("the disk is gone")
+    clock.ms += 5001
+    lines = await scraped(metrics)
+    assert not any(line.startswith("dragoman_store_size_bytes") for line in lines)
+    assert "dragoman_store_writes_total 3.0" in lines
+    assert store.reads == 2

@@ -426,6 +426,9 @@ class Watching:
     def lease_lost(self, agent: str) -> None:
         pass
 
+    def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
+        pass
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Watching":
         self.seen.append("executing")
         return self

@@ -14,11 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 from dragoman import Agent, Context, Reject
 from dragoman.config import Config
 from dragoman.server import serving
-from dragoman.telemetry.counts import BOUNDS_MS, Counts
+from dragoman.telemetry.counts import BOUNDS_MS, Counts, RequestCounts
+from dragoman.telemetry.gauges import Gauges
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, REQUEST_BOUNDS_S, Histogram
 from dragoman.telemetry.prometheus import MetricsPage
 
 DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.1)
+
+GAUGES = Gauges(streams=0, readers_cut=0, writes=(0, 0), commits=Histogram(COMMIT_BOUNDS_S))
 
 worker = Agent("worker")
 
@@ -36,6 +40,9 @@ async def work(ctx: Context) -> AsyncIterator[str]:
             await asyncio.Event().wait()
         case "ask":
             await ctx.ask("what?")
+        case "think":
+            ctx.usage(input=7, output=3)
+            yield "thought"
         case _:
             yield "secret"
 
@@ -136,6 +143,11 @@ async def test_nothing_that_callers_or_agents_say_is_on_the_page(site: Site) -> 
         "reason",
         "le",
         "version",
+        "operation",
+        "binding",
+        "outcome",
+        "kind",
+        "holder",
     }
 
 
@@ -145,6 +157,70 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it(site: Site) -> None:
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
         names = {family.name for family in openmetrics(await answer.text())}
     assert {"dragoman", "dragoman_tasks", "dragoman_task_duration_milliseconds", "process_cpu_seconds"} <= names
+
+
+async def test_requests_are_counted_by_operation_binding_and_outcome(site: Site) -> None:
+    await site.send("work")
+    await site.send("work")
+    rpc = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "nobody's"}}
+    async with site.http.post(site.url, json=rpc, headers={"A2A-Version": "1.0"}) as answer:
+        assert (await answer.json())["error"]["code"] == -32001
+    for path in ("/no/such/path", "/agents/worker/.well-known/agent-card.json"):
+        async with site.http.get(f"{site.url}{path}"):
+            pass
+    shown = await site.scrape()
+    assert shown["dragoman_requests_total http SendMessage ok"] == 2
+    assert shown["dragoman_requests_total jsonrpc GetTask refused"] == 1
+    assert shown["dragoman_requests_total http other refused"] == 1
+    assert shown["dragoman_requests_total http card ok"] == 1
+    assert shown["dragoman_request_duration_seconds_count http SendMessage"] == 2
+    assert shown["dragoman_request_duration_seconds_bucket http +Inf SendMessage"] == 2
+    assert 0 < shown["dragoman_request_duration_seconds_sum http SendMessage"] < DEADLINE_S
+    assert "dragoman_first_event_seconds_count http SendMessage" not in shown
+
+
+async def test_a_stream_is_timed_to_its_first_event_and_counted_at_its_end(site: Site) -> None:
+    async with site.post("stream", "work") as answer:
+        await answer.read()
+    shown = await site.until("dragoman_requests_total http SendStreamingMessage ok", 1)
+    assert shown["dragoman_first_event_seconds_count http SendStreamingMessage"] == 1
+    async with site.post("stream", "hang") as answer:
+        await answer.content.readany()
+        assert (await site.scrape())["dragoman_first_event_seconds_count http SendStreamingMessage"] == 2
+        answer.close()
+    shown = await site.until("dragoman_requests_total http SendStreamingMessage left", 1)
+    assert shown["dragoman_request_duration_seconds_count http SendStreamingMessage"] == 2
+
+
+async def test_open_tasks_and_their_age_are_shown_by_agent(site: Site) -> None:
+    await site.send("ask")
+    await site.send("hang", at_once=True)
+    shown = await site.until("dragoman_agent_runs_active worker", 2)
+    # The store is read at most every 5 s, so that scrapes cost it nothing: this was the first scrape of the server.
+    assert shown["dragoman_open_tasks worker interrupted"] == 1
+    assert shown["dragoman_open_tasks worker queued"] + shown["dragoman_open_tasks worker working"] == 1
+    assert shown["dragoman_oldest_open_task_seconds worker interrupted"] >= 0
+    assert shown["dragoman_store_size_bytes"] > 10_000
+    assert shown["dragoman_store_commit_seconds_count"] >= 2
+
+
+async def test_tokens_of_ended_tasks_are_counted_by_agent(site: Site) -> None:
+    await site.send("think")
+    await site.send("think")
+    shown = await site.scrape()
+    assert shown["dragoman_tokens_total worker input"] == 14
+    assert shown["dragoman_tokens_total worker output"] == 6
+
+
+async def test_every_family_has_a_help_text_and_a_name_of_prometheus(site: Site) -> None:
+    await site.send("work")
+    async with site.http.get(f"{site.url}/metrics") as answer:
+        families = list(plain_text(await answer.text()))
+    for family in families:
+        assert family.documentation, family.name
+        assert family.type != "unknown", family.name
+        if family.type == "histogram" and not family.name.endswith("_milliseconds"):
+            assert family.name.endswith("_seconds"), family.name
 
 
 async def test_without_metrics_there_is_no_page() -> None:
@@ -159,17 +235,28 @@ def test_durations_fall_into_the_bucket_of_their_bound() -> None:
     counts = Counts()
     for duration_ms in (0, BOUNDS_MS[0], BOUNDS_MS[0] + 1, BOUNDS_MS[-1] + 1):
         counts.ended("a", "completed", duration_ms)
-    shown = values(MetricsPage(counts, "kaos", "1").text("", streams=0, writes=(0, 0))[1].decode())
+    shown = values(MetricsPage(counts, "kaos", "1").text("", GAUGES)[1].decode())
     bucket = "kaos_task_duration_milliseconds_bucket a"
     assert [shown[f"{bucket} {bound}"] for bound in ("5.0", "10.0", "1800000.0", "+Inf")] == [2, 3, 3, 4]
     assert shown["kaos_task_duration_milliseconds_sum a"] == 0 + 5 + 6 + 1_800_001
+
+
+def test_requests_fall_into_the_bucket_of_their_bound() -> None:
+    counts = Counts()
+    requests = counts.requests["GetTask", "jsonrpc"] = RequestCounts()
+    for took_s in (0.0, REQUEST_BOUNDS_S[0], REQUEST_BOUNDS_S[0] * 1.01, REQUEST_BOUNDS_S[-1] * 2):
+        requests.answered(took_s, "ok")
+    shown = values(MetricsPage(counts, "dragoman", "1").text("", GAUGES)[1].decode())
+    bucket = "dragoman_request_duration_seconds_bucket jsonrpc"
+    assert [shown[f"{bucket} {bound} GetTask"] for bound in ("0.001", "0.0025", "300.0", "+Inf")] == [2, 3, 3, 4]
+    assert shown["dragoman_requests_total jsonrpc GetTask ok"] == 4
 
 
 def test_refusals_are_counted_by_their_reason() -> None:
     counts = Counts()
     for reason in ("Forbidden", "TaskNotFound", "Forbidden"):
         counts.refused(reason)
-    shown = values(MetricsPage(counts, "dragoman", "1").text("", streams=0, writes=(0, 0))[1].decode())
+    shown = values(MetricsPage(counts, "dragoman", "1").text("", GAUGES)[1].decode())
     assert shown["dragoman_refused_total Forbidden"] == 2
     assert shown["dragoman_refused_total TaskNotFound"] == 1
 
@@ -179,7 +266,7 @@ def test_webhook_calls_are_counted_by_what_became_of_them() -> None:
     for outcome in ("delivered", "retry", "delivered", "dead", "gone"):
         counts.pushed(outcome)
     counts.pushes_waiting, counts.pushes_dead = 7, 1
-    shown = values(MetricsPage(counts, "dragoman", "1").text("", streams=0, writes=(0, 0))[1].decode())
+    shown = values(MetricsPage(counts, "dragoman", "1").text("", GAUGES)[1].decode())
     assert shown["dragoman_push_calls_total delivered"] == 2
     assert shown["dragoman_push_calls_total retry"] == 1
     assert (shown["dragoman_push_waiting"], shown["dragoman_push_dead"]) == (7, 1)

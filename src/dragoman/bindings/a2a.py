@@ -21,6 +21,7 @@ from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
 from dragoman.model.events import seq_and_frame
 from dragoman.model.operations import GetTask, ListTasks, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.task import Record
 
 
 class A2a:
@@ -53,6 +54,8 @@ class A2a:
             more.append((dialect.extensions_header, active.encode()))
         if isinstance(operation, StreamMessage | Subscribe):
             opened = await handler.stream(call)
+            if opened.head is not None:
+                request.task_id = opened.head.id
             stream = FoldedStream(opened, dialect) if dialect.folds else opened
             around = dialect.around_frame(request.id) if rpc else (b"", b"")
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
@@ -63,7 +66,9 @@ class A2a:
             await reception.limits.unread.begin_page(page_of)
         try:
             result = await handler.call(call)
-            if isinstance(result, Profile):
+            if isinstance(result, Record):
+                request.task_id = result.head.id
+            elif isinstance(result, Profile):
                 result = await self._cards.make_extended(request, result)
             encode = partial(dialect.encode_result, operation, result)
             around = dialect.around_answer(request.id) if rpc else (b"", b"")

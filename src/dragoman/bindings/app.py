@@ -7,6 +7,7 @@ answers a request from its first byte to its last.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from time import perf_counter
 from typing import Any
 
 from msgspec import Struct
@@ -40,6 +41,7 @@ from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.request import Request
 from dragoman.bindings.routes import NOWHERE, EndpointName, Routes
 from dragoman.bindings.streams import Streams
+from dragoman.bindings.traffic import Traffic
 from dragoman.bindings.workers import Workers
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.dialects.system import Mount
@@ -50,6 +52,9 @@ from dragoman.model.ids import new_id
 log = logging.getLogger(__name__)
 
 Answer = HttpResponse | StreamingResponse | EventsResponse
+
+LEFT_STATUS = 499
+"""The status in the log of a request whose caller left before it was answered. nginx has made it the usual one."""
 
 
 class HttpEndpoint(Struct, frozen=True):
@@ -91,6 +96,7 @@ class App:
         files: FileDoor | None = None,
         elsewhere: Elsewhere | None = None,
         admin: Admin | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self._agents = frozenset(reception.agents)
         self._callers = reception.callers
@@ -98,9 +104,10 @@ class App:
         self._routes = Routes(self._agents, default, mounts)
         self._home = home
         self._cors = cors
+        self._traffic = traffic
         self._workers = workers
         self._streams = Streams() if streams is None else streams
-        self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere)
+        self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere, traffic)
         a2a = A2a(handler, reception, cards, self._streams)
         self._endpoints = _endpoints(a2a, reception, cards, health, openai, mcp, metrics, workers, files, admin)
 
@@ -109,7 +116,7 @@ class App:
         if scope["type"] != "http":
             await _refuse_scope(scope, receive, send)
             return
-        client = scope.get("client")
+        client, traffic, began_s = scope.get("client"), self._traffic, perf_counter()
         request = HttpRequest(
             method=scope["method"],
             path=scope["path"],
@@ -143,28 +150,39 @@ class App:
                     if isinstance(answer, HttpResponse) and len(answer.body) > SMALL_BYTES:
                         self._hold(request, answer)
             except A2AError as error:
-                answer = self._refuse(request, await self.backend.locate(error))
+                refusal = await self.backend.locate(error)
+                request.refusal = type(refusal)
+                answer = self._refuse(request, refusal)
+                del refusal  # it refers to this frame
             except (Gone, asyncio.CancelledError):
+                if traffic is not None:
+                    traffic.answered(request, began_s, LEFT_STATUS, 0, left=True)
                 raise
             except Exception:
                 reference = new_id()
                 log.exception("%s %s failed: reference %s", request.method, request.path, reference)
+                request.refusal = InternalError
                 answer = self._refuse(request, InternalError(reference))
             finally:
                 if request.reserved:
                     request.release()
             streams, unread, caller, held = self._streams, self._unread, request.principal.id, request.held
-            del self, request, found  # a stream may stay open for hours, while a reload replaces this application
+            del self, found  # a stream may stay open for hours, while a reload replaces this application
             if isinstance(answer, HttpResponse):
                 try:
                     await send_response(answer, receive, send)
                 finally:
                     if held:
                         unread.release(caller, held)
-            elif isinstance(answer, StreamingResponse):
-                await stream_response(answer, receive, send)
+                    if traffic is not None:
+                        traffic.answered(request, began_s, answer.status, len(answer.body))
+                return
+            visit = None if traffic is None else traffic.opened(request, began_s)
+            del request
+            if isinstance(answer, StreamingResponse):
+                await stream_response(answer, receive, send, visit)
             else:
-                await send_events(answer, streams, receive, send)
+                await send_events(answer, streams, receive, send, visit)
         except Gone:
             return
 

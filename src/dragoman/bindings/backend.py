@@ -10,6 +10,7 @@ from msgspec import Struct
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.streams import Streams
+from dragoman.bindings.traffic import Traffic
 from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, AgentNotFound, Unavailable
 
@@ -20,7 +21,7 @@ Elsewhere = Callable[[str], Awaitable[bool]]
 class Backend(Struct, frozen=True):
     """The objects that answer a call, over any transport. `default` is the agent that answers at the root.
 
-    `elsewhere` knows the agents of other replicas.
+    `elsewhere` knows the agents of other replicas. `traffic` notes what becomes of requests.
     """
 
     handler: Handler
@@ -29,6 +30,7 @@ class Backend(Struct, frozen=True):
     streams: Streams
     default: str
     elsewhere: Elsewhere | None = None
+    traffic: Traffic | None = None
 
     async def locate(self, error: A2AError) -> A2AError:
         """Return the error for the caller. An agent that other replicas serve is not unknown: a retry may reach one."""

@@ -108,6 +108,7 @@ async def make_call(
             after = operation.after
         if after is not None:
             seq_and_frame(after)
+    request.operation, request.agent, request.dialect_name = type(operation), agent, dialect
     return Call(
         operation=operation,
         principal=request.principal,

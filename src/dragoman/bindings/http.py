@@ -15,6 +15,7 @@ from msgspec import Struct
 from dragoman.bindings.limits import LARGE_BYTES, SLOWEST_BYTES_PER_S, SMALL_BYTES, Limits
 from dragoman.bindings.request import Header, Request
 from dragoman.bindings.streams import Batches, Streams
+from dragoman.bindings.traffic import StreamVisit
 from dragoman.dialects import sse
 from dragoman.dialects.api import STREAM_HEADERS, Dialect
 from dragoman.model.errors import (
@@ -78,6 +79,11 @@ class HttpRequest(Request, eq=False, kw_only=True):
     id: bytes = b"null"
     held: int = 0
     done: bool = False
+
+    @property
+    def shown_path(self) -> str:
+        """See `Request.shown_path`."""
+        return self.path
 
     async def wait_until_left(self) -> None:
         """Wait until the client leaves. The rest of the body is discarded."""
@@ -270,7 +276,9 @@ async def send_response(response: HttpResponse, receive: Receive, send: Send) ->
     await send({"type": "http.response.body", "body": body})
 
 
-async def stream_response(response: StreamingResponse, receive: Receive, send: Send) -> None:
+async def stream_response(
+    response: StreamingResponse, receive: Receive, send: Send, visit: StreamVisit | None = None
+) -> None:
     """Send an answer piece by piece, as fast as its reader takes it. It stops when the reader leaves."""
     gone = asyncio.ensure_future(_wait_until_gone(receive))
     try:
@@ -280,12 +288,18 @@ async def stream_response(response: StreamingResponse, receive: Receive, send: S
                 if gone.done():
                     return
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if visit is not None:
+                    visit.bytes_out += len(piece)
         await send({"type": "http.response.body", "body": b""})
     finally:
+        if visit is not None:
+            visit.ended(response.status, left=gone.done())
         gone.cancel()
 
 
-async def send_events(response: EventsResponse, streams: Streams, receive: Receive, send: Send) -> None:
+async def send_events(
+    response: EventsResponse, streams: Streams, receive: Receive, send: Send, visit: StreamVisit | None = None
+) -> None:
     """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave."""
     stream, encode, loop = response.stream, response.encode, asyncio.get_running_loop()
     watcher = asyncio.create_task(_close_when_gone(stream, receive))
@@ -302,6 +316,10 @@ async def send_events(response: EventsResponse, streams: Streams, receive: Recei
                     piece = KEEPALIVE[0]
                 due_s = now_s + streams.keepalive_s
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if visit is not None:
+                    if not visit.bytes_out and batch:
+                        visit.begun()
+                    visit.bytes_out += len(piece)
                 turns += 1
                 if turns >= TURNS:
                     turns = 0
@@ -310,6 +328,8 @@ async def send_events(response: EventsResponse, streams: Streams, receive: Recei
         await send({"type": "http.response.body", "body": sse.retry(RETRY_MS) if stream.retry else b""})
     finally:
         streams.open -= 1
+        if visit is not None:
+            visit.ended(200, left=watcher.done())
         watcher.cancel()
         stream.close()
 

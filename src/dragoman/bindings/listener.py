@@ -11,7 +11,7 @@ from contextlib import suppress
 from email.utils import formatdate
 
 from dragoman.bindings.http import Asgi
-from dragoman.bindings.http1.connection import Connections, ServerConnection
+from dragoman.bindings.http1.connection import Connections, ReaderCut, ServerConnection, ignore_cut
 from dragoman.bindings.tls import Handshakes, TlsConnection
 
 BACKLOG = 2048
@@ -40,9 +40,10 @@ class Listener:
         reader_pause_s: float = READER_PAUSE_S,
         keep_alive_s: float = KEEP_ALIVE_S,
         tls: ssl.SSLContext | None = None,
+        reader_cut: ReaderCut = ignore_cut,
     ) -> None:
-        """With `tls` it speaks HTTPS only."""
-        self._connections = Connections(app, keep_alive_s, reader_pause_s)
+        """With `tls` it speaks HTTPS only. `reader_cut` is called for each reader that is cut off."""
+        self._connections = Connections(app, keep_alive_s, reader_pause_s, reader_cut)
         self._server: asyncio.Server | None = None
         self._tls = tls
         self._handshakes = Handshakes()

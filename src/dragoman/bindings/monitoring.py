@@ -8,7 +8,7 @@ imported or built for metrics before the first scrape.
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -18,12 +18,17 @@ from dragoman.bindings.request import Header
 from dragoman.bindings.streams import Streams
 from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import StoreError
+from dragoman.store.figures import StoreFigures
 from dragoman.store.outage import Outage
 from dragoman.telemetry.cluster import ClusterFigures
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.gauges import Gauges, OpenTaskFigures
+from dragoman.telemetry.histogram import Histogram
 
 FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
+OPEN_STATES = ("queued", "working", "interrupted")
+OTHER = "other"
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 
@@ -123,11 +128,26 @@ def _describe(outage: Outage) -> str:
     return f"the store cannot be written: {outage.reason}; {failed} failed since {timestamp(outage.since_ms)}"
 
 
+class ScrapedStore(Protocol):
+    """The part of the store that the metrics show."""
+
+    @property
+    def writes(self) -> int: ...
+
+    @property
+    def failed_writes(self) -> int: ...
+
+    @property
+    def commits(self) -> Histogram: ...
+
+    async def figures(self) -> StoreFigures: ...
+
+
 class Metrics:
     """The metrics page.
 
-    `writes` returns how many writes the store was given, and how many of them failed; `streams` counts the open ones.
-    A replica shows its `cluster` too.
+    `agents` returns the agents that are served; all others are shown as `other`. A replica shows its `cluster` too. The
+    store is read at most once per `FRESH_MS`.
     """
 
     def __init__(
@@ -135,26 +155,71 @@ class Metrics:
         counts: Counts,
         prefix: str,
         version: str,
-        writes: Callable[[], tuple[int, int]],
+        store: ScrapedStore,
+        clock: Clock,
         streams: Streams,
+        *,
+        agents: Callable[[], Collection[str]],
         cluster: FiguresOf = alone,
     ) -> None:
         self._counts = counts
         self._prefix = prefix
         self._version = version
-        self._writes = writes
+        self._store = store
+        self._clock = clock
         self._streams = streams
+        self._agents = agents
         self._cluster = cluster
         self._page: Any = None
+        self._read_ms = 0
+        self._figures: StoreFigures | None = None
+        self._reading = asyncio.Lock()
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a scrape."""
         if self._page is None:  # the import takes a while, so it runs beside the loop
             module = await asyncio.to_thread(importlib.import_module, "dragoman.telemetry.prometheus")
             self._page = module.MetricsPage(self._counts, self._prefix, self._version)
-        accept = request.text(b"accept") or ""
-        content_type, body = self._page.text(
-            accept, streams=self._streams.open, writes=self._writes(), cluster=await self._cluster()
+        figures = await self._read_store()
+        gauges = Gauges(
+            streams=self._streams.open,
+            readers_cut=self._streams.readers_cut,
+            writes=(self._store.writes, self._store.failed_writes),
+            commits=self._store.commits,
+            store_bytes=None if figures is None else figures.size_bytes,
+            open_tasks=() if figures is None else self._open_tasks(figures),
+            cluster=await self._cluster(),
         )
+        content_type, body = self._page.text(request.text(b"accept") or "", gauges)
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
         return HttpResponse(200, [*headers, (b"cache-control", b"no-store")], body)
+
+    async def _read_store(self) -> StoreFigures | None:
+        """The figures of the store; None if it does not answer in time."""
+        async with self._reading:
+            if not 0 <= self._clock.now_ms() - self._read_ms <= FRESH_MS:
+                try:
+                    async with asyncio.timeout(PROBE_TIMEOUT_S):
+                        self._figures = await self._store.figures()
+                except (TimeoutError, StoreError):
+                    self._figures = None
+                self._read_ms = self._clock.now_ms()
+            return self._figures
+
+    def _open_tasks(self, figures: StoreFigures) -> tuple[OpenTaskFigures, ...]:
+        """The open tasks by agent and state: zeros for agents without any, and all that are not served as `other`."""
+        served, now_ms = self._agents(), self._clock.now_ms()
+        found = {(agent, state): (0, now_ms) for agent in served for state in OPEN_STATES}
+        for tasks in figures.open_tasks:
+            agent = tasks.agent if tasks.agent in served else OTHER
+            for state, count, since_ms in (
+                ("queued", tasks.queued, tasks.queued_since_ms),
+                ("working", tasks.working, tasks.working_since_ms),
+                ("interrupted", tasks.interrupted, tasks.interrupted_since_ms),
+            ):
+                before, oldest_ms = found.get((agent, state), (0, now_ms))
+                found[agent, state] = before + count, min(oldest_ms, now_ms if since_ms is None else since_ms)
+        return tuple(
+            OpenTaskFigures(agent, state, count, (now_ms - oldest_ms) / 1000)
+            for (agent, state), (count, oldest_ms) in found.items()
+        )

@@ -78,12 +78,14 @@ class OpenAi:
         )
         if chat.streams:
             stream = await self._handler.stream(call)
+            request.task_id = "" if stream.head is None else stream.head.id
             completion = CompletionStream(stream, call.agent, self._clock, tells_usage=chat.tells_usage)
             return EventsResponse(completion, encode_frames, [*STREAM_HEADERS, *_task_headers(stream.head)])
         result = await self._handler.call(call)
         if isinstance(result, Message):
             return json_response(200, encode.encode_message(result, call.agent, self._clock.now_ms() // 1000))
         assert isinstance(result, Record)  # nothing else answers a SendMessage
+        request.task_id = result.head.id
         if not (result.terminal or result.state in INTERRUPTED):
             waited_ms = self._clock.now_ms() - timestamp_ms(result.head.created_at)
             raise TaskTimeout(result.head.id, round(waited_ms / 1000))

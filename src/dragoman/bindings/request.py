@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from dragoman.bindings.limits import Unread
 from dragoman.bindings.routes import NOWHERE, Route
-from dragoman.model.errors import InvalidParams
+from dragoman.model.errors import A2AError, InvalidParams
+from dragoman.model.operations import Operation
 from dragoman.model.principal import ANONYMOUS, Principal
 
 Header = tuple[bytes, bytes]
@@ -41,6 +42,9 @@ class Request(Struct, eq=False):
     address, without port; empty if it is unknown. `server` is the address at which the request arrived. `query` is the
     URL's, as sent. `principal` is set by authentication. `size` is the size of the body in bytes, once it was read.
     `unread` counts the large answers that wait for their readers; None: nothing is counted.
+
+    The last five say what became of it: the kind of the operation, the agent and the dialect's name of the call that it
+    made, if it has come to that; the task that this is about; the class of the error that it was refused with.
     """
 
     method: str
@@ -55,6 +59,16 @@ class Request(Struct, eq=False):
     size: int = 0
     unread: Unread | None = None
     reserved: int = 0
+    operation: type[Operation] | None = None
+    agent: str = ""
+    dialect_name: str = ""
+    task_id: str = ""
+    refusal: type[A2AError] | None = None
+
+    @property
+    def shown_path(self) -> str:
+        """The path, for logs; empty if the transport has none."""
+        return ""
 
     def text(self, name: bytes) -> str | None:
         """A header's value; the last one, if the header was sent twice."""

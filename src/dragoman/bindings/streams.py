@@ -5,6 +5,7 @@ is bounded by one piece and the transport's buffer, however slowly it reads: all
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -15,6 +16,9 @@ from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
 from dragoman.model.lifecycle import SETTLED, Fold
 from dragoman.model.task import TaskHead
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger(__name__)
 
 
 class Batches(Protocol):
@@ -50,14 +54,23 @@ class EncodedSnapshot:
 class Streams:
     """The streams of one server. `open` is their number. Readers of the same snapshot at one time share its bytes.
 
+    `readers_cut` counts the readers that were cut off because they took nothing of an answer, streams or not.
     `keepalive_s`: after this long without a byte a comment is sent.
     """
 
     def __init__(self, keepalive_s: float = 15.0) -> None:
         self.open = 0
+        self.readers_cut = 0
         self.keepalive_s = keepalive_s
         self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], EncodedSnapshot] = (
             WeakValueDictionary()
+        )
+
+    def cut(self, peer: str, pause_s: float) -> None:
+        """Note that the reader at `peer` is cut off, because it took nothing for `pause_s`."""
+        self.readers_cut += 1
+        log.warning(
+            "a reader at %s is cut off: it took nothing of its answer for %g s", peer, pause_s, extra=about(peer)
         )
 
     def encode_whole(self, dialect: Dialect, item: Snapshot | Direct) -> tuple[int, EncodedSnapshot]:

@@ -491,6 +491,12 @@ class Config(Struct, frozen=True, kw_only=True):
 
     log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Lowest level that is logged."] = "info"
     log_format: Annotated[str, choice("text", "json"), "Format of a line of the log: text or json."] = "text"
+    access_log: Annotated[
+        str, choice("off", "text", "json"), "Format of the line that is written for each request; off: none is."
+    ] = "off"
+    access_log_file: Annotated[
+        str | None, TEXT, "File for those lines, or - for standard output. Without it they go to standard error."
+    ] = None
 
     metrics: Annotated[bool, BOOLEAN, "Serve /metrics for Prometheus."] = True
     telemetry: Annotated[

@@ -50,6 +50,10 @@ class Observer(Protocol):
         """Another server has leased a task that was run here."""
         ...
 
+    def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
+        """A task whose end was committed has used so many tokens, as its agent reported them."""
+        ...
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
         """A run begins. `traceparent` is the trace context that the task came with."""
         ...
@@ -85,6 +89,11 @@ class Observers:
         """See `engine.observer.Observer`."""
         for observer in self._observers:
             observer.lease_lost(agent)
+
+    def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
+        """See `engine.observer.Observer`."""
+        for observer in self._observers:
+            observer.used(agent, input_tokens, output_tokens)
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Executions":
         """See `engine.observer.Observer`."""

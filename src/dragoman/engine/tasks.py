@@ -67,7 +67,10 @@ class Tasks:
 
     def _ended(self, task: TaskLog, event: StatusChanged, own: bool) -> None:
         if own and self._observer is not None:
-            self._observer.ended(task.head.agent, SPELLED[event.state], event.duration_ms or 0)
+            agent, usage = task.head.agent, event.usage
+            self._observer.ended(agent, SPELLED[event.state], event.duration_ms or 0)
+            if usage is not None:
+                self._observer.used(agent, usage.input_tokens, usage.output_tokens)
         if task.children != ():
             self.on_end(task)
 

@@ -28,6 +28,7 @@ from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.request import Request
 from dragoman.bindings.streams import Streams
+from dragoman.bindings.traffic import Traffic
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES, EVENT_IDS
@@ -63,11 +64,13 @@ def make_app(
     files: FileDoor | None,
     elsewhere: Elsewhere | None,
     administration: Administration,
+    traffic: Traffic | None,
 ) -> App:
     """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
     Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
-    of the server. `elsewhere` knows the agents of other replicas, if there are any.
+    of the server. `elsewhere` knows the agents of other replicas, if there are any. `traffic` notes what becomes of
+    requests.
     """
     default = config.default or next(iter(runners))
     mounts = _mounts(config)
@@ -123,6 +126,7 @@ def make_app(
         files=files,
         elsewhere=elsewhere,
         admin=Admin(administration, bounds, ServedAgents(runners)) if config.tasks and config.profile is None else None,
+        traffic=traffic,
     )
 
 

@@ -69,7 +69,7 @@ def run(
         mallopt(M_ARENA_MAX, ARENAS)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            serving = _until_signalled(config, agents, on_ready, again)
+            serving = _until_signalled(config, agents, on_ready, again, name)
             del agents  # so that agents that a reload replaces can be freed
             runner.run(serving)
         return
@@ -84,7 +84,11 @@ def run(
 
 
 async def _until_signalled(
-    config: Config, agents: Sequence[Runner], on_ready: Callable[[ListeningServer], None], again: ReadConfigAgain | None
+    config: Config,
+    agents: Sequence[Runner],
+    on_ready: Callable[[ListeningServer], None],
+    again: ReadConfigAgain | None,
+    name: str,
 ) -> None:
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     asked = asyncio.Event()
@@ -118,7 +122,7 @@ async def _until_signalled(
                 reload()
 
         loop.add_signal_handler(signal.SIGHUP, hung_up)
-    serving = running(config, agents, on_drained=_leave_agents_behind, again=again)
+    serving = running(config, agents, on_drained=_leave_agents_behind, again=again, name=name)
     del agents  # see `run`
     async with serving as bound:
         on_ready(bound)

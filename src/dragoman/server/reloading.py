@@ -79,6 +79,10 @@ class AgentLifetimes:
             if isinstance(agent, Dependent) and (why := agent.degraded) is not None
         }
 
+    def served(self) -> frozenset[str]:
+        """The ids of the agents that are served."""
+        return frozenset(agent.profile.id for agent in self._served)
+
     async def open(self, group: asyncio.TaskGroup, agents: Collection[Runner]) -> None:
         """Open all agents at once. Each bounds its own time, and goes on trying in `group` if it is not ready then."""
         living = [agent for agent in agents if isinstance(agent, Living)]
@@ -93,6 +97,8 @@ class AgentLifetimes:
         if self._counts is not None:
             self._counts.upstreams.clear()
             self._counts.upstreams.update({agent.profile.id: agent.route.calls for agent in self._upstreams})
+            self._counts.workers.clear()
+            self._counts.workers.update({agent.profile.id: agent.leases for agent in self._workers})
 
     def stop_work(self) -> None:
         """Give workers no more work."""

@@ -30,6 +30,7 @@ from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.mcp import Notifications, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.streams import Streams
+from dragoman.bindings.traffic import Traffic
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
@@ -42,6 +43,7 @@ from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.observer import Observer, Observers
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
+from dragoman.server.access import close_access_log, open_access_log, run_access_log
 from dragoman.server.bus import opened, server_bus
 from dragoman.server.callers import IssuerEgress, make_authenticator, warn_if_open
 from dragoman.server.errors import StartError
@@ -101,13 +103,16 @@ async def running(
     agents: Sequence[Runner],
     on_drained: Callable[[], None] = nothing,
     again: ReadConfigAgain | None = None,
+    name: str = "",
 ) -> AsyncIterator[ListeningServer]:
     """Run a server in the current event loop until the block ends; then it drains. A reload serves what `again` reads.
 
     `on_drained` is called when the server has stopped and its store is closed. Agents that ignore their cancellation
-    may still run then. Raises StartError, or StoreError if the store cannot be opened.
+    may still run then. `name` tells a replica from others in the access log. Raises StartError, or StoreError if the
+    store cannot be opened.
     """
     check_replicas(config)
+    access = open_access_log(config, name)
     tls = _make_tls(config)
     threads = Threads(config.threads_max)
     runners = _share_threads(threads, agents)
@@ -158,8 +163,17 @@ async def running(
         streams = Streams(config.keepalive_s)
         metrics = None
         if counts is not None:
-            named = config.telemetry_prefix, __version__
-            metrics = Metrics(counts, *named, lambda: _writes(store), streams, watch.figures)
+            metrics = Metrics(
+                counts,
+                config.telemetry_prefix,
+                __version__,
+                store,
+                clock,
+                streams,
+                agents=lifetimes.served,
+                cluster=watch.figures,
+            )
+        traffic = None if counts is None and access is None else Traffic(counts, access, clock)
         administration = Administration(engine, store, trail, clock)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
@@ -169,11 +183,11 @@ async def running(
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
             elsewhere = engine.served_elsewhere if store.replicas.shared else None
             watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere, administration
-            return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching)
+            return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching, traffic)
 
         current = CurrentApp(app_for(config, runners))
         context = None if tls is None else tls.identity.context
-        listener = Listener(current, reader_pause_s=config.reader_pause_s, tls=context)
+        listener = Listener(current, reader_pause_s=config.reader_pause_s, tls=context, reader_cut=streams.cut)
         reloading = Reloading(
             config,
             agents,
@@ -209,6 +223,7 @@ async def running(
                 exchanging = tasks.create_task(usage.run(), name="exchange of usage")
                 reading = tasks.create_task(sessions.run(), name="words about calls of MCP")
                 serving_workers = tasks.create_task(_run_desk(desk), name="leases of workers")
+                noting = tasks.create_task(run_access_log(access), name="access log")
                 watching_tls = tasks.create_task(_watch_tls(tls, listener), name="certificates")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
@@ -231,7 +246,16 @@ async def running(
                         shutdown.within("a webhook call", webhooks.close()),
                         shutdown.within("an agent", lifetimes.close()),
                     )
-                    for task in (sweeper, file_sweeper, hearing, exchanging, reading, serving_workers, watching_tls):
+                    for task in (
+                        sweeper,
+                        file_sweeper,
+                        hearing,
+                        exchanging,
+                        reading,
+                        serving_workers,
+                        noting,
+                        watching_tls,
+                    ):
                         task.cancel()
                     shutdown.spend_rest()
                     await asyncio.gather(
@@ -242,6 +266,7 @@ async def running(
                         shutdown.within("the leases of workers", _close_desk(desk)),
                         shutdown.within("the store of files", files.close()),
                         shutdown.within("OpenTelemetry", _flush(telemetry)),
+                        shutdown.within("the access log", close_access_log(access)),
                     )
     finally:
         await store.close()
@@ -312,11 +337,6 @@ def _operator_token(
         return kept_token(token, config.store, port)
     drop_token(config.store, port)
     return nullcontext()
-
-
-def _writes(store: Store) -> tuple[int, int]:
-    """How many writes the store was given, and how many of them failed."""
-    return store.writes, store.failed_writes
 
 
 def _unready(stopping: asyncio.Event, threads: Threads, engine: Engine) -> str | None:

@@ -6,6 +6,9 @@ Invariant: counting is a few additions on the loop. Nothing is formatted, locked
 from bisect import bisect_left
 from collections.abc import Callable
 from contextvars import Context
+from typing import Protocol
+
+from dragoman.telemetry.histogram import REQUEST_BOUNDS_S, Histogram
 
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
 """Upper bounds of the histogram of durations: from an echo to an agent that works for half an hour."""
@@ -40,8 +43,64 @@ class UpstreamCalls:
         self.waits = Durations()
 
 
+class RequestCounts:
+    """The requests of one operation over one binding: outcomes, durations, and when the first event came.
+
+    `first_events` is the time from the arrival of a request to the first event of the stream that answers it.
+    """
+
+    __slots__ = ("durations", "first_events", "outcomes")
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, int] = {}
+        self.durations = Histogram(REQUEST_BOUNDS_S)
+        self.first_events = Histogram(REQUEST_BOUNDS_S)
+
+    def answered(self, took_s: float, outcome: str) -> None:
+        """Count a request that was answered, or whose stream has ended."""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        durations = self.durations  # as `Histogram.add`, without a call: this is done for every request
+        durations.counts[bisect_left(durations.bounds_s, took_s)] += 1
+        durations.sum_s += took_s
+
+
+class WorkerPool(Protocol):
+    """The workers of an agent at this moment."""
+
+    @property
+    def connected(self) -> int:
+        """How many workers have called lately, or wait for work."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """How many tasks they have."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """How many leases have run out since the server started."""
+        ...
+
+
+class AgentRuns:
+    """The number of runs of one agent. It is the Execution of each of them."""
+
+    __slots__ = ("active",)
+
+    traceparent: str | None = None
+    context: Context | None = None
+
+    def __init__(self) -> None:
+        self.active = 0
+
+    def finished(self, state: str) -> None:
+        """A run is over."""
+        self.active -= 1
+
+
 class Counts:
-    """Counts since the process began. It is an Observer of the engine, and the one Execution for all runs."""
+    """Counts since the process began. It is an Observer of the engine."""
 
     __slots__ = (
         "durations",
@@ -50,24 +109,29 @@ class Counts:
         "pushes_dead",
         "pushes_waiting",
         "refusals",
+        "requests",
         "runs",
         "tasks",
+        "tokens",
         "upstreams",
+        "workers",
     )
-
-    traceparent: str | None = None
-    context: Context | None = None
 
     def __init__(self) -> None:
         self.tasks: dict[tuple[str, str], int] = {}
         self.durations: dict[str, Durations] = {}
         self.leases_lost: dict[str, int] = {}
         self.refusals: dict[str, int] = {}
-        self.runs = 0
+        self.requests: dict[tuple[str, str], RequestCounts] = {}
+        """By operation and binding."""
+        self.runs: dict[str, AgentRuns] = {}
+        self.tokens: dict[tuple[str, str], int] = {}
+        """By agent and kind, `input` or `output`."""
         self.pushes: dict[str, int] = {}
         self.pushes_waiting = 0
         self.pushes_dead = 0
         self.upstreams: dict[str, UpstreamCalls] = {}
+        self.workers: dict[str, WorkerPool] = {}
 
     def submitted(self, agent: str) -> None:
         """A task was written."""
@@ -97,14 +161,18 @@ class Counts:
         """Another server has leased a task that was run here."""
         self.leases_lost[agent] = self.leases_lost.get(agent, 0) + 1
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Counts":
-        """A run begins."""
-        self.runs += 1
-        return self
+    def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
+        """A task that ended has used so many tokens, as its agent reported them."""
+        for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
+            self.tokens[agent, kind] = self.tokens.get((agent, kind), 0) + tokens
 
-    def finished(self, state: str) -> None:
-        """A run is over."""
-        self.runs -= 1
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> AgentRuns:
+        """A run begins."""
+        runs = self.runs.get(agent)
+        if runs is None:
+            runs = self.runs[agent] = AgentRuns()
+        runs.active += 1
+        return runs
 
     def refused(self, reason: str) -> None:
         """A request was refused; `reason` is the class of the error."""

@@ -78,6 +78,7 @@ class OpenTelemetry:
         self._leases_lost = meter.create_counter(
             f"{prefix}.leases.lost", "1", "Leases of running tasks that this server lost"
         )
+        self._tokens = meter.create_counter(f"{prefix}.tokens", "1", "Tokens that ended tasks have used")
         self._duration = meter.create_histogram(
             f"{prefix}.task.duration", "ms", "From the creation of a task to its end"
         )
@@ -114,6 +115,11 @@ class OpenTelemetry:
     def lease_lost(self, agent: str) -> None:
         """Another server has leased a task that was run here."""
         self._leases_lost.add(1, {"agent": agent})
+
+    def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
+        """A task that ended has used so many tokens, as its agent reported them."""
+        self._tokens.add(input_tokens, {"agent": agent, "kind": "input"})
+        self._tokens.add(output_tokens, {"agent": agent, "kind": "output"})
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "ExecutionSpan":
         """Begin the span of a run. It is current in the context in which the agent runs."""

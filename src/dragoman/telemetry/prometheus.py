@@ -14,7 +14,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dragoman.telemetry.cluster import ClusterFigures
-from dragoman.telemetry.counts import BOUNDS_MS, Counts, UpstreamCalls
+from dragoman.telemetry.counts import BOUNDS_MS, Counts, Durations, UpstreamCalls, WorkerPool
+from dragoman.telemetry.gauges import Gauges
+from dragoman.telemetry.histogram import Histogram
 
 BREAKER_STATES = ("closed", "open", "half-open")
 
@@ -29,65 +31,143 @@ class MetricsPage:
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def text(
-        self, accept: str, *, streams: int, writes: tuple[int, int], cluster: ClusterFigures | None = None
-    ) -> tuple[str, bytes]:
+    def text(self, accept: str, gauges: Gauges) -> tuple[str, bytes]:
         """Return content type and body, in the format that the scraper asks for."""
-        self._families.streams, self._families.writes, self._families.cluster = streams, writes, cluster
+        self._families.gauges = gauges
         encode, content_type = choose_encoder(accept)
         return content_type, encode(self._registry)
 
 
 class Families(Collector):
-    """The counts as families of metrics."""
+    """The counts as families of metrics. `gauges` are the figures of the moment."""
 
     def __init__(self, counts: Counts, prefix: str, version: str) -> None:
-        self.streams = 0
-        self.writes = (0, 0)
-        """How many writes the store was asked for, and how many of them failed."""
-        self.cluster: ClusterFigures | None = None
+        self.gauges: Gauges | None = None
         self._counts = counts
         self._prefix = prefix
         self._version = version
 
     def collect(self) -> Iterator[Metric]:
         """All families as they stand now."""
-        prefix, counts = self._prefix, self._counts
-        yield InfoMetricFamily(prefix, "The server that is scraped", {"version": self._version})
-        tasks = CounterMetricFamily(f"{prefix}_tasks", "Tasks that reached a state", labels=["agent", "state"])
-        for (agent, state), count in counts.tasks.items():
-            tasks.add_metric([agent, state], count)
-        yield tasks
-        durations = HistogramMetricFamily(
-            f"{prefix}_task_duration_milliseconds", "From the creation of a task to its end", labels=["agent"]
-        )
-        for agent, took in counts.durations.items():
-            bounds = [*(f"{bound:.1f}" for bound in BOUNDS_MS), "+Inf"]
-            buckets = list(zip(bounds, accumulate(took.counts), strict=True))
-            durations.add_metric([agent], buckets, took.sum_ms)
-        yield durations
-        refused = CounterMetricFamily(f"{prefix}_refused", "Requests that were refused", labels=["reason"])
+        counts, gauges = self._counts, self.gauges
+        yield InfoMetricFamily(self._prefix, "The server that is scraped", {"version": self._version})
+        yield from self._of_requests(counts)
+        yield from self._of_tasks(counts)
+        yield from self._of_webhooks(counts)
+        if counts.upstreams:
+            yield from self._of_upstreams(counts.upstreams)
+        if counts.workers:
+            yield from self._of_workers(counts.workers)
+        if gauges is not None:
+            yield from self._of_gauges(gauges)
+            if gauges.cluster is not None:
+                yield from self._of_cluster(gauges.cluster)
+
+    # -- shapes --------------------------------------------------------------------------------------------------------
+
+    def _counter(self, name: str, what: str, *labels: str) -> CounterMetricFamily:
+        return CounterMetricFamily(f"{self._prefix}_{name}", what, labels=labels)
+
+    def _gauge(self, name: str, what: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"{self._prefix}_{name}", what, labels=labels)
+
+    def _histogram(self, name: str, what: str, *labels: str) -> HistogramMetricFamily:
+        return HistogramMetricFamily(f"{self._prefix}_{name}", what, labels=labels)
+
+    # -- families ------------------------------------------------------------------------------------------------------
+
+    def _of_requests(self, counts: Counts) -> Iterator[Metric]:
+        kinds = ("operation", "binding")
+        requests = self._counter("requests", "Requests that were answered, by outcome", *kinds, "outcome")
+        took = self._histogram("request_duration_seconds", "From a request to the end of its answer", *kinds)
+        first = self._histogram("first_event_seconds", "From a request to the first event of its stream", *kinds)
+        for labels, found in sorted(counts.requests.items()):
+            for outcome, count in found.outcomes.items():
+                requests.add_metric([*labels, outcome], count)
+            took.add_metric(labels, _buckets(found.durations), found.durations.sum_s)
+            if any(found.first_events.counts):
+                first.add_metric(labels, _buckets(found.first_events), found.first_events.sum_s)
+        yield requests
+        yield took
+        yield first
+        refused = self._counter("refused", "Requests that were refused", "reason")
         for reason, count in counts.refusals.items():
             refused.add_metric([reason], count)
         yield refused
-        pushes = CounterMetricFamily(f"{prefix}_push_calls", "Webhook calls by outcome", labels=["outcome"])
+
+    def _of_tasks(self, counts: Counts) -> Iterator[Metric]:
+        tasks = self._counter("tasks", "Tasks that reached a state", "agent", "state")
+        for (agent, state), count in counts.tasks.items():
+            tasks.add_metric([agent, state], count)
+        yield tasks
+        durations = self._histogram("task_duration_milliseconds", "From the creation of a task to its end", "agent")
+        for agent, took in counts.durations.items():
+            durations.add_metric([agent], _buckets_ms(took), took.sum_ms)
+        yield durations
+        yield GaugeMetricFamily(
+            f"{self._prefix}_runs_active",
+            "Runs of agents, those that wait for an answer in memory included",
+            sum(runs.active for runs in counts.runs.values()),
+        )
+        active = self._gauge("agent_runs_active", "Runs of each agent, as in runs_active", "agent")
+        for agent, runs in counts.runs.items():
+            active.add_metric([agent], runs.active)
+        yield active
+        tokens = self._counter("tokens", "Tokens of ended tasks, as their agents reported them", "agent", "kind")
+        for labels, count in counts.tokens.items():
+            tokens.add_metric(labels, count)
+        yield tokens
+        lost = self._counter(
+            "leases_lost", "Leases of running tasks that were lost, by who had them", "agent", "holder"
+        )
+        for agent, count in counts.leases_lost.items():
+            lost.add_metric([agent, "server"], count)
+        for agent, workers in counts.workers.items():
+            lost.add_metric([agent, "worker"], workers.lost)
+        yield lost
+
+    def _of_webhooks(self, counts: Counts) -> Iterator[Metric]:
+        pushes = self._counter("push_calls", "Webhook calls by outcome", "outcome")
         for outcome, count in counts.pushes.items():
             pushes.add_metric([outcome], count)
         yield pushes
-        if counts.upstreams:
-            yield from self._of_upstreams(counts.upstreams)
         for name, what, value in (
             ("push_waiting", "Pending webhook calls, as counted in the last seconds", counts.pushes_waiting),
             ("push_dead", "Webhook calls that were given up and can be sent again", counts.pushes_dead),
-            ("runs_active", "Runs of agents, those that wait for an answer in memory included", counts.runs),
-            ("streams_open", "Streams that somebody reads", self.streams),
         ):
-            yield GaugeMetricFamily(f"{prefix}_{name}", what, value)
-        given, failed = self.writes
+            yield GaugeMetricFamily(f"{self._prefix}_{name}", what, value)
+
+    def _of_workers(self, workers: Mapping[str, WorkerPool]) -> Iterator[Metric]:
+        connected = self._gauge("workers_connected", "Workers that have called lately, or wait for work", "agent")
+        held = self._gauge("worker_tasks", "Tasks that workers have", "agent")
+        for agent, pool in workers.items():
+            connected.add_metric([agent], pool.connected)
+            held.add_metric([agent], pool.held)
+        yield connected
+        yield held
+
+    def _of_gauges(self, gauges: Gauges) -> Iterator[Metric]:
+        prefix, (given, failed) = self._prefix, gauges.writes
+        yield GaugeMetricFamily(f"{prefix}_streams_open", "Streams that somebody reads", gauges.streams)
+        yield CounterMetricFamily(
+            f"{prefix}_readers_cut", "Readers that were cut off because they took nothing", gauges.readers_cut
+        )
         yield CounterMetricFamily(f"{prefix}_store_writes", "Writes that the store was given", given)
         yield CounterMetricFamily(f"{prefix}_store_writes_failed", "Writes that the store could not take", failed)
-        if self.cluster is not None:
-            yield from self._of_cluster(self.cluster)
+        commits = self._histogram("store_commit_seconds", "How long commits took, of one or many writes each")
+        commits.add_metric([], _buckets(gauges.commits), gauges.commits.sum_s)
+        yield commits
+        if gauges.store_bytes is not None:
+            yield GaugeMetricFamily(f"{prefix}_store_size_bytes", "The size of the store", gauges.store_bytes)
+        tasks = self._gauge("open_tasks", "Tasks in the store that have not ended", "agent", "state")
+        oldest = self._gauge(
+            "oldest_open_task_seconds", "Since the oldest status of such a task was set", "agent", "state"
+        )
+        for found in gauges.open_tasks:
+            tasks.add_metric([found.agent, found.state], found.count)
+            oldest.add_metric([found.agent, found.state], found.oldest_s)
+        yield tasks
+        yield oldest
 
     def _of_cluster(self, cluster: ClusterFigures) -> Iterator[Metric]:
         prefix, bus = self._prefix, cluster.bus
@@ -112,25 +192,28 @@ class Families(Collector):
             yield CounterMetricFamily(f"{prefix}_{name}", what, count)
 
     def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls]) -> Iterator[Metric]:
-        prefix = self._prefix
-        calls = CounterMetricFamily(
-            f"{prefix}_upstream_calls", "Calls to agents of other servers", labels=["agent", "outcome"]
-        )
-        waits = HistogramMetricFamily(
-            f"{prefix}_upstream_wait_milliseconds", "From a call to the first word of its answer", labels=["agent"]
-        )
-        states = GaugeMetricFamily(
-            f"{prefix}_upstream_state", "1 for how things stand: closed, open, half-open", labels=["agent", "state"]
-        )
-        bounds = [*(f"{bound:.1f}" for bound in BOUNDS_MS), "+Inf"]
+        calls = self._counter("upstream_calls", "Calls to agents of other servers", "agent", "outcome")
+        waits = self._histogram("upstream_wait_milliseconds", "From a call to the first word of its answer", "agent")
+        states = self._gauge("upstream_state", "1 for how things stand: closed, open, half-open", "agent", "state")
         for agent, upstream in upstreams.items():
             for outcome, count in upstream.outcomes.items():
                 calls.add_metric([agent, outcome], count)
-            buckets = list(zip(bounds, accumulate(upstream.waits.counts), strict=True))
-            waits.add_metric([agent], buckets, upstream.waits.sum_ms)
+            waits.add_metric([agent], _buckets_ms(upstream.waits), upstream.waits.sum_ms)
             now = upstream.state()
             for state in BREAKER_STATES:
                 states.add_metric([agent, state], 1 if state == now else 0)
         yield calls
         yield waits
         yield states
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """The buckets of a histogram as Prometheus has them: each counts all durations up to its bound."""
+    bounds = [*map(str, histogram.bounds_s), "+Inf"]
+    return list(zip(bounds, accumulate(histogram.counts), strict=True))
+
+
+def _buckets_ms(durations: Durations) -> list[tuple[str, float]]:
+    """The same for durations in milliseconds."""
+    bounds = [*(f"{bound:.1f}" for bound in BOUNDS_MS), "+Inf"]
+    return list(zip(bounds, accumulate(durations.counts), strict=True))

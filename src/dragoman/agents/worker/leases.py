@@ -32,6 +32,9 @@ LEASE_S = 30.0
 SEEN_S = 30.0
 """Seconds after the last word of a worker during which its agent counts as online."""
 
+WORKERS_MAX = 1000
+"""The most workers of an agent that are counted."""
+
 ENDED_KEPT = 4096
 """Most leases remembered after their task ended, to answer calls that their workers still make."""
 
@@ -144,11 +147,14 @@ class Leases:
         self._silent = False
         """Whether the log has said that no worker calls any more."""
         self._watching: asyncio.TimerHandle | None = None
+        self._workers: dict[str, float] = {}
+        """When each worker that has called here lately did so last, by its name."""
         self._items: dict[str, WorkItem] = {}
         self._waiting: deque[WorkItem] = deque()
         self._leases: dict[str, tuple[WorkItem, Lease]] = {}
         self._ended: dict[str, tuple[str, bool]] = {}
-        self._idle: dict[asyncio.Future[None], None] = {}
+        self._idle: dict[asyncio.Future[None], str] = {}
+        """The workers that wait for work, by name."""
         self._arriving: dict[str, list[asyncio.Future[None]]] = {}
         """Those who wait for the run of a task that comes from another replica."""
         self._closed = False
@@ -160,9 +166,25 @@ class Leases:
             return True
         return self.desk is not None and self.desk.sees(self._agent)
 
-    def saw(self) -> None:
-        """Record that a worker has called."""
+    @property
+    def connected(self) -> int:
+        """How many workers, by the names that they give, wait for work here or have called lately."""
+        return len({*self._called_lately(), *self._idle.values()})
+
+    def _called_lately(self) -> dict[str, float]:
+        since_s = _now() - self._seen_s
+        return {worker: at_s for worker, at_s in self._workers.items() if at_s >= since_s}
+
+    @property
+    def held(self) -> int:
+        """How many tasks workers have."""
+        return len(self._leases)
+
+    def saw(self, worker: str = "") -> None:
+        """Record that a worker has called, by its name if that is known."""
         self._seen_at = _now()
+        if worker and (worker in self._workers or len(self._workers) < WORKERS_MAX):
+            self._workers[worker] = self._seen_at
         if self.desk is not None:
             self.desk.saw(self._agent, self._seen_s)
         if self._watching is None and not self._closed:
@@ -181,6 +203,7 @@ class Leases:
         if self._closed:
             return
         if self.seen:
+            self._workers = self._called_lately()
             left_s = self._seen_s if self._seen_at is None else self._seen_at + self._seen_s - _now()
             self._watching = asyncio.get_running_loop().call_later(max(left_s, self._seen_s / 10), self._look)
             return
@@ -348,23 +371,23 @@ class Leases:
 
         Raises Unavailable when the server is stopping.
         """
-        self.saw()
+        self.saw(worker)
         if self._closed:
             raise Unavailable("the server is stopping: ask again in a moment", 1)
         deadline = _now() + wait_s
         try:
             while True:
                 while (item := self._next()) is None and not self._closed and (rest := deadline - _now()) > 0:
-                    await self._wait(rest)
+                    await self._wait(worker, rest)
                 if item is None or await self._lease(item, worker, replays=replays):
                     return item
         finally:
             self._return_surplus()
 
-    async def _wait(self, rest_s: float) -> None:
+    async def _wait(self, worker: str, rest_s: float) -> None:
         """Wait for an item."""
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._idle[idle] = None
+        self._idle[idle] = worker
         if self.desk is not None:
             self.desk.host.claim_soon()
         try:
@@ -378,7 +401,7 @@ class Leases:
             raise
         finally:
             self._idle.pop(idle, None)
-            self.saw()
+            self.saw(worker)
 
     async def _lease(self, item: WorkItem, worker: str, *, replays: bool) -> bool:
         """Give a task to a worker. Returns False if it is over meanwhile. Raises Unavailable."""
@@ -457,6 +480,7 @@ class Leases:
 
     async def _beat_here(self, token: str, deadline: float, known: int) -> Beat:
         item, lease = self._find(token)
+        self.saw(lease.worker)
         self._renew(item, lease)
         wait_s = deadline - _now()
         if not lease.over and len(lease.answers) <= known and wait_s > 0 and not self._closed:

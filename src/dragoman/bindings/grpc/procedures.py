@@ -24,6 +24,7 @@ from dragoman.bindings.grpc.rpc import Context, Rpc
 from dragoman.bindings.grpc.services import Service
 from dragoman.bindings.limits import SMALL_BYTES, Limits
 from dragoman.bindings.streams import FoldedStream
+from dragoman.bindings.traffic import StreamVisit
 from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Stream
 from dragoman.model.card import Profile
@@ -31,12 +32,16 @@ from dragoman.model.errors import A2AError, InternalError, Unavailable
 from dragoman.model.events import seq_and_frame
 from dragoman.model.ids import new_id
 from dragoman.model.operations import Call, GetTask, ListTasks, Operation, SendMessage, TaskPage
+from dragoman.model.task import Record
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 Messages = Any
+
+OK, CANCELLED = 0, 1
+"""The numbers of gRPC's statuses for the log."""
 
 RETRY_S = 1
 """When the reader of a stream that a stopping server cut should come back: a restart takes about that long."""
@@ -99,7 +104,7 @@ class Procedures:
         """Answer one RPC, or abort it with the status of an error."""
         backend = self._backend()
         rpc = Rpc(service, name, context, backend, self._server)
-        request = rpc.request
+        request, traffic = rpc.request, backend.traffic
         error: A2AError
         try:
             callers = backend.reception.callers
@@ -107,13 +112,18 @@ class Procedures:
             principal = callers.known(request)
             request.principal = await self._outlive(callers.identify(request)) if principal is None else principal
             answered = await answer(rpc, await rpc.read(self._deadlines))
-            if isinstance(answered, bytes) and len(answered) > SMALL_BYTES:
-                rpc.hold(len(answered))
+            if isinstance(answered, bytes):
+                if len(answered) > SMALL_BYTES:
+                    rpc.hold(len(answered))
+                if traffic is not None:
+                    traffic.answered(request, rpc.began_s, OK, len(answered))
             return answered
         except A2AError as refused:
             error = await backend.locate(refused)
         except asyncio.CancelledError:
             rpc.leave()
+            if traffic is not None and not rpc.streams:
+                traffic.answered(request, rpc.began_s, CANCELLED, 0, left=True)
             raise
         except Exception:
             reference = new_id()
@@ -122,6 +132,9 @@ class Procedures:
         finally:
             if request.reserved:
                 request.release()
+        if traffic is not None and not rpc.streams:
+            request.refusal = type(error)
+            traffic.answered(request, rpc.began_s, rpc.service.status(error).code, 0)
         await rpc.abort(error)
 
     async def _outlive(self, work: Coroutine[Any, Any, T]) -> T:
@@ -174,6 +187,8 @@ class Procedures:
     async def _encode(self, rpc: Rpc, operation: Operation, result: Any, dialect: Dialect, limits: Limits) -> bytes:
         if isinstance(result, Profile):
             result = await rpc.backend.cards.make_extended(rpc.request, result)
+        elif isinstance(result, Record):
+            rpc.request.task_id = result.head.id
         length = operation.history_length if isinstance(operation, SendMessage | GetTask) else None
         encode = partial(dialect.encode_result, operation, result)
         return await encode_result(rpc.request, limits, result, encode, history_length=length)
@@ -187,20 +202,27 @@ class Procedures:
     async def _follow(self, rpc: Rpc, call: Call) -> None:
         dialect, streams = rpc.dialect, rpc.backend.streams
         opened = await rpc.backend.handler.stream(call)
+        if opened.head is not None:
+            rpc.request.task_id = opened.head.id
+        rpc.streams = True
+        traffic = rpc.backend.traffic
+        visit = None if traffic is None else traffic.opened(rpc.request, rpc.began_s)
         stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened
         rpc.follow(stream)
         streams.open += 1
         try:
             await rpc.send_extensions(call)
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
-            await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen, rpc.event_ids(call)))
+            await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen, rpc.event_ids(call)), visit)
         finally:
             streams.open -= 1
+            if visit is not None:
+                visit.ended(CANCELLED if rpc.left else OK, left=rpc.left)
             stream.close()
         if stream.retry:
             raise Unavailable("the server is stopping: subscribe again", RETRY_S)
 
-    async def _send(self, rpc: Rpc, stream: Stream, encoder: FrameEncoder) -> None:
+    async def _send(self, rpc: Rpc, stream: Stream, encoder: FrameEncoder, visit: StreamVisit | None) -> None:
         """Write the items of a stream, as fast as its reader takes them."""
         loop, context, pause_s = asyncio.get_running_loop(), rpc.context, self._pause_s
         try:
@@ -220,10 +242,15 @@ class Procedures:
                             rpc.let_go(len(frame))
                         else:
                             await context.write(frame)
+                        if visit is not None:
+                            if not visit.bytes_out:
+                                visit.begun()
+                            visit.bytes_out += len(frame)
                     if renewed_s:
                         patience.reschedule(None)
                     batch = ()  # hold no bytes while the stream is silent
         except TimeoutError:
+            rpc.backend.streams.cut(rpc.request.peer, pause_s)
             raise Unavailable(f"nothing was read for {pause_s:g} s: subscribe again", RETRY_S) from None
         except Exception:
             if not rpc.left:  # else it says that nobody is there to be written to

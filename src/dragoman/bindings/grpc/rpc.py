@@ -7,6 +7,7 @@ releases all that it holds when it ends, however it ends.
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from time import perf_counter
 from typing import Any, NoReturn
 
 import grpc
@@ -49,12 +50,14 @@ class Rpc:
         "_stream",
         "_watched",
         "backend",
+        "began_s",
         "context",
         "dialect",
         "left",
         "name",
         "request",
         "service",
+        "streams",
     )
 
     def __init__(self, service: Service, name: str, context: Context, backend: Backend, server: HttpSide) -> None:
@@ -63,6 +66,9 @@ class Rpc:
         self.context = context
         self.backend = backend
         self.left = False
+        self.began_s = perf_counter()
+        self.streams = False
+        """Whether a stream answers it, which has begun."""
         self._stream: Stream | None = None
         self._held = 0
         self._watched = self._ended = False

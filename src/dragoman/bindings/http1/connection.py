@@ -10,6 +10,7 @@ import re
 import sys
 import urllib.parse
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from fcntl import ioctl
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from dragoman.bindings.http import Asgi
 from dragoman.bindings.http1.exchange import STATUS_LINES, AsgiExchange
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 from dragoman.bindings.request import Header
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +78,24 @@ def read_target(url: bytes) -> Target:
     return Target(url, urllib.parse.unquote(path) if "%" in path else path, parsed.path, parsed.query or b"")
 
 
+ReaderCut = Callable[[str, float], None]
+"""Is told the address of a reader that is cut off, and for how many seconds it took nothing."""
+
+
+def ignore_cut(peer: str, pause_s: float) -> None:
+    """Take no note of a reader that is cut off."""
+
+
 class Connections:
     """The open connections of a listener, the application that answers on them, and their limits of time."""
 
-    def __init__(self, app: Asgi, keep_alive_s: float, reader_pause_s: float) -> None:
+    def __init__(
+        self, app: Asgi, keep_alive_s: float, reader_pause_s: float, reader_cut: ReaderCut = ignore_cut
+    ) -> None:
         self.app = app
         self.keep_alive_s = keep_alive_s
         self.reader_pause_s = reader_pause_s
+        self.reader_cut = reader_cut
         self.date = b""
         """The Date of all answers (RFC 9110 §6.6.1), as a line of their heads."""
         self.open: set[ServerConnection] = set()
@@ -206,6 +219,9 @@ class ServerConnection(asyncio.Protocol):
         """Tell the request that is being answered, drop those that wait, and release what refers to this."""
         self._shared.open.discard(self)
         if self._answering is not None:
+            if exc is not None and self._answering.started:
+                peer = self._peer
+                log.info("the connection to %s broke in the middle of an answer: %s", peer, exc, extra=about(peer))
             self._answering.disconnect()
         self._answering = self._newest = None
         self._waiting.clear()
@@ -526,7 +542,13 @@ class ServerConnection(asyncio.Protocol):
         if left < unread:
             self._expect_reading(left)
         else:
+            self._shared.reader_cut(self._peer, self._shared.reader_pause_s)
             self._transport.abort()
+
+    @property
+    def _peer(self) -> str:
+        """The address of the client."""
+        return "" if self._client is None else self._client[0]
 
     def _expect_head(self) -> None:
         """Let the time for the next head begin. A timer that is set is not set later: it looks at the deadline."""

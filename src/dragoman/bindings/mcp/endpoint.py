@@ -255,6 +255,7 @@ class Mcp:
         except (Unauthorized, InternalError):
             raise
         except A2AError as error:
+            request.refusal = type(error)
             refusal = answers.result(incoming.id, answers.encode_refusal(error))
             return error_response(error, 200, b"application/json", refusal)
 
@@ -293,10 +294,12 @@ class Mcp:
         if not streams:
             record = await self._handler.call(call)
             assert isinstance(record, Record)  # without Manners.answers_with_message
+            request.task_id = record.head.id
             encode = partial(answers.encode_task, record, wanted.version)
             encoded = await encode_result(request, self._reception.limits, record, encode)
             return json_response(200, answers.result(request_id, encoded))
         task = await self._handler.stream(call)
+        request.task_id = "" if task.head is None else task.head.id
         streamed = EVENTS in accepted and (
             wanted.token is not None or wanted.logs or at.elicits or not accepted & {JSON, ANYTHING}
         )

@@ -182,6 +182,9 @@ class Ends:
         """Another engine has leased a task that ran in the one that says so."""
         self.leases_lost += 1
 
+    def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
+        """A task has used tokens."""
+
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Ends":
         """A run begins."""
         return self
