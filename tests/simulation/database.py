@@ -38,6 +38,7 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.replicas import Replica
+from dragoman.store.usage import AnswerUsage
 from tests.simulation.outbox import OutboxRows
 
 EVENT_BYTES = 3_000
@@ -312,7 +313,7 @@ class Database:
         if row is not None and row.state not in TERMINAL and not row.cancel:
             self.change(task_id, cancel=True)
 
-    def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
+    def remember(self, dedupe: Dedupe, answer: Message, usage: AnswerUsage | None = None) -> Repeat | None:
         """As the protocol says."""
         if (known := self._known(dedupe)) is None:
             self._calls[dedupe.key] = (Repeat(None, dedupe.digest, 0, answer), dedupe.expires_ms, self.now_s())

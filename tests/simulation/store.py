@@ -37,6 +37,7 @@ from dragoman.store.api import (
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.store.replicas import Replica
+from dragoman.store.usage import AnswerUsage
 from tests.simulation.database import Database, Row
 from tests.simulation.loop import Process, SimulatedLoop
 
@@ -146,6 +147,7 @@ class SimulatedStore:
         self.outbox = SimulatedOutbox(self)
         self.keys: Any = None
         self.audit: Any = None
+        self.usage: Any = None
         self.written_ms = 0
         self.writes = 0
         self.failed_writes = 0
@@ -265,8 +267,8 @@ class SimulatedStore:
     async def request_cancel(self, task_id: str) -> None:
         await self.request(partial(self.database.request_cancel, task_id), task_id=task_id)
 
-    async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
-        repeat: Repeat | None = await self.request(partial(self.database.remember, dedupe, answer))
+    async def remember(self, dedupe: Dedupe, answer: Message, usage: AnswerUsage | None = None) -> Repeat | None:
+        repeat: Repeat | None = await self.request(partial(self.database.remember, dedupe, answer, usage))
         return repeat
 
     async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:

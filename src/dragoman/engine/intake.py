@@ -24,11 +24,11 @@ from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations, check_room
 from dragoman.model.errors import A2AError, AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import MessageReceived, Submitted
-from dragoman.model.ids import Clock, new_id, new_write, timestamp
+from dragoman.model.ids import Clock, new_id, new_write, timestamp, timestamp_ms
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
-from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
+from dragoman.model.task import INTERRUPTED, TaskHead, TaskState, Usage
 from dragoman.store.api import (
     Appended,
     Dedupe,
@@ -41,6 +41,7 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.outbox import Registration
+from dragoman.store.usage import AnswerUsage, used_by_answer
 
 
 class Origin(Struct, frozen=True):
@@ -401,10 +402,18 @@ class Intake:
         run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._server)
         answer = await run.answer(new_id(), self._settings.blocking_timeout_s)
         if dedupe is not None:
-            earlier = await self._store.remember(dedupe, answer)
+            earlier = await self._store.remember(dedupe, answer, self._usage(head, run.used))
             if earlier is not None and earlier.answer is not None:
                 return earlier.answer
+        else:
+            self._store.usage.gather(self._usage(head, run.used))
         return answer
+
+    def _usage(self, head: TaskHead, used: Usage | None) -> AnswerUsage:
+        """What the run of a direct answer used, which ends now."""
+        now_ms = self._clock.now_ms()
+        duration_ms = max(0, now_ms - timestamp_ms(head.created_at))
+        return AnswerUsage(head.owner, head.agent, now_ms, used_by_answer(used, duration_ms))
 
     # -- agents that answer with a Message or a task (A2A 1.0 §3.1.1) --------------------------------------------------
 
@@ -435,10 +444,11 @@ class Intake:
     def _begin(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> AutoRun:
         head, message = self._head(call, send, self._clock.now_ms())
 
-        async def keep(answer: Message) -> Decided:
+        async def keep(answer: Message, used: Usage | None) -> Decided:
             if dedupe is None:
+                self._store.usage.gather(self._usage(head, used))
                 return answer
-            earlier = await self._store.remember(dedupe, answer)
+            earlier = await self._store.remember(dedupe, answer, self._usage(head, used))
             if earlier is None or earlier.digest != dedupe.digest:
                 return answer
             return earlier.answer or BecameTask(earlier.task_id or "", earlier.seq)

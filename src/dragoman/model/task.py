@@ -62,12 +62,33 @@ class Progress(Struct, frozen=True, array_like=True, gc=False):
     message: str = ""
 
 
+class ModelUsage(Struct, frozen=True, array_like=True, gc=False):
+    """The part of the tokens that one model used."""
+
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
 class Usage(Struct, frozen=True, array_like=True, gc=False):
-    """Tokens used, as the agent reported them. The agent decides what counts as a token."""
+    """Tokens used, as the agent reported them. The agent decides what counts as a token.
+
+    `models` has one entry for each model that the agent named, in the order in which they were first used. Tokens that
+    were reported without a model are in the sums alone.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    models: tuple[ModelUsage, ...] = ()
+
+    @classmethod
+    def of(cls, input_tokens: int, output_tokens: int, total_tokens: int | None = None, model: str = "") -> "Usage":
+        """The tokens of one report. `total_tokens` defaults to the sum; `model` may be empty."""
+        total = input_tokens + output_tokens if total_tokens is None else total_tokens
+        models = (ModelUsage(model, input_tokens, output_tokens, total),) if model else ()
+        return cls(input_tokens, output_tokens, total, models)
 
     def __add__(self, more: "Usage") -> "Usage":
         """The sum of both."""
@@ -75,7 +96,24 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
             self.input_tokens + more.input_tokens,
             self.output_tokens + more.output_tokens,
             self.total_tokens + more.total_tokens,
+            _sum_models(self.models, more.models) if more.models else self.models,
         )
+
+
+def _sum_models(known: tuple[ModelUsage, ...], more: tuple[ModelUsage, ...]) -> tuple[ModelUsage, ...]:
+    sums = {each.model: each for each in known}
+    for each in more:
+        before = sums.get(each.model)
+        if before is None:
+            sums[each.model] = each
+        else:
+            sums[each.model] = ModelUsage(
+                each.model,
+                before.input_tokens + each.input_tokens,
+                before.output_tokens + each.output_tokens,
+                before.total_tokens + each.total_tokens,
+            )
+    return tuple(sums.values())
 
 
 class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -23,6 +23,7 @@ from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Outbox, Registration
 from dragoman.store.replicas import Replicas
 from dragoman.store.shared import Shared
+from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.telemetry.histogram import Histogram
 
 BEGIN_MS = 10_000
@@ -152,9 +153,10 @@ class Append(Struct, frozen=True, kw_only=True):
     So it accepts no offer. `state` and `status_ms` are the values after the events; a later `status_ms` in the row
     stays. `holder` starts a new lease, `(holder, epoch)`: the epoch grows by one. `release` or a
     terminal state ends the present one. `snapshot` is the record folded up to and including these events; the store's
-    caller sets its `seq`. A terminal append carries one. `push` is a webhook to register for the task. `deliveries`
-    report the events to webhooks; one whose configuration has been deleted is not written. With `webhooks_version` the
-    append is refused with Moved if the webhooks have changed since, so that no event misses one.
+    caller sets its `seq`. A terminal append carries one, from which the usage of its task is counted. `push` is a
+    webhook to register for the task. `deliveries` report the events to webhooks; one whose configuration has been
+    deleted is not written. With `webhooks_version` the append is refused with Moved if the webhooks have changed
+    since, so that no event misses one.
 
     With `offered_ms` the new lease is an offer to its holder, which accepts it by the first write under its epoch.
     After that many milliseconds anybody may claim an offer that has not been accepted. `keeper` goes with `release`:
@@ -285,6 +287,7 @@ class Store(Protocol):
     audit: AuditTrail
     replicas: Replicas
     shared: Shared
+    usage: UsageBook
     clock: Clock
     """The time of the store, which all replicas share to within some milliseconds."""
 
@@ -344,8 +347,11 @@ class Store(Protocol):
         """Mark that the task's run shall stop; survives a restart. Does nothing to a terminal or unknown task."""
         ...
 
-    async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
-        """Keep a direct agent's answer under its dedupe key. If that has an answer or a task, return it instead."""
+    async def remember(self, dedupe: Dedupe, answer: Message, usage: AnswerUsage | None = None) -> Repeat | None:
+        """Keep a direct agent's answer under its dedupe key. If that has an answer or a task, return it instead.
+
+        `usage` is counted if the answer is kept.
+        """
         ...
 
     async def recall(self, key: bytes) -> Repeat | None:

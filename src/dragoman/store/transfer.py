@@ -56,6 +56,12 @@ WHOLE = (
     _table("push_hosts", "host lane name'"),
     _table("calls", "key# digest# task_id' seq answer# expires_ms"),
     _table("quota_days", "day owner' tasks", keys=2),
+    _table(
+        "usage_days",
+        "day scope model' replica' lane runs tasks messages reported input_tokens output_tokens total_tokens "
+        "duration_ms",
+        keys=5,
+    ),
     _table("keys", "key id' name' role' agents* scopes* digest# made_ms expires_ms revoked_ms"),
     _table("signing_keys", "kid' jwk# made_ms"),
     _table("audit", "entry at_ms principal' action' agent' task_id' allowed? reason' peer' subject'"),

@@ -113,7 +113,7 @@ def test_it_is_what_a_server_opens_and_checks() -> None:
 async def test_an_answer_is_one_artifact_and_its_usage_is_usage(api: Completions) -> None:
     api.answers(said("Hel", "lo."))
     ran = await asked(model(api.url))
-    assert (ran.state, ran.text, ran.usage) == (TaskState.COMPLETED, "Hello.", Usage(7, 3, 10))
+    assert (ran.state, ran.text, ran.usage) == (TaskState.COMPLETED, "Hello.", Usage.of(7, 3, model="small"))
     assert [artifact.artifact_id for artifact in ran.artifacts] == ["result"]
 
 
@@ -418,7 +418,12 @@ async def test_an_answer_that_the_model_has_ended_is_whole_though_its_stream_is_
 ) -> None:
     api.answers(written(event(delta("Hello.")) + event(delta(finish="stop")), event(usage()), ends=ends))
     ran = await asked(model(api.url, retries=1))
-    assert (ran.state, ran.text, ran.usage, len(api.asked)) == (TaskState.COMPLETED, "Hello.", Usage(7, 3, 10), 1)
+    assert (ran.state, ran.text, ran.usage, len(api.asked)) == (
+        TaskState.COMPLETED,
+        "Hello.",
+        Usage.of(7, 3, model="small"),
+        1,
+    )
 
 
 async def test_an_error_in_the_middle_of_a_stream_is_one(api: Completions) -> None:

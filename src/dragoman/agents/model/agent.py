@@ -63,7 +63,12 @@ class ChatAgent:
         self._policy = policy or AnswerPolicy()
         self._tools = tools
         self._calls = AnswerCalls(
-            profile.id, endpoint, Windows(coalesce_s), retry or RetryPolicy(), on_refusal=self._policy.on_refusal
+            profile.id,
+            endpoint,
+            Windows(coalesce_s),
+            retry or RetryPolicy(),
+            on_refusal=self._policy.on_refusal,
+            model=str(asking.settings.get("model", "")),
         )
 
     @property

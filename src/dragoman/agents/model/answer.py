@@ -62,18 +62,26 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class AnswerCalls:
-    """Calls the model at `endpoint` for the agent `name`, and emits its answer, gathered in `windows`."""
+    """Calls `model` at `endpoint` for the agent `name`, and emits its answer, gathered in `windows`."""
 
-    __slots__ = ("_endpoint", "_name", "_on_refusal", "_trying", "_windows")
+    __slots__ = ("_endpoint", "_model", "_name", "_on_refusal", "_trying", "_windows")
 
     def __init__(
-        self, name: str, endpoint: ModelEndpoint, windows: Windows, retry: RetryPolicy, *, on_refusal: str
+        self,
+        name: str,
+        endpoint: ModelEndpoint,
+        windows: Windows,
+        retry: RetryPolicy,
+        *,
+        on_refusal: str,
+        model: str = "",
     ) -> None:
         self._name = name
         self._endpoint = endpoint
         self._windows = windows
         self._trying = retry
         self._on_refusal = on_refusal
+        self._model = model
 
     async def answer(
         self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False, first: bool = True
@@ -138,7 +146,7 @@ class AnswerCalls:
             raise failures.lost(self._name, error) from error
 
     async def _read(self, run: Run, flow: Flow, artifact: "AnswerArtifact") -> ModelAnswer:
-        reading = CompletionParser()
+        reading = CompletionParser(self._model)
         windows = self._windows
 
         def begin(window: "asyncio.Future[None]") -> None:

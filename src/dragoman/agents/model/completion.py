@@ -95,12 +95,14 @@ class CompletionParser:
     """One answer. Only the first choice is asked for, and read.
 
     `whole`: the model has ended its answer, or the endpoint its stream. `finish` is why the model stopped, as the API
-    spells it. `begun`: something of the answer itself has arrived. Reasoning is not part of the answer.
+    spells it. `begun`: something of the answer itself has arrived. Reasoning is not part of the answer. The tokens are
+    those of `model`, as the operator names it.
     """
 
     __slots__ = (
         "_head",
         "_held",
+        "_model",
         "_plain",
         "_rest",
         "_waiting",
@@ -112,13 +114,14 @@ class CompletionParser:
         "whole",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "") -> None:
         self.begun = False
         self.whole = False
         self.finish = ""
         self.refusal = ""
         self.calls: list[Called] = []
         self.usage: Usage | None = None
+        self._model = model
         self._waiting: list[str] = []
         self._rest = b""
         self._held = b""
@@ -255,7 +258,7 @@ class CompletionParser:
                 self.finish = choice.finish_reason
         if (usage := chunk.usage) is not None:
             given, made = usage.prompt_tokens or 0, usage.completion_tokens or 0
-            self.usage = Usage(given, made, usage.total_tokens or given + made)
+            self.usage = Usage.of(given, made, usage.total_tokens or None, self._model)
         if chunk.error is not None:
             raise Faulted(fault_of(chunk.error))
         if chunk.object == "error":  # some versions of vLLM report an error this way

@@ -323,8 +323,7 @@ class Dialogue:
                 case Reports(status):
                     await run.status(parts_of(status))
                 case Uses(tokens):
-                    total = tokens.input + tokens.output if tokens.total is None else tokens.total
-                    run.usage(Usage(tokens.input, tokens.output, total))
+                    run.usage(Usage.of(tokens.input, tokens.output, tokens.total, tokens.model))
                 case CallsTool(call):
                     await call.send(run)
                 case Rejects(why):

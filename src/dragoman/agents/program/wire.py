@@ -130,11 +130,12 @@ class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProgramTokens(Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens used since the last report; `total` defaults to the sum."""
+    """Tokens used since the last report; `total` defaults to the sum. `model` names the one that used them."""
 
     input: _Count = 0
     output: _Count = 0
     total: _Count | None = None
+    model: str = ""
 
 
 class SaysText(Struct, frozen=True):

@@ -301,9 +301,12 @@ class Context(Facts):
         """The text that this run or an earlier one of this task wrote down last under that name, else None."""
         return (self._run.record.note or {}).get(name)
 
-    def usage(self, *, input: int = 0, output: int = 0, total: int | None = None) -> None:  # noqa: A002
-        """Add to the tokens that this task has used; `total` defaults to the sum."""
-        self._run.usage(Usage(input, output, input + output if total is None else total))
+    def usage(self, *, input: int = 0, output: int = 0, total: int | None = None, model: str = "") -> None:  # noqa: A002
+        """Add to the tokens that this task has used; `total` defaults to the sum. `model` names the one that used them.
+
+        The name is the one that the setting `prices` has.
+        """
+        self._run.usage(Usage.of(input, output, total, model))
 
 
 class FinalWord(BaseException):

@@ -54,7 +54,8 @@ class Relay:
 
     def load_usage(self, noted: str) -> None:
         """Load the usage that an earlier run counted."""
-        self.used = Usage(*map(int, noted.split(",")))
+        given, made, total = map(int, noted.split(","))
+        self.used = Usage(given, made, total)
 
     def expect_repetition(self) -> None:
         """Resume after a stream was lost: what was passed on already may come again."""
@@ -179,8 +180,13 @@ class Relay:
         """Count the usage. `total` is the upstream's sum for the whole task so far."""
         used, self.used = self.used, total
         if total != used:
-            more = (now - before for now, before in zip(_numbers(total), _numbers(used), strict=True))
-            self._run.usage(Usage(*(max(0, number) for number in more)))
+            self._run.usage(
+                Usage(
+                    max(0, total.input_tokens - used.input_tokens),
+                    max(0, total.output_tokens - used.output_tokens),
+                    max(0, total.total_tokens - used.total_tokens),
+                )
+            )
 
 
 def _without_cost(artifact: Artifact) -> Artifact:

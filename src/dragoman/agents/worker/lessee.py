@@ -315,7 +315,13 @@ class RemoteRun(DetachedRun):
 
     def _take_usage(self) -> wire.WorkerTokens | None:
         used, self._used = self._used, None
-        return None if used is None else wire.WorkerTokens(used.input_tokens, used.output_tokens, used.total_tokens)
+        if used is None:
+            return None
+        models = tuple(
+            wire.WorkerModelTokens(each.model, each.input_tokens, each.output_tokens, each.total_tokens)
+            for each in used.models
+        )
+        return wire.WorkerTokens(used.input_tokens, used.output_tokens, used.total_tokens, models)
 
     def _message(self, parts: Sequence[Part]) -> Message:
         return Message(message_id=f"{self.head.id}-{self._numbers}", role=Role.AGENT, parts=tuple(parts))

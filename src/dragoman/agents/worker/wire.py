@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import STATES as KNOWN_STATES
-from dragoman.model.task import Task, TaskState, Usage
+from dragoman.model.task import ModelUsage, Task, TaskState, Usage
 
 WAIT_S_MAX = 30.0
 """Longest that a call may wait for news: proxies close connections that are silent for 60 s."""
@@ -19,16 +19,33 @@ _Seconds = Annotated[float, Meta(ge=0, le=WAIT_S_MAX)]
 _Count = Annotated[int, Meta(ge=0)]
 
 
-class WorkerTokens(Struct, omit_defaults=True):
-    """Tokens used since the last report."""
+class WorkerModelTokens(Struct, omit_defaults=True):
+    """The part of the tokens that one model used."""
 
+    model: str
     input: _Count = 0
     output: _Count = 0
     total: _Count | None = None
 
+    def usage(self) -> ModelUsage:
+        """Convert to the model's ModelUsage; `total` defaults to the sum."""
+        total = self.input + self.output if self.total is None else self.total
+        return ModelUsage(self.model, self.input, self.output, total)
+
+
+class WorkerTokens(Struct, omit_defaults=True):
+    """Tokens used since the last report. `models` says which model used which part of them."""
+
+    input: _Count = 0
+    output: _Count = 0
+    total: _Count | None = None
+    models: tuple[WorkerModelTokens, ...] = ()
+
     def usage(self) -> Usage:
         """Convert to the model's Usage; `total` defaults to the sum."""
-        return Usage(self.input, self.output, self.input + self.output if self.total is None else self.total)
+        models = tuple(each.usage() for each in self.models)
+        total = self.input + self.output if self.total is None else self.total
+        return Usage(self.input, self.output, total, models)
 
 
 class WorkerMessage(Struct):

@@ -60,7 +60,7 @@ class AutoRun:
     The run becomes a task with whatever a Message cannot hold: a status, an artifact with a name, a question, a
     delegation, a note, a failure, more than `BUFFER_BYTES_MAX`. So it does when the agent reads the conversation, which
     is made of tasks alone, and `wait_s` after its beginning. `make_task` makes the task, and calls `carry_on` with the
-    TaskRun that takes over, or `drop`. `keep` stores the answer and returns what the caller gets.
+    TaskRun that takes over, or `drop`. `keep` stores the answer with the tokens used, and returns what the caller gets.
     """
 
     epoch = 1
@@ -73,7 +73,7 @@ class AutoRun:
         services: RunServices,
         *,
         shown: CallerCredentials | None,
-        keep: Callable[[Message], Awaitable[Decided]],
+        keep: Callable[[Message, Usage | None], Awaitable[Decided]],
         make_task: Callable[["AutoRun"], None],
     ) -> None:
         self.head = head
@@ -98,7 +98,8 @@ class AutoRun:
         self._held: deque[ArtifactChunk | Noted | Waiting] = deque()
         """The effects that the agent emitted and the TaskRun does not have yet."""
         self._works = False
-        self._used: Usage | None = None
+        self.used: Usage | None = None
+        """The tokens used before a task took over."""
         self._run: asyncio.Future[TaskRun] = services.loop.create_future()
         """The run that has taken over. It is cancelled if there will be none."""
         self._timer: asyncio.TimerHandle | None = None
@@ -172,14 +173,14 @@ class AutoRun:
         self._leave(Phase.ANSWER)
         self._run.cancel()  # nothing that the agent left running can emit anything
         try:
-            self.decide(await self._keep(answer_with(self.record, words, new_id())))
+            self.decide(await self._keep(answer_with(self.record, words, new_id()), self.used))
         except StoreError as error:
             self.decide(error)
         return True
 
     async def _hand_over(self, run: TaskRun) -> None:
-        if self._used is not None:
-            run.usage(self._used)
+        if self.used is not None:
+            run.usage(self.used)
         if self._works:
             run.working()
         while self._held:
@@ -270,11 +271,11 @@ class AutoRun:
             self._held.append(Waiting(tuple(parts)))
 
     def usage(self, usage: Usage) -> None:
-        """Add to the tokens used by the task; a Message has no field for them."""
+        """Add to the tokens used by the task, or by the answer, which has no field for them."""
         if (run := self._taken_over()) is not None:
             run.usage(usage)
         else:
-            self._used = (self._used or Usage()) + usage
+            self.used = (self.used or Usage()) + usage
 
     def note_next(self, *, usage: bool = False, **note: str) -> None:
         """Do nothing before there is a task: no earlier run is carried on."""

@@ -45,6 +45,8 @@ class DirectRun:
         self._runner = runner
         self._past = past
         self._server = server
+        self.used: Usage | None = None
+        """The tokens used so far."""
         self._events: list[Event] = [Submitted(message, head.created_at)]
 
     async def answer(self, message_id: str, timeout_s: float) -> Message:
@@ -117,7 +119,8 @@ class DirectRun:
         self._events.append(ArtifactChunk(artifact, append, last_chunk))
 
     def usage(self, usage: Usage) -> None:
-        """Do nothing: a Message has no field for tokens."""
+        """Add to the tokens used. A Message has no field for them, but they are counted."""
+        self.used = (self.used or Usage()) + usage
 
     def note_next(self, *, usage: bool = False, **note: str) -> None:
         """Do nothing: there is no later run."""

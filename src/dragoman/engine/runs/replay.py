@@ -191,13 +191,18 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
 
 def spell_usage(usage: Usage) -> str:
     """The text of a note with the tokens."""
-    return f"{usage.input_tokens}:{usage.output_tokens}:{usage.total_tokens}"
+    return msgspec.json.encode(usage).decode()
 
 
 def noted_usage(note: Mapping[str, str] | None) -> Usage | None:
     """The tokens in the notes of a task; None if a worker that has just begun has used none."""
     spelled = (note or {}).get(USED)
-    return Usage(*map(int, spelled.split(":"))) if spelled else None
+    if not spelled:
+        return None
+    if spelled.startswith("["):
+        return msgspec.json.decode(spelled, type=Usage)
+    given, made, total = map(int, spelled.split(":"))  # as earlier releases spelled it, without models
+    return Usage(given, made, total)
 
 
 def _spelled(parts: Sequence[Part]) -> bytes:

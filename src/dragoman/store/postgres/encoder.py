@@ -16,8 +16,11 @@ from dragoman.store.codec import TERMINAL_FROM, Codec
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row
+from dragoman.store.usage import Used, used_by_task
 
 NO_FILES: tuple[File, ...] = ()
+
+NOTHING_USED: tuple[Used, ...] = ()
 
 _raw = attrgetter("raw")
 
@@ -121,6 +124,8 @@ class Encoder:
             append.webhooks_version,
             len(page) + len(record or b"") + sum(len(file.content) for file in files),
             terminal,
+            used_by_task(append.snapshot) if terminal and append.snapshot is not None else NOTHING_USED,
+            append.status_ms,
         )
 
     def note(self, write: Creation | Addition, future: "Future[Appended | Repeat]") -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 from asyncpg import DeadlockDetectedError, DivisionByZeroError, SerializationError, UniqueViolationError
+from msgspec.structs import asdict
 
 from dragoman.model.ids import Clock
 from dragoman.store.api import (
@@ -32,9 +33,13 @@ from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row, Told
+from dragoman.store.usage import DAY_MS, AnswerUsage, Used
 
 SCOPES_REMEMBERED = 10_000
 """How many numbers of scopes (an owner with an agent) are cached."""
+
+ANSWER_LANE, ANSWER_LANES = 200, 16
+"""The first of the counters to which direct answers add, and how many there are. No batch of writes uses them."""
 
 TRIES = 10
 """How often a write is tried alone while others get in its way. Each try sees who came first."""
@@ -185,7 +190,7 @@ class Ledger:
                 bodies.append(write.record)
             rows.append(row)
             pages.append(write.page)
-        return (_json(rows), pages, bodies, self._clock.now_ms(), *_files(writes), self.replica, lane)
+        return (_json(rows), pages, bodies, self._clock.now_ms(), *_files(writes), self.replica, lane, _usage(writes))
 
     def _outcomes(
         self, writes: Sequence[Creation | Addition], rows: Sequence[Any], refused: Mapping[int, OverQuota]
@@ -214,6 +219,21 @@ class Ledger:
         return self._codec.repeat((None if task_id is None else from_text(task_id), digest, seq, answer))
 
     # -- scopes and quotas ---------------------------------------------------------------------------------------------
+
+    async def answer_usage(self, key: bytes, usages: Sequence[AnswerUsage]) -> tuple[str, str, int]:
+        """The usage of direct answers as JSON, the replica and the lane to which it is added.
+
+        Answers that come at the same moment should have different keys, so that they add to different rows.
+        """
+        rows: list[Row] = []
+        for usage in usages:
+            scope = self._scopes.get((usage.owner, usage.agent)) or await self._add_scope(usage.owner, usage.agent)
+            rows += usage_rows(usage.used, usage.ended_ms, scope=scope)
+        return _json(rows), self.replica, ANSWER_LANE + key[0] % ANSWER_LANES
+
+    async def count_answers(self, usages: Sequence[AnswerUsage]) -> None:
+        """Count direct answers that are not stored. Raises StoreError or OutcomeUnknown."""
+        await self._pool.write(self._sql["count_answers"], *await self.answer_usage(b"\0", usages))
 
     async def _find_scopes(self, writes: Sequence[Creation | Addition]) -> Scopes:
         """The numbers of the scopes of new tasks."""
@@ -311,8 +331,23 @@ def _all_again(writes: Sequence[Creation | Addition], error: StoreError) -> Sequ
     raise error
 
 
-def _json(rows: list[Row]) -> str:
+def _json(rows: Sequence[Row]) -> str:
     return msgspec.json.encode(rows).decode()
+
+
+def usage_rows(used: Iterable[Used], ended_ms: int, **more: int) -> list[Row]:
+    """The rows of `used` for a run that ended at a time."""
+    day = ended_ms // DAY_MS
+    return [{**asdict(each), "model": to_text(each.model), "day": day, **more} for each in used]
+
+
+def _usage(writes: Sequence[Creation | Addition]) -> str:
+    """What the tasks that end have used, as JSON."""
+    rows: list[Row] = []
+    for place, write in enumerate(writes):
+        if isinstance(write, Addition) and write.used:
+            rows += usage_rows(write.used, write.ended_ms, place=place)
+    return _json(rows)
 
 
 def _by_id(placed: tuple[int, Creation | Addition]) -> str:

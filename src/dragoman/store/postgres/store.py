@@ -52,10 +52,12 @@ from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
+from dragoman.store.postgres.usage import UsageTable
 from dragoman.store.postgres.writer import Writer
 from dragoman.store.postgres.writes import OtherWrite
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
+from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 AUDIT = "\0audit"
@@ -87,6 +89,8 @@ class PostgresStore:
         self.outbox = self._webhooks = OutboxTables(
             self._pool, self._start, clock, lambda: self._replicas.current, self._address.schema
         )
+        self.usage: UsageBook
+        self.usage = self._usage = UsageTable(self._pool, self._add_usage, self._address.schema)
         self.audit: AuditTrail = AuditTable(self._pool, self._start_audit, self._address.schema)
         self._codec = Codec()
         self._encoder = Encoder(self._codec, clock)
@@ -116,6 +120,7 @@ class PostgresStore:
         if self._opened is None:
             return
         opened = self._opened
+        await self._usage.gathering.close()
         await asyncio.shield(opened.writer.close())
         await opened.reads.close()
         await self._replicas.close()
@@ -204,17 +209,18 @@ class PostgresStore:
         deleted: tuple[str, ...] = await self._submit(run)
         return tuple(map(from_text, deleted))
 
-    async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
+    async def remember(self, dedupe: Dedupe, answer: Message, usage: AnswerUsage | None = None) -> Repeat | None:
         """Insert a call without a task."""
         content = self._codec.encode(answer)
 
         async def run() -> Repeat | None:
             pool, reads = self._open().pool, self._open().reads
             instead_of = None if dedupe.instead_of is None else to_text(dedupe.instead_of)
+            spent = await self._open().ledger.answer_usage(dedupe.key, () if usage is None else (usage,))
             while True:
                 now_ms = self.clock.now_ms()
                 values = dedupe.key, dedupe.digest, content, dedupe.expires_ms, now_ms, instead_of
-                if await pool.write(self._sql["remember"], *values):
+                if await pool.write(self._sql["remember"], *values, *spent):
                     return None
                 known = await reads.recall(dedupe.key, now_ms)
                 if known is not None:  # else it has been swept in between
@@ -222,6 +228,10 @@ class PostgresStore:
 
         repeat: Repeat | None = await self._submit(run)
         return repeat
+
+    async def _add_usage(self, gathered: Sequence[AnswerUsage]) -> None:
+        """Count direct answers that are not stored."""
+        await self._start(lambda: self._open().ledger.count_answers(gathered))
 
     async def probe(self) -> None:
         """Overwrite the row of the probe."""

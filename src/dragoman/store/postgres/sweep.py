@@ -53,8 +53,9 @@ async def sweep(
     deleted += await _count(pool, sql["sweep_days"], horizon.now_ms // DAY_MS - 1, BATCH_ROWS)
     if not deleted:
         await _count(pool, sql["forget_contexts"])
-        if await _count(pool, sql["merge_counts"], MERGED_ROWS) == MERGED_ROWS:
-            return MERGED_ROWS
+        for name in ("merge_counts", "merge_usage"):
+            if await _count(pool, sql[name], MERGED_ROWS) == MERGED_ROWS:
+                return MERGED_ROWS
     return deleted
 
 

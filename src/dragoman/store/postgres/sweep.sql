@@ -129,3 +129,28 @@ WITH empty AS (
         OR NOT EXISTS (SELECT FROM dragoman.counted_contexts k WHERE k.number = c.context))
 )
 SELECT count(*) FROM empty;
+
+-- name: merge_usage
+-- The same for the sums of days. Those of lane 0 without a name are what is left.
+WITH old AS MATERIALIZED (
+    SELECT day, scope, model, replica, lane FROM dragoman.usage_days u WHERE replica <> ''
+        AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = u.replica AND NOT r.dead)
+    ORDER BY day, scope, model, replica, lane LIMIT $1 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM dragoman.usage_days u USING old
+    WHERE u.day = old.day AND u.scope = old.scope AND u.model = old.model AND u.replica = old.replica AND u.lane = old.lane
+    RETURNING u.*
+), merged AS (
+    INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
+        input_tokens, output_tokens, total_tokens, duration_ms)
+    SELECT day, scope, model, '', 0, sum(runs), sum(tasks), sum(messages), sum(reported),
+        sum(input_tokens), sum(output_tokens), sum(total_tokens), sum(duration_ms)
+    FROM gone GROUP BY day, scope, model ORDER BY day, scope, model
+    ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
+        tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
+        reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
+        output_tokens = usage_days.output_tokens + excluded.output_tokens,
+        total_tokens = usage_days.total_tokens + excluded.total_tokens,
+        duration_ms = usage_days.duration_ms + excluded.duration_ms
+)
+SELECT count(*) FROM gone;

@@ -17,7 +17,8 @@ INSERT INTO dragoman.scopes (owner, agent) VALUES ($1, $2) ON CONFLICT DO NOTHIN
 -- taken. The update is the guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq, or the
 -- state and epoch, on which the caller decided, the webhooks for which it rendered, not made before, and not changed since
 -- this statement began to look. Whether it was made before is seen in the log, behind the seq that the writer has read, or,
--- without events, in the row. `body` is the head of a new task, or the snapshot after an append. The result has a row for
+-- without events, in the row. `body` is the head of a new task, or the snapshot after an append. $10 is what those that end
+-- their tasks have used. The result has a row for
 -- each write, with the task as it was before: `task` is null unless the write was made. A call that another transaction
 -- remembers at the same moment ends this one with an error.
 WITH v AS (
@@ -109,6 +110,21 @@ WITH v AS (
     ON CONFLICT (scope, context, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
+), used AS (
+    INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
+        input_tokens, output_tokens, total_tokens, duration_ms)
+    SELECT u.day, done.scope, u.model, $8, $9, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
+        sum(u.input_tokens), sum(u.output_tokens), sum(u.total_tokens), sum(u.duration_ms)
+    FROM json_to_recordset($10::json) AS u (place int, day int, model text, runs int, tasks int, messages int, reported int,
+        input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
+    JOIN done ON done.place = u.place
+    GROUP BY u.day, done.scope, u.model ORDER BY u.day, done.scope, u.model
+    ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
+        tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
+        reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
+        output_tokens = usage_days.output_tokens + excluded.output_tokens,
+        total_tokens = usage_days.total_tokens + excluded.total_tokens,
+        duration_ms = usage_days.duration_ms + excluded.duration_ms
 )
 SELECT cur.place, done.task, done.seq, done.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
     cur.call_seq, cur.call_answer, cur.old_state, cur.old_seq, cur.old_epoch, cur.leased, cur.webhooks_version,
@@ -124,12 +140,45 @@ SELECT task FROM dragoman.tasks WHERE id = $1 FOR NO KEY UPDATE;
 SELECT task_id, digest, seq, answer FROM dragoman.calls WHERE key = $1 AND expires_ms > $2;
 
 -- name: remember
--- Remember an answer under a key. Returns nothing if the key has one that has not expired.
-INSERT INTO dragoman.calls (key, digest, seq, answer, expires_ms) VALUES ($1, $2, 0, $3, $4)
-ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = NULL, seq = 0, answer = excluded.answer,
-    expires_ms = excluded.expires_ms
-WHERE calls.expires_ms <= $5 OR calls.task_id = $6
-RETURNING true;
+-- Remember an answer under a key, and count what its run used. Returns nothing if the key has one that has not expired.
+WITH kept AS (
+    INSERT INTO dragoman.calls (key, digest, seq, answer, expires_ms) VALUES ($1, $2, 0, $3, $4)
+    ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = NULL, seq = 0, answer = excluded.answer,
+        expires_ms = excluded.expires_ms
+    WHERE calls.expires_ms <= $5 OR calls.task_id = $6
+    RETURNING true
+), used AS (
+    INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
+        input_tokens, output_tokens, total_tokens, duration_ms)
+    SELECT u.day, u.scope, u.model, $8, $9::smallint, u.runs, u.tasks, u.messages, u.reported,
+        u.input_tokens, u.output_tokens, u.total_tokens, u.duration_ms
+    FROM json_to_recordset($7::json) AS u (day int, scope int, model text, runs int, tasks int, messages int, reported int,
+        input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
+    WHERE EXISTS (SELECT FROM kept) ORDER BY u.model
+    ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
+        tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
+        reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
+        output_tokens = usage_days.output_tokens + excluded.output_tokens,
+        total_tokens = usage_days.total_tokens + excluded.total_tokens,
+        duration_ms = usage_days.duration_ms + excluded.duration_ms
+)
+SELECT true FROM kept;
+
+-- name: count_answers
+-- Count what direct answers that are not remembered used.
+INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
+    input_tokens, output_tokens, total_tokens, duration_ms)
+SELECT u.day, u.scope, u.model, $2, $3::smallint, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
+    sum(u.input_tokens), sum(u.output_tokens), sum(u.total_tokens), sum(u.duration_ms)
+FROM json_to_recordset($1::json) AS u (day int, scope int, model text, runs int, tasks int, messages int, reported int,
+    input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
+GROUP BY u.day, u.scope, u.model ORDER BY u.day, u.scope, u.model
+ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
+    tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
+    reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
+    output_tokens = usage_days.output_tokens + excluded.output_tokens,
+    total_tokens = usage_days.total_tokens + excluded.total_tokens,
+    duration_ms = usage_days.duration_ms + excluded.duration_ms;
 
 -- name: request_cancel
 -- Mark that the task's run shall stop, unless the task has ended.

@@ -11,6 +11,7 @@ from msgspec import Struct
 from dragoman.store.api import Dedupe, Quota
 from dragoman.store.files import File
 from dragoman.store.outbox import Delivery, Registration
+from dragoman.store.usage import Used
 
 Row = dict[str, int | str | None]
 """Values by the names that the statement of a batch gives them."""
@@ -40,7 +41,10 @@ class Creation(Struct, frozen=True):
 
 
 class Addition(Struct, frozen=True):
-    """An append, encoded. `row` holds the columns but those with bytes and the remembered call."""
+    """An append, encoded. `row` holds the columns but those with bytes and the remembered call.
+
+    `used` is what a task that ends, at `ended_ms`, has used.
+    """
 
     id: str
     row: Row
@@ -56,6 +60,8 @@ class Addition(Struct, frozen=True):
     webhooks_version: int | None
     size: int
     terminal: bool
+    used: tuple[Used, ...]
+    ended_ms: int
 
 
 class Told(Struct, frozen=True):

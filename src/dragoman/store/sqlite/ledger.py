@@ -222,6 +222,7 @@ class Ledger:
                 tables.count(scope, context, state, add.state)
             if add.state >= TERMINAL_FROM:
                 del known[add.id]
+                tables.count_usage(add.status_ms, scope, add.used)
             else:
                 leased = 0 if add.ends_lease else leased or int(add.holder is not None)
                 known[add.id] = (task, scope, context, add.state, last, epoch, leased, max(status_ms, add.status_ms))
@@ -289,6 +290,7 @@ class Ledger:
             keep_webhook(tables, add.id, add.webhook)
         owe(tables, [(task, delivery) for delivery in add.deliveries], now_ms)
         tables.count(scope, context, state, add.state)
+        tables.count_usage(add.status_ms, scope, add.used)
         return Appended(last, epoch, len(add.page))
 
     def _earlier(self, write: Creation | Addition) -> Appended | None:
@@ -310,6 +312,8 @@ class Ledger:
         known = self._known(write.dedupe, now_ms)
         if known is None:
             self._execute_one("add_calls", (*_call_row(write.dedupe, None, 0, write.answer), now_ms))
+            if write.usage is not None:
+                self.tables.count_answer(write.usage)
         return known
 
     def _claim(self, claim: TaskClaim, now_ms: int) -> list[int]:

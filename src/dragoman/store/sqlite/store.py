@@ -54,6 +54,7 @@ from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, re
 from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
+from dragoman.store.sqlite.usage import UsageTable
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import (
     Act,
@@ -69,6 +70,7 @@ from dragoman.store.sqlite.writes import (
     TaskClaim,
     Write,
 )
+from dragoman.store.usage import AnswerUsage, UsageBook, Used, used_by_task
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LARGE_BYTES = 1 << 20
@@ -82,6 +84,8 @@ RECENT_BYTES_MAX = 16_384
 once decoded."""
 
 NO_FILES: tuple[File, ...] = ()
+
+NOTHING_USED: tuple[Used, ...] = ()
 
 _raw = attrgetter("raw")
 
@@ -108,6 +112,8 @@ class SqliteStore:
         self.keys: KeyRing = KeyTable(self._open)
         self.audit: AuditTrail = AuditTable(self._open)
         self.shared: Shared = SharedTable(self._open, clock)
+        self.usage: UsageBook
+        self.usage = self._usage = UsageTable(self._open)
 
     async def open(self, holder: str | None) -> None:
         """As the protocol says. Nobody who held a lease before is alive."""
@@ -118,7 +124,7 @@ class SqliteStore:
             self._lock = ProcessLock(location.path)
         gate = location.gate()
         sql: dict[str, str] = {}
-        for name in ("queries.sql", "keys.sql", "outbox.sql", "shared.sql", "figures.sql"):
+        for name in ("queries.sql", "keys.sql", "outbox.sql", "shared.sql", "figures.sql", "usage.sql"):
             sql |= read_statements(name)
         connections: list[apsw.Connection] = []
         try:
@@ -149,6 +155,7 @@ class SqliteStore:
         if self._opened is None:
             return
         opened = self._opened
+        await self._usage.gathering.close()
         await asyncio.shield(opened.writer.close())
         self._opened = self._own_writer = None
         self._local.end()
@@ -270,6 +277,7 @@ class SqliteStore:
                 append.read_seq,
                 append.webhooks_version,
                 append.expected_epoch,
+                used_by_task(kept) if terminal and kept is not None else NOTHING_USED,
             )
         except (TypeError, ValueError) as error:
             return self._failed(error)
@@ -294,9 +302,9 @@ class SqliteStore:
         """Mark the task's row."""
         await self._writer.submit(Stop(task_id))
 
-    async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
+    async def remember(self, dedupe: Dedupe, answer: Message, usage: AnswerUsage | None = None) -> Repeat | None:
         """Insert a call without a task."""
-        repeat: Repeat | None = await self._writer.submit(Remembrance(dedupe, self._codec.encode(answer)))
+        repeat: Repeat | None = await self._writer.submit(Remembrance(dedupe, self._codec.encode(answer), usage))
         return repeat
 
     async def recall(self, key: bytes) -> Repeat | None:

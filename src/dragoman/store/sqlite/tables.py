@@ -6,15 +6,18 @@ scope (an owner with an agent) are the sums over its contexts.
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import add
 
 import apsw
 import msgspec
+from msgspec.structs import astuple
 
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import OverQuota, Quota
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.files import File
 from dragoman.store.sqlite.schema import for_rows
+from dragoman.store.usage import DAY_MS, AnswerUsage, Used
 
 ROWS_MAX = 32
 """Most rows of one statement. More would save little; SQLite's limit of 32,766 values is far away."""
@@ -44,6 +47,8 @@ class Tables:
         self.push_configs = msgspec.msgpack.Decoder(PushConfig)
         self.counts: dict[tuple[int, str], list[int]] = {}
         """How this transaction changes the tasks of each scope and context, by state: see `write_counts`."""
+        self.usage: dict[tuple[int, int, str], list[int]] = {}
+        """What the runs that end in this transaction used, by day, scope and model: the numbers of `Used`."""
         self._forms: dict[tuple[str, int], str] = {}
         self.last_task, self.last_file, self.last_config = self.cursor.execute(sql["last_numbers"]).get
 
@@ -51,7 +56,7 @@ class Tables:
 
     def rollback(self) -> None:
         """Undo the transaction and the caches that it filled. SQLite may have undone its part already."""
-        for known in (self.standings, self.scopes, self.hosts, self.counts, self.day_counts):
+        for known in (self.standings, self.scopes, self.hosts, self.counts, self.day_counts, self.usage):
             known.clear()
         if self.connection.in_transaction:
             self.cursor.execute("ROLLBACK")
@@ -111,6 +116,19 @@ class Tables:
         if new is not None:
             counts[new] += 1
 
+    def count_usage(self, ended_ms: int, scope: int, used: Iterable[Used]) -> None:
+        """Count a run that ended at a time."""
+        for each in used:
+            key = (ended_ms // DAY_MS, scope, each.model)
+            _, *numbers = astuple(each)
+            known = self.usage.get(key)
+            self.usage[key] = numbers if known is None else [*map(add, known, numbers)]
+
+    def count_answer(self, usage: AnswerUsage) -> None:
+        """Count a direct answer."""
+        scope = self.scopes.get((usage.owner, usage.agent)) or self.scope(usage.owner, usage.agent)
+        self.count_usage(usage.ended_ms, scope, usage.used)
+
     def uncommitted_open(self, scopes: Iterable[int]) -> int:
         """How many more tasks of these scopes are open than before this transaction."""
         return sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in self.counts.items() if scope in scopes)
@@ -135,6 +153,13 @@ class Tables:
                 self.cursor.execute(self.sql["drop_context"], key)
         if self.day_counts:
             self.execute_rows("count_days", [(*day, made) for day, made in self.day_counts.items()])
+        if self.usage:
+            used = [(*key, "", 0, *numbers) for key, numbers in self.usage.items()]
+            if len(used) == 1:
+                self.cursor.execute(self.one_row["add_usage"], used[0])
+            else:
+                self.execute_rows("add_usage", used)
+            self.usage.clear()
         self.counts.clear()
         self.day_counts.clear()
 

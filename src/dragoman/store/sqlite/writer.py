@@ -173,7 +173,7 @@ class Writer:
                     tables.rollback()
                 tables.cursor.execute("BEGIN IMMEDIATE")
                 outcomes = way(writes, now_ms)
-                if tables.counts:
+                if tables.counts or tables.usage:
                     tables.write_counts()
                 tables.cursor.execute("COMMIT")  # if that fails SQLite undoes the transaction: nothing was written
             except BaseException:

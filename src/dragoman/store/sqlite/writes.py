@@ -12,6 +12,7 @@ from dragoman.store.api import Dedupe, Quota
 from dragoman.store.files import File
 from dragoman.store.outbox import Delivery, Settled
 from dragoman.store.sqlite.tables import Tables
+from dragoman.store.usage import AnswerUsage, Used
 
 
 class Webhook(Struct, frozen=True):
@@ -46,7 +47,7 @@ class Creation(Struct, frozen=True):
 class Addition(Struct, frozen=True):
     """An append, encoded. `row` holds the values of `append` that follow the task.
 
-    `ends_lease` covers both a release and a terminal state.
+    `ends_lease` covers both a release and a terminal state. `used` is what a task that ends has used.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Addition(Struct, frozen=True):
     read_seq: int
     webhooks_version: int | None
     expected_epoch: int | None
+    used: tuple[Used, ...]
 
 
 class Stop(Struct, frozen=True):
@@ -102,6 +104,7 @@ class Remembrance(Struct, frozen=True):
 
     dedupe: Dedupe
     answer: bytes
+    usage: AnswerUsage | None
 
 
 class ProbeWrite(Struct, frozen=True):

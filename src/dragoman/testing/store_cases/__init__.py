@@ -23,6 +23,7 @@ from dragoman.testing.store_cases.repeats import REPEATS
 from dragoman.testing.store_cases.replicas import REPLICAS
 from dragoman.testing.store_cases.shared import SHARED
 from dragoman.testing.store_cases.sizes import SIZES
+from dragoman.testing.store_cases.usage import USAGE
 from dragoman.testing.store_cases.webhooks import WEBHOOKS
 
 CASES: tuple[Case, ...] = (
@@ -43,6 +44,7 @@ CASES: tuple[Case, ...] = (
     + AUDIT
     + SHARED
     + FIGURES
+    + USAGE
     + ENGINES
     + OPERATORS
 )

@@ -136,6 +136,25 @@ CREATE TABLE dragoman.quota_days (
     PRIMARY KEY (day, owner)
 );
 
+-- The sums of the runs that ended in a day (counted since 1970, in UTC), by scope and model. Each replica adds to rows of its
+-- own, and each of its connections that write at the same time to one of them, as with `counts`.
+CREATE TABLE dragoman.usage_days (
+    day integer NOT NULL,
+    scope integer NOT NULL,
+    lane smallint NOT NULL,
+    model text COLLATE "C" NOT NULL,
+    replica text COLLATE "C" NOT NULL,
+    runs bigint NOT NULL,
+    tasks bigint NOT NULL,
+    messages bigint NOT NULL,
+    reported bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    total_tokens bigint NOT NULL,
+    duration_ms bigint NOT NULL,
+    PRIMARY KEY (day, scope, model, replica, lane)
+) WITH (fillfactor = 50);
+
 -- The probe writes here.
 CREATE TABLE dragoman.probes (
     probe text COLLATE "C" PRIMARY KEY,

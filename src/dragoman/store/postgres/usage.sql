@@ -1,0 +1,14 @@
+-- The statements about usage.
+
+-- name: usage_days
+-- The sums of the days from $1 to $2.
+SELECT u.model, sum(u.runs)::bigint, sum(u.tasks)::bigint, sum(u.messages)::bigint, sum(u.reported)::bigint,
+    sum(u.input_tokens)::bigint, sum(u.output_tokens)::bigint, sum(u.total_tokens)::bigint, sum(u.duration_ms)::bigint,
+    u.day, s.owner, s.agent
+FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope WHERE u.day BETWEEN $1 AND $2
+GROUP BY u.day, u.model, s.owner, s.agent;
+
+-- name: day_tokens
+-- How many tokens an owner has used in a day.
+SELECT coalesce(sum(u.total_tokens), 0)::bigint FROM dragoman.scopes s
+JOIN dragoman.usage_days u ON u.day = $2 AND u.scope = s.scope WHERE s.owner = $1;

@@ -1,0 +1,55 @@
+"""UsageTable: the stored usage in the file.
+
+Invariant: sums are added up by `Tables`, in the transaction of the runs that they count.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from dragoman.store.gathering import UsageGathering
+from dragoman.store.sqlite.connection import translated
+from dragoman.store.sqlite.pool import Door
+from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.tables import Tables
+from dragoman.store.sqlite.writes import Act
+from dragoman.store.usage import AnswerUsage, UsageDay
+
+
+class UsageTable:
+    """The UsageBook protocol on the store's connections."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.gathering = UsageGathering(self._add)
+        """The usage that is not written yet."""
+
+    def gather(self, usage: AnswerUsage) -> None:
+        """As the protocol says."""
+        self.gathering.add(usage)
+
+    async def _add(self, gathered: Sequence[AnswerUsage]) -> None:
+        def run(tables: Tables, _: int) -> None:
+            for each in gathered:
+                tables.count_answer(each)
+
+        await self._door().writer.submit(Act(run))
+
+    async def days(self, first: int, last: int) -> tuple[UsageDay, ...]:
+        """As the protocol says."""
+
+        def read(reads: Reads) -> list[Any]:
+            with reads.moment():
+                return reads.cursor.execute(reads.sql["usage_days"], (first, last)).fetchall()
+
+        rows = await self._door().readers.run(read)
+        return tuple(UsageDay(*row[:9], day=row[9], owner=row[10], agent=row[11]) for row in rows)
+
+    async def tokens(self, owner: str, day: int) -> int:
+        """A point read."""
+        opened = self._door()
+        try:
+            return int(opened.reads.point("day_tokens", (owner, day)))
+        except apsw.Error as error:
+            raise translated(error, opened.location) from error

@@ -1,0 +1,23 @@
+-- The statements about usage. Positional values are in the order of their numbers.
+
+-- name: add_usage
+-- Add to the sums of days.
+INSERT INTO usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported, input_tokens, output_tokens,
+    total_tokens, duration_ms)
+VALUES ROWS(13)
+ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = runs + excluded.runs, tasks = tasks + excluded.tasks,
+    messages = messages + excluded.messages, reported = reported + excluded.reported,
+    input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
+    total_tokens = total_tokens + excluded.total_tokens, duration_ms = duration_ms + excluded.duration_ms;
+
+-- name: usage_days
+-- The sums of the days from ?1 to ?2.
+SELECT u.model, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported), sum(u.input_tokens), sum(u.output_tokens),
+    sum(u.total_tokens), sum(u.duration_ms), u.day, s.owner, s.agent
+FROM usage_days u JOIN scopes s ON s.scope = u.scope WHERE u.day BETWEEN ?1 AND ?2
+GROUP BY u.day, u.scope, u.model;
+
+-- name: day_tokens
+-- How many tokens an owner has used in a day.
+SELECT coalesce(sum(u.total_tokens), 0) FROM scopes s CROSS JOIN usage_days u ON u.day = ?2 AND u.scope = s.scope
+WHERE s.owner = ?1;
