@@ -16,6 +16,7 @@ from dragoman.config.agents import (
 from dragoman.config.errors import ConfigError
 from dragoman.config.load import FILE, ConfigParts, FaultyEntry, load, load_parts, loopback
 from dragoman.config.models import OPENAI, Model
+from dragoman.config.prices import Price, Prices
 from dragoman.config.programs import COMMAND, Program
 from dragoman.config.settings import Config, Setting, SettingKind, settings, spell
 from dragoman.config.upstreams import A2A, Upstream, UpstreamCredentials
@@ -35,6 +36,8 @@ __all__ = [
     "ConfigParts",
     "FaultyEntry",
     "Model",
+    "Price",
+    "Prices",
     "Program",
     "ProviderEntry",
     "Setting",

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from dragoman.config.agents import AgentEntry, agent_entries, agent_entry, agent_tables
 from dragoman.config.errors import ConfigError, check_keys
-from dragoman.config.settings import Config, Setting, settings
+from dragoman.config.prices import NO_PRICES, read_prices
+from dragoman.config.settings import TABLES, Config, Setting, settings
 from dragoman.dialects.system import Variable
 from dragoman.dialects.systems import PROFILES, load_profile
 from dragoman.store.path import hide_password
@@ -56,7 +57,8 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     """
     table = _read(file) if file else {}
     values = _values(str(file), table, environ, flags)
-    return Config(**values, agents=agent_entries(str(file), table.get("agents", [])))
+    prices = read_prices(str(file), table.get("prices"))
+    return Config(**values, prices=prices, agents=agent_entries(str(file), table.get("agents", [])))
 
 
 def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> ConfigParts:
@@ -72,6 +74,11 @@ def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str
         values = _values(str(file), table, environ, flags)
     except ConfigError as error:
         faults.append(error)
+    prices = NO_PRICES
+    try:
+        prices = read_prices(str(file), table.get("prices"))
+    except ConfigError as error:
+        faults.append(error)
     try:
         tables = agent_tables(str(file), table.get("agents", []))
     except ConfigError as error:
@@ -85,7 +92,8 @@ def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str
             named = each.get("id")
             found.append(FaultyEntry(named if isinstance(named, str) and named else f"agents[{index}]", error))
     entries = tuple(one for one in found if isinstance(one, AgentEntry))
-    return ConfigParts(None if values is None else Config(**values, agents=entries), tuple(found), tuple(faults))
+    config = None if values is None else Config(**values, prices=prices, agents=entries)
+    return ConfigParts(config, tuple(found), tuple(faults))
 
 
 def loopback(host: str) -> bool:
@@ -124,7 +132,7 @@ def translate(name: str, variable: Variable, value: str) -> str:
 def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
     """Parse the given settings, by name. Raises ConfigError."""
     known = {setting.name: setting for setting in settings()}
-    check_keys(where, table, [*known, "agents"], "")
+    check_keys(where, table, [*known, *TABLES], "")
     profile = flags.get("profile") or environ.get("DRAGOMAN_PROFILE") or table.get("profile")
     posed = profile if isinstance(profile, str) and profile in PROFILES else None
     defaults = {} if posed is None else load_profile(posed).defaults

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from dragoman.config.agents import AgentEntry
+from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.dialects.systems import PROFILES
 from dragoman.store.path import ALLOWED, store_path
 
@@ -257,9 +258,12 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 DAY = 86_400.0
 
+TABLES = ("prices", "agents")
+"""The fields of `Config` that only the file can hold, as tables."""
+
 
 class Config(Struct, frozen=True, kw_only=True):
-    """How the server runs. Every field but `agents` is a setting; its annotation holds its kind and its help."""
+    """How the server runs. Every field but `TABLES` is a setting; its annotation holds its kind and its help."""
 
     profile: Annotated[
         str | None,
@@ -507,6 +511,7 @@ class Config(Struct, frozen=True, kw_only=True):
         bool, BOOLEAN, "Create tasks. If false, A2A calls run nothing and are answered with an empty task."
     ] = True
 
+    prices: Prices = NO_PRICES
     agents: tuple[AgentEntry, ...] = ()
 
     @property
@@ -520,7 +525,7 @@ def settings() -> tuple[Setting, ...]:
     hints = get_type_hints(Config, include_extras=True)
     found = []
     for field in fields(Config):
-        if field.name != "agents":
+        if field.name not in TABLES:
             kind, text = hints[field.name].__metadata__
             found.append(Setting(name=field.name, kind=kind, help=text, default=spell(field.default)))
     return tuple(found)

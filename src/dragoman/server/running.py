@@ -174,7 +174,7 @@ async def running(
                 cluster=watch.figures,
             )
         traffic = None if counts is None and access is None else Traffic(counts, access, clock)
-        administration = Administration(engine, store, trail, clock)
+        administration = Administration(engine, store, trail, clock, config.prices)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
         sessions = Sessions(notifications, store.shared if store.replicas.shared else None, bus)

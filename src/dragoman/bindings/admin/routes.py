@@ -22,6 +22,7 @@ from dragoman.engine.handlers.task_changes import (
 )
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
 from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
+from dragoman.engine.usage_report import UsageQuery, UsageReport
 
 PREFIX = "/admin/v1"
 
@@ -200,6 +201,15 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="Show how many tasks are in each state, and how many webhook calls are pending.",
         answer=Stats,
         act=lambda admin, asked: admin.show_stats(asked.operator),
+    ),
+    AdminRoute(
+        name="showUsage",
+        method="GET",
+        path="/usage",
+        summary="Show what callers used, of which agents and models, by day, and what it cost.",
+        given=UsageQuery,
+        answer=UsageReport,
+        act=lambda admin, asked: admin.show_usage(asked.operator, asked.given),
     ),
 )
 """All operations. A path with a suffix stands before the one that would match it as an id."""

@@ -9,6 +9,7 @@ from dragoman.cli.admin.backup import backup, check, restore
 from dragoman.cli.admin.overview import agents, replicas, stats, upstreams, workers
 from dragoman.cli.admin.task_changes import answer, cancel, delete
 from dragoman.cli.admin.tasks import tasks
+from dragoman.cli.admin.usage import usage
 
 
 @click.group()
@@ -23,5 +24,5 @@ def admin() -> None:
 for command in (answer, cancel, delete):
     tasks.add_command(command)
 
-for command in (tasks, agents, workers, upstreams, replicas, stats, backup, restore, check):
+for command in (tasks, agents, workers, upstreams, replicas, stats, usage, backup, restore, check):
     admin.add_command(command)

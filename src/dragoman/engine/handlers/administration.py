@@ -4,6 +4,7 @@ Invariant: every access has an entry in the trail under the operator's own name,
 out as a call of the task's owner. Only bindings that have admitted an operator may call it.
 """
 
+from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.task_changes import TaskChanges
@@ -17,6 +18,7 @@ from dragoman.engine.overview import (
     UpstreamLines,
     WorkerLines,
 )
+from dragoman.engine.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.model.ids import Clock
 from dragoman.store.api import Store
 
@@ -24,10 +26,13 @@ from dragoman.store.api import Store
 class Administration:
     """Answers operators. `tasks` changes tasks."""
 
-    def __init__(self, engine: OperatedEngine, store: Store, trail: Trail, clock: Clock) -> None:
+    def __init__(
+        self, engine: OperatedEngine, store: Store, trail: Trail, clock: Clock, prices: Prices = NO_PRICES
+    ) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
         self._overview = Overview(store, clock)
+        self._usage = UsageReporter(store, clock, prices)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str) -> TaskLines:
@@ -64,3 +69,7 @@ class Administration:
     async def show_stats(self, operator: Operator) -> Stats:
         """How much there is to do. Raises A2AError."""
         return await self._notes.noted(operator, "stats.show", self._overview.stats())
+
+    async def show_usage(self, operator: Operator, query: UsageQuery) -> UsageReport:
+        """What callers used, in groups. Raises A2AError."""
+        return await self._notes.noted(operator, "usage.show", self._usage.report(query))

@@ -131,7 +131,7 @@ WITH empty AS (
 SELECT count(*) FROM empty;
 
 -- name: merge_usage
--- The same for the sums of days. Those of lane 0 without a name are what is left.
+-- Add up at most $1 sums of days of replicas that are gone in the ones without a name. Returns how many. This reads all sums.
 WITH old AS MATERIALIZED (
     SELECT day, scope, model, replica, lane FROM dragoman.usage_days u WHERE replica <> ''
         AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = u.replica AND NOT r.dead)

@@ -1,0 +1,220 @@
+"""Usage reports: what callers used of which agents and models, and what it cost.
+
+Invariant: a number that nobody reported is null, never 0. Costs are exact, in the currency of the prices.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, timedelta
+from decimal import Decimal, localcontext
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from dragoman.config.prices import NO_PRICES, Prices
+from dragoman.model.errors import InvalidParams
+from dragoman.model.ids import Clock
+from dragoman.store.api import Store
+from dragoman.store.usage import DAY_MS, UsageDay
+
+Dimension = Literal["principal", "agent", "model", "day"]
+
+DIMENSIONS: tuple[Dimension, ...] = ("principal", "agent", "model", "day")
+
+FIELDS: dict[Dimension, Callable[[UsageDay], str]] = {
+    "principal": lambda used: used.owner,
+    "agent": lambda used: used.agent,
+    "model": lambda used: used.model,
+    "day": lambda used: day_text(used.day),
+}
+
+DAYS = 30
+"""How many days a report covers unless it is told, today included."""
+
+DIGITS = 80
+"""The digits with which costs are computed: more than an exact sum can have."""
+
+EPOCH = date(1970, 1, 1)
+
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+
+
+class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Usage from the day `since` to the day `until`, both included (`2026-11-22`, UTC), in groups.
+
+    `by` lists what tells the groups apart, separated by commas: principal, agent, model, day. A page has at most
+    `limit` groups, after `cursor`.
+    """
+
+    by: str = "principal,agent"
+    since: str = ""
+    until: str = ""
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    cursor: Annotated[int, Meta(ge=0)] = 0
+
+
+class UsageLine(Struct, frozen=True, kw_only=True):
+    """What the runs of a group used: those of tasks that have ended, and direct answers.
+
+    A field that does not tell the groups apart is null. An empty `model` stands for agents that named none.
+    `messages` are those of callers. `unreported` runs said nothing of tokens; `input_tokens`, `output_tokens` and
+    `total_tokens` are null if no run said anything. `duration_s` is the time from the first message to the end, waiting
+    for callers included. A run that used several models counts with the first.
+
+    `cost` is an exact decimal number, null if no price applies. With `cost_complete` false, it leaves out what has no
+    price, or was not reported.
+    """
+
+    principal: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    day: str | None = None
+    runs: int = 0
+    tasks: int = 0
+    messages: int = 0
+    unreported: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    duration_s: float = 0.0
+    cost: str | None = None
+    cost_complete: bool = False
+
+
+class UsageReport(Struct, frozen=True, kw_only=True):
+    """Usage in groups, those with the most tokens first; with `day`, in the order of days.
+
+    `silent_agents` are those none of whose runs said how many tokens they used. `currency` is that of the costs, null
+    without prices. `total` sums up all groups, those of other pages included. `next_cursor` is null on the last page.
+    """
+
+    since: str
+    until: str
+    by: tuple[Dimension, ...]
+    lines: tuple[UsageLine, ...]
+    total: UsageLine
+    silent_agents: tuple[str, ...]
+    currency: str | None = None
+    next_cursor: int | None = None
+
+
+class UsageReporter:
+    """Reads the usage in a store, and applies prices to it."""
+
+    def __init__(self, store: Store, clock: Clock, prices: Prices = NO_PRICES) -> None:
+        self._store = store
+        self._clock = clock
+        self._prices = prices
+
+    async def report(self, query: UsageQuery) -> UsageReport:
+        """The usage in groups. Raises InvalidParams or StoreError."""
+        by = read_dimensions(query.by)
+        today = self._clock.now_ms() // DAY_MS
+        last = read_day("until", query.until) if query.until else today
+        first = read_day("since", query.since) if query.since else min(today, last) - DAYS + 1
+        if first > last:
+            raise InvalidParams("since", f"{day_text(first)} is after until, {day_text(last)}")
+        days = await self._store.usage.days(first, last)
+        return await asyncio.to_thread(_fold, days, first, last, by, query, self._prices)
+
+
+def read_dimensions(by: str) -> tuple[Dimension, ...]:
+    """What tells groups apart, in the order given. Raises InvalidParams."""
+    names = tuple(name.strip() for name in by.split(","))
+    found = tuple(name for name in DIMENSIONS if name in names)
+    if len(found) != len(names):
+        raise InvalidParams(
+            "by", f"{by[:100]!r}: must be some of {', '.join(DIMENSIONS)}, separated by commas, once each"
+        )
+    return tuple(sorted(found, key=names.index))
+
+
+def read_day(field: str, text: str) -> int:
+    """The number of a day. Raises InvalidParams."""
+    try:
+        if not DAY.fullmatch(text):
+            raise ValueError
+        return (date.fromisoformat(text) - EPOCH).days
+    except ValueError:
+        raise InvalidParams(field, f"{text[:40]!r}: must be a day in UTC, like 2026-11-22") from None
+
+
+def day_text(day: int) -> str:
+    """The day with a number: `2026-11-22`."""
+    return (EPOCH + timedelta(days=day)).isoformat()
+
+
+def _fold(
+    days: Sequence[UsageDay], first: int, last: int, by: tuple[Dimension, ...], query: UsageQuery, prices: Prices
+) -> UsageReport:
+    groups: dict[tuple[str, ...], list[UsageDay]] = {}
+    reported: dict[str, int] = {}
+    fields = [FIELDS[name] for name in by]
+    for used in days:
+        groups.setdefault(tuple(field(used) for field in fields), []).append(used)
+        reported[used.agent] = reported.get(used.agent, 0) + used.reported
+    lines = [_line(dict(zip(by, key, strict=True)), some, prices) for key, some in groups.items()]
+    lines.sort(key=lambda line: (line.day or "", -(line.total_tokens or 0), -line.runs, _names(line)))
+    end = query.cursor + query.limit
+    return UsageReport(
+        since=day_text(first),
+        until=day_text(last),
+        by=by,
+        lines=tuple(lines[query.cursor : end]),
+        total=_line({}, days, prices),
+        silent_agents=tuple(sorted(agent for agent, count in reported.items() if not count)),
+        currency=prices.currency or None,
+        next_cursor=end if end < len(lines) else None,
+    )
+
+
+def _names(line: UsageLine) -> tuple[str, ...]:
+    return line.principal or "", line.agent or "", line.model or ""
+
+
+def _line(names: dict[Dimension, str], days: Iterable[UsageDay], prices: Prices) -> UsageLine:
+    runs = tasks = messages = reported = given = made = total = duration_ms = 0
+    costs: list[Decimal] = []
+    complete = True
+    for used in days:
+        runs += used.runs
+        tasks += used.tasks
+        messages += used.messages
+        reported += used.reported
+        given += used.input_tokens
+        made += used.output_tokens
+        total += used.total_tokens
+        duration_ms += used.duration_ms
+        cost, whole = _cost(used, prices)
+        complete = complete and whole
+        if cost is not None:
+            costs.append(cost)
+    tokens = (given, made, total) if given or made or total else (None, None, None)
+    with localcontext(prec=DIGITS):
+        cost_text = format(sum(costs, Decimal(0)).normalize(), "f") if costs else None
+    return UsageLine(
+        **names,
+        runs=runs,
+        tasks=tasks,
+        messages=messages,
+        unreported=runs - reported,
+        input_tokens=tokens[0],
+        output_tokens=tokens[1],
+        total_tokens=tokens[2],
+        duration_s=duration_ms / 1000,
+        cost=cost_text,
+        cost_complete=complete and bool(costs),
+    )
+
+
+def _cost(used: UsageDay, prices: Prices) -> tuple[Decimal | None, bool]:
+    """The cost of one row, None if no price applies, and whether it is all of it."""
+    price = prices.find(used.agent, used.model)
+    if price is None:
+        return None, False
+    with localcontext(prec=DIGITS):
+        cost = (price.per_message or Decimal(0)) * used.messages
+        cost += ((price.input_per_million or Decimal(0)) * used.input_tokens).scaleb(-6)
+        cost += ((price.output_per_million or Decimal(0)) * used.output_tokens).scaleb(-6)
+    return cost, not price.by_token or used.reported >= used.runs
