@@ -20,6 +20,7 @@ from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.home import Home
+from dragoman.bindings.http1.connection import ReaderCut, ignore_cut
 from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.monitoring import Health
@@ -221,6 +222,7 @@ async def site(
     public_url: str | None = None,
     keep_alive_s: float = 75,
     reader_pause_s: float = 60,
+    reader_cut: ReaderCut = ignore_cut,
     send_buffer_bytes: int | None = None,
     elsewhere: Collection[str] = (),
     authority: Authority | None = None,
@@ -233,7 +235,10 @@ async def site(
     bounds = make_limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s)
     app = make_app(handler, store, origins, bounds, public_url, unready, elsewhere)
     tls = None if authority is None else identity(authority.issue())
-    listener = Listener(app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s, tls=tls and tls.context)
+    context = tls and tls.context
+    listener = Listener(
+        app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s, tls=context, reader_cut=reader_cut
+    )
     bound = bound_socket("127.0.0.1", 0)
     if send_buffer_bytes is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)

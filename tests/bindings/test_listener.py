@@ -18,6 +18,7 @@ from dragoman.bindings.http import Receive, Scope, Send
 from dragoman.bindings.http1.connection import SLICE_BYTES
 from dragoman.bindings.http1.exchange import AsgiExchange
 from dragoman.bindings.listener import Listener, bound_socket
+from dragoman.bindings.streams import Streams
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import Call, Result, SendMessage
 from tests.bindings.conftest import (
@@ -474,6 +475,24 @@ def test_closing_does_not_wait_forever_for_a_reader_that_takes_nothing(
                         await asyncio.sleep(0.01)
 
     run(scenario())
+
+
+async def test_a_reader_that_is_cut_off_is_counted_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    streams = Streams()
+    said = Part(text="x" * 4_000_000)
+    loop = asyncio.get_running_loop()
+    async with site(reader_pause_s=0.2, send_buffer_bytes=4096, reader_cut=streams.cut) as running:
+        running.handler.answer = lambda call: replace(RECORD, artifacts=(Artifact(artifact_id="a", parts=(said,)),))
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.setblocking(False)
+            async with asyncio.timeout(DEADLINE_S):
+                await loop.sock_connect(client, ("127.0.0.1", running.port))
+                await loop.sock_sendall(client, post(SENT))
+                while not streams.readers_cut:
+                    await asyncio.sleep(0.01)
+    assert streams.readers_cut == 1
+    assert "a reader at 127.0.0.1 is cut off: it took nothing of its answer for 0.2 s" in caplog.text
 
 
 async def test_connections_do_not_wait_for_acknowledgements() -> None:

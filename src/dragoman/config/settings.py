@@ -495,6 +495,11 @@ class Config(Struct, frozen=True, kw_only=True):
 
     log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Lowest level that is logged."] = "info"
     log_format: Annotated[str, choice("text", "json"), "Format of a line of the log: text or json."] = "text"
+    queue_warn_s: Annotated[
+        float,
+        seconds(1, 86_400),
+        "How long a task may wait to be run until the log says that its agent's queue is old.",
+    ] = 60.0
     access_log: Annotated[
         str, choice("off", "text", "json"), "Format of the line that is written for each request; off: none is."
     ] = "off"

@@ -26,7 +26,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.supervisor import Generation
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
-from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.counts import Counts, WorkerPool
 
 log = logging.getLogger("dragoman.reload")
 
@@ -79,6 +79,10 @@ class AgentLifetimes:
             if isinstance(agent, Dependent) and (why := agent.degraded) is not None
         }
 
+    def pools(self) -> Mapping[str, WorkerPool]:
+        """The workers of the agents that have any, by agent."""
+        return {agent.profile.id: agent.leases for agent in self._workers}
+
     def served(self) -> frozenset[str]:
         """The ids of the agents that are served."""
         return frozenset(agent.profile.id for agent in self._served)
@@ -98,7 +102,7 @@ class AgentLifetimes:
             self._counts.upstreams.clear()
             self._counts.upstreams.update({agent.profile.id: agent.route.calls for agent in self._upstreams})
             self._counts.workers.clear()
-            self._counts.workers.update({agent.profile.id: agent.leases for agent in self._workers})
+            self._counts.workers.update(self.pools())
 
     def stop_work(self) -> None:
         """Give workers no more work."""

@@ -51,6 +51,7 @@ from dragoman.server.files import SWEEP_EVERY_S, open_files
 from dragoman.server.front import make_app
 from dragoman.server.grpc import bind_grpc, close_grpc
 from dragoman.server.jobs import Job, sweep
+from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.replicas import ClusterWatch, check_replicas
 from dragoman.server.usage import make_usage
@@ -224,6 +225,8 @@ async def running(
                 reading = tasks.create_task(sessions.run(), name="words about calls of MCP")
                 serving_workers = tasks.create_task(_run_desk(desk), name="leases of workers")
                 noting = tasks.create_task(run_access_log(access), name="access log")
+                queues = QueueWatch(store, clock, lifetimes.served, lifetimes.pools, config.queue_warn_s)
+                watching_queues = tasks.create_task(queues.run(), name="queues")
                 watching_tls = tasks.create_task(_watch_tls(tls, listener), name="certificates")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
@@ -254,6 +257,7 @@ async def running(
                         reading,
                         serving_workers,
                         noting,
+                        watching_queues,
                         watching_tls,
                     ):
                         task.cancel()

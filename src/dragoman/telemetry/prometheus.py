@@ -140,11 +140,17 @@ class Families(Collector):
     def _of_workers(self, workers: Mapping[str, WorkerPool]) -> Iterator[Metric]:
         connected = self._gauge("workers_connected", "Workers that have called lately, or wait for work", "agent")
         held = self._gauge("worker_tasks", "Tasks that workers have", "agent")
+        queued = self._gauge("worker_queue_tasks", "Tasks that wait here for a worker", "agent")
+        oldest = self._gauge("worker_queue_oldest_seconds", "How long the oldest of these has waited", "agent")
         for agent, pool in workers.items():
+            queued.add_metric([agent], pool.queued)
+            oldest.add_metric([agent], pool.oldest_s)
             connected.add_metric([agent], pool.connected)
             held.add_metric([agent], pool.held)
         yield connected
         yield held
+        yield queued
+        yield oldest
 
     def _of_gauges(self, gauges: Gauges) -> Iterator[Metric]:
         prefix, (given, failed) = self._prefix, gauges.writes

@@ -227,7 +227,7 @@ async def test_large_answers_that_nobody_reads_are_bounded_for_each_caller() -> 
         assert (await admitted(lambda: unread(caller, channel, task.id))).id == task.id
 
 
-async def test_a_reader_that_pauses_for_too_long_loses_its_stream() -> None:
+async def test_a_reader_that_pauses_for_too_long_loses_its_stream(caplog: pytest.LogCaptureFixture) -> None:
     gate = Gate()
     config = replace(CONFIG, reader_pause_s=0.5, max_streams=1)
     async with grpc_served(gate.agent, config=config) as caller, connected(caller.port, **SMALL_WINDOW) as channel:
@@ -240,6 +240,7 @@ async def test_a_reader_that_pauses_for_too_long_loses_its_stream() -> None:
         code, status = await refusal(slow)
         assert code is grpc.StatusCode.UNAVAILABLE
         assert "nothing was read" in status.message
+        assert "a reader at 127.0.0.1 is cut off: it took nothing of its answer for 0.5 s" in caplog.text
 
 
 async def test_a_reader_that_does_not_read_does_not_hold_up_the_stop() -> None:

@@ -107,10 +107,11 @@ class WorkItem:
     `first`: nobody has worked on the task before. `leased`: a worker has had it since the run began.
     """
 
-    __slots__ = ("asked", "first", "handed", "inbox", "lease", "leased", "replays", "run")
+    __slots__ = ("asked", "began_s", "first", "handed", "inbox", "lease", "leased", "replays", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.began_s = _now()
         self.first = run.epoch <= 1
         self.leased = False
         self.replays = False
@@ -174,6 +175,16 @@ class Leases:
     def _called_lately(self) -> dict[str, float]:
         since_s = _now() - self._seen_s
         return {worker: at_s for worker, at_s in self._workers.items() if at_s >= since_s}
+
+    @property
+    def queued(self) -> int:
+        """How many tasks wait here for a worker."""
+        return len(self._waiting)
+
+    @property
+    def oldest_s(self) -> float:
+        """How long the oldest of these has waited; 0 if there is none."""
+        return _now() - min(item.began_s for item in self._waiting) if self._waiting else 0.0
 
     @property
     def held(self) -> int:
