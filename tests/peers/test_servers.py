@@ -34,7 +34,7 @@ from dragoman.model.message import Message
 from dragoman.model.operations import Operation
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
-from tests.peers.test_peers import FASTA2A, MODULES, NODE, SDK03, SDK1
+from tests.peers.test_peers import FASTA2A, MODULES, NODE, PYTHON_A2A, SDK03, SDK1
 from tests.processes import ENDS_WITH_US
 from tests.systems.test_upstream import fronted, partner
 
@@ -61,6 +61,7 @@ SERVERS = {
     "js-1": Server(HERE / "js" / "server1.mjs", NODE, MODULES / "express"),
     "js-0.3": Server(HERE / "js" / "server03.mjs", NODE, MODULES / "express"),
     "fasta2a": Server(HERE / "servers" / "fasta2a_server.py", FASTA2A, FASTA2A),
+    "python-a2a": Server(HERE / "servers" / "python_a2a_server.py", PYTHON_A2A, PYTHON_A2A),
 }
 
 

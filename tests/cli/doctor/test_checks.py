@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dragoman.cli.doctor.checks import CHECKS
 from dragoman.cli.doctor.checks.behavior import BEHAVIOR_CHECKS
 from dragoman.cli.doctor.finding import Color, judge_all
-from dragoman.cli.doctor.observation import Exchange, HarmlessRequest, Observations
+from dragoman.cli.doctor.observation import NO_ERROR, Exchange, HarmlessRequest, Observations
 from dragoman.client import Interface
 from dragoman.net.tls import TlsSession
 from tests.cli.doctor.recorded import (
@@ -45,6 +45,10 @@ def tls(days: float | None) -> Observations:
     return replace(HEALTHY, tls=TlsSession(version="TLSv1.3", cipher="AES", expires_s=expires_s))
 
 
+def secured(header: str) -> Observations:
+    return replace(tls(60), card_exchange=answer(CARD, strict_transport_security=header))
+
+
 def placed(place: str) -> Observations:
     return replace(HEALTHY, place=place)
 
@@ -57,6 +61,22 @@ def test_an_agent_without_faults_has_no_red_and_no_yellow_finding() -> None:
 
 
 CASES = [
+    ("extended-card", HEALTHY, []),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, answer({"result": CARD})), ["red"]),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, answer(CARD), endpoint=REST), ["red"]),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, Exchange(error=NO_ERROR), endpoint=GRPC), ["red"]),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, Exchange(error="Unauthorized")), ["green"]),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, answer({"result": CARD}), schemes={}), ["yellow"]),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, DENIED), ["green"]),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, rpc_error(-32007)), ["grey"]),
+    ("extended-card", with_answer(HarmlessRequest.EXTENDED_CARD, UNREACHED), []),
+    ("transport-security", HEALTHY, []),
+    ("transport-security", tls(60), ["grey"]),
+    ("transport-security", secured("max-age=31536000; includeSubDomains"), ["green"]),
+    ("transport-security", secured("includeSubDomains; MAX-AGE=86400"), ["green"]),
+    ("transport-security", secured("max-age=0"), ["yellow"]),
+    ("transport-security", secured("always"), ["yellow"]),
+    ("transport-security", exchanged(strict_transport_security="max-age=86400"), ["yellow"]),
     ("card-found", HEALTHY, ["green"]),
     ("card-found", placed("https://agent.example/.well-known/agent.json"), ["yellow"]),
     ("card-found", placed("https://agent.example/cards/1.json"), ["grey"]),

@@ -78,12 +78,61 @@ def test_a_task_that_has_not_ended_is_canceled(shell: Shell, demo: str) -> None:
     assert len(canceled) == 1
 
 
+def where(report: Any, check: str) -> list[str]:
+    return sorted(" ".join(each["where"].split()[:2]) for each in report["findings"] if each["check"] == check)
+
+
+def test_messages_go_to_the_interface_that_is_named_or_to_every_one(shell: Shell, demo: str) -> None:
+    command = ("doctor", demo, "--active", "-o", "json", "--fail-on", "yellow")
+    url = f"{demo}/agents/echo"
+    for named, expected in (
+        ("http+json/0.3", ["HTTP+JSON 0.3"]),
+        ("JSONRPC", ["JSONRPC 1.0"]),
+        ("every", ["HTTP+JSON 0.3", "HTTP+JSON 1.0", "JSONRPC 0.3", "JSONRPC 1.0"]),
+    ):
+        ran = shell.run(*command, "--interface", named)
+        assert ran.status == 0, ran.out
+        for check in ("message-answered", "stream", "message-to-unknown", "cancel-ended"):
+            assert where(ran.json, check) == expected, named
+    for wrong in ("GRPC", "JSONRPC/0.1", "smoke", "https://elsewhere.example/"):
+        refused = shell.run("doctor", url, "--active", "--interface", wrong)
+        assert (refused.status, f"--interface {wrong!r} is not in the card, which has " in refused.err) == (2, True)
+
+
+def test_conformance_is_that_of_every_interface(shell: Shell, demo: str) -> None:
+    ran = shell.run("conformance", demo, "--interface", "every", "-o", "json")
+    assert (ran.status, ran.json["conformant"]) == (0, True), ran.out
+
+
+def test_the_extended_card_is_asked_for_by_a_stranger(shell: Shell, demo: str) -> None:
+    with demo_agents_with(f"api_key={KEY!r}") as url:
+        given = shell.run("doctor", url, "-o", "json", A2ACLI_API_KEY=KEY)
+    assert "extended-card" in found(given.json, "green")
+    asks_nobody = shell.run("doctor", demo, "-o", "json")
+    assert not [each for each in asks_nobody.json["findings"] if each["check"] == "extended-card"]
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("doctor", "--active"), ("conformance",)])
+def test_debug_shows_what_is_asked_and_no_key(shell: Shell, command: tuple[str, ...]) -> None:
+    with demo_agents_with(f"api_key={KEY!r}") as url:
+        ran = shell.run(*command, url, "--debug", "-o", "json", A2ACLI_API_KEY=KEY, A2ACLI_SECOND_KEY="")
+    assert ran.json  # the report alone is on stdout
+    lines = [line.split(maxsplit=1)[1] for line in ran.err.splitlines()]
+    assert any(line.startswith("card from ") for line in lines)
+    assert any(line.startswith("> OPTIONS ") for line in lines)
+    assert any(line.startswith("> {") and "DragomanDoctorAsks" in line for line in lines)
+    assert "< 401" in lines
+    sends = [line for line in lines if line.startswith("> {") and "SendMessage" in line]
+    assert bool(sends) is (command != ("doctor",))
+    assert KEY not in ran.out + ran.err
+
+
 def test_messages_are_sent_only_with_active(shell: Shell, demo: str) -> None:
     before = shell.run("task", "list", "-a", f"{demo}/agents/papers", "-o", "json").json["totalSize"]
     assert shell.run("doctor", f"{demo}/agents/papers").status == 0
     after = shell.run("task", "list", "-a", f"{demo}/agents/papers", "-o", "json").json["totalSize"]
     assert before == after == 0
-    for option in (("--text", "x"), ("--probe-webhooks",), ("--second-key", "x")):
+    for option in (("--text", "x"), ("--probe-webhooks",), ("--second-key", "x"), ("--interface", "GRPC")):
         assert shell.run("doctor", demo, *option).status == 2
 
 
@@ -181,6 +230,8 @@ def test_the_certificate_is_examined(shell: Shell, tmp_path: Path) -> None:
         stranger = shell.run("doctor", url, "-o", "json")
     (soon,) = [each for each in trusted.json["findings"] if each["check"] == "tls"]
     assert (soon["color"], soon["observed"]) == ("yellow", "TLSv1.3; the certificate is valid for 4 more days")
+    (browsers,) = [each for each in trusted.json["findings"] if each["check"] == "transport-security"]
+    assert browsers["color"] == "grey"
     (red,) = stranger.json["findings"]
     assert (red["check"], red["color"]) == ("tls", "red")
     assert stranger.status == 1

@@ -169,7 +169,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
     """Resolve the agent's card, choose an endpoint, and connect. Raises Failure and what `connect` raises."""
     agent = named_agent(settings)
     headers = service_parameters(settings)
-    debug = DebugLog([*headers.values(), *_secrets(settings)]) if settings.flag("debug") else None
+    debug = DebugLog([*headers.values(), *secret_values(settings)]) if settings.flag("debug") else None
     tls = await make_tls(settings, agent)
     egress = Egress(tls=tls)
     try:
@@ -385,7 +385,8 @@ def _timeouts(settings: Settings) -> Timeouts:
     return Timeouts(answer_s=max(limit_s, 1.0) + 1.0, mend_s=MEND_S)
 
 
-def _secrets(settings: Settings) -> list[str]:
+def secret_values(settings: Settings) -> list[str]:
+    """The credentials among the settings, which no output may have."""
     return [settings.text(name) for name in ("bearer", "api-key", "client-secret") if settings.text(name)]
 
 

@@ -50,6 +50,12 @@ class DebugLog:
         """Replace these values, too, from now on."""
         self._secrets += [secret for secret in secrets if len(secret) >= SECRET_LENGTH_MIN]
 
+    def branch(self) -> "DebugLog":
+        """A log of the same command, for requests that are made beside those of this one."""
+        branch = DebugLog()
+        branch._began_s, branch._secrets = self._began_s, self._secrets
+        return branch
+
     def request(self, verb: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         """Print a request."""
         self._method = url if url.startswith(("grpc://", "grpcs://")) else ""

@@ -25,6 +25,12 @@ _second_key = click.option(
     envvar="A2ACLI_SECOND_KEY",
     help="Key of another caller, who must not see the first one's tasks.  [A2ACLI_SECOND_KEY]",
 )
+_interface = click.option(
+    "--interface",
+    metavar="WHICH",
+    help="The interface that messages go to: JSONRPC, HTTP+JSON or GRPC, also with a version (JSONRPC/0.3), a URL of "
+    "the card, or `every`.  [default: as for `send`]",
+)
 
 
 @click.command(cls=ClientCommand)
@@ -38,6 +44,7 @@ _second_key = click.option(
 )
 @click.option("--active", is_flag=True, help="Send a handful of messages, too, which may cost money.")
 @_text
+@_interface
 @click.option("--probe-webhooks", is_flag=True, help="With --active: try to register a webhook at the agent's machine.")
 @_second_key
 @waiting_options
@@ -47,6 +54,7 @@ def doctor(
     fail_on: str,
     active: bool,
     text: str | None,
+    interface: str | None,
     probe_webhooks: bool,
     second_key: str | None,
     **options: Any,
@@ -55,25 +63,33 @@ def doctor(
 
     It fetches the card, and asks every endpoint for what changes nothing there. Without --active no message is sent.
     """
-    for given, name in ((text, "--text"), (probe_webhooks, "--probe-webhooks"), (second_key, "--second-key")):
+    for given, name in (
+        (text, "--text"),
+        (interface, "--interface"),
+        (probe_webhooks, "--probe-webhooks"),
+        (second_key, "--second-key"),
+    ):
         if given and not active:
             raise click.UsageError(f"{name} is for messages: add --active")
-    wish = _wish(text, probe_webhooks) if active else None
+    wish = _wish(text, interface, webhooks=probe_webhooks) if active else None
     _run(agent, options, lambda settings, output: _examine(settings, output, fail_on, wish, second_key or ""))
 
 
 @click.command(cls=ClientCommand)
 @click.argument("agent", metavar="[URL]", required=False)
 @_text
+@_interface
 @_second_key
 @waiting_options
 @agent_options
-def conformance(agent: str | None, text: str | None, second_key: str | None, **options: Any) -> None:
+def conformance(
+    agent: str | None, text: str | None, interface: str | None, second_key: str | None, **options: Any
+) -> None:
     """Check a live agent against what the specification says that it MUST do; this sends a handful of messages.
 
     It is a smoke check of the rules that A2A's TCK tests. The exit status is 1 if one of them is broken.
     """
-    _run(agent, options, lambda settings, output: _conform(settings, output, _wish(text, False), second_key or ""))
+    _run(agent, options, lambda settings, output: _conform(settings, output, _wish(text, interface), second_key or ""))
 
 
 def _run(agent: str | None, options: dict[str, Any], work: "Callable[[Settings, Output], Awaitable[bool]]") -> None:
@@ -94,10 +110,10 @@ def _run(agent: str | None, options: dict[str, Any], work: "Callable[[Settings, 
         raise SystemExit(1)
 
 
-def _wish(text: str | None, webhooks: bool) -> "Wish":
+def _wish(text: str | None, interface: str | None, *, webhooks: bool = False) -> "Wish":
     from dragoman.cli.doctor.trial import TEXT, Wish
 
-    return Wish(text=text or TEXT, webhooks=webhooks)
+    return Wish(text=text or TEXT, webhooks=webhooks, interface=interface or "")
 
 
 async def _conform(settings: "Settings", output: "Output", wish: "Wish", second_key: str) -> bool:

@@ -11,12 +11,17 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.client import Interface
 from dragoman.net.tls import TlsSession
 
 BODY_BYTES_MAX = 64 * 1024
 """The part of a body that is kept: no error is longer, unless it is a page for people."""
+
+
+NO_ERROR = "no error"
+"""The name of the error of an exchange over gRPC that went well."""
 
 
 class HarmlessRequest(StrEnum):
@@ -28,6 +33,7 @@ class HarmlessRequest(StrEnum):
     UNKNOWN_VERSION = "version 99.0"
     BROKEN_JSON = "a body that is not JSON"
     PREFLIGHT = "whether web pages of another origin may call"
+    EXTENDED_CARD = "the extended card, without credentials"
 
 
 class Attempt(StrEnum):
@@ -72,7 +78,7 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """The outcome in a few words."""
         if self.error or self.failure:
-            return self.error or self.failure
+            return self.error or self.failure.removeprefix("answered with ")
         if self.events:
             return f"a stream of {len(self.events)} updates"
         return f"a {self.kind}" + (f" in {self.state}" if self.state else "")
@@ -145,14 +151,21 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return self.interface.dialect in ("1.0", "0.3")
 
 
+class EndpointTrial(Struct, frozen=True, kw_only=True):
+    """The attempts that were made at an endpoint."""
+
+    endpoint: Endpoint
+    attempts: Mapping[Attempt, AttemptOutcome] = {}
+
+
 class Observations(Struct, frozen=True, kw_only=True):
     """Everything that was seen of an agent.
 
     `card` is None if there is none; `tried` then has the places, each with what came. `card_exchange` is the answer
     that the card came in, None for a file. `signature` is what `card get` says of it. `public`: the card's host is on
     the public internet. `unspoken` are the endpoints of the card that this tool does not speak. `authenticated`:
-    credentials were shown. `attempts` were made at the endpoint `tried_at`, None if none were to be made. `now_s` is
-    the time of the look, in seconds since the epoch.
+    credentials were shown. `attempts` were made at the endpoint `tried_at`, None if none were to be made, and
+    `further` ones at other endpoints. `now_s` is the time of the look, in seconds since the epoch.
     """
 
     agent: str
@@ -171,7 +184,14 @@ class Observations(Struct, frozen=True, kw_only=True):
     authenticated: bool = False
     tried_at: Endpoint | None = None
     attempts: Mapping[Attempt, AttemptOutcome] = {}
+    further: tuple[EndpointTrial, ...] = ()
     now_s: float = 0.0
+
+    @property
+    def each_trial(self) -> "tuple[Observations, ...]":
+        """The same observations, once for each endpoint at which attempts were made."""
+        others = (replace(self, tried_at=each.endpoint, attempts=each.attempts, further=()) for each in self.further)
+        return (self, *others)
 
     @property
     def modern(self) -> bool:
@@ -183,6 +203,14 @@ class Observations(Struct, frozen=True, kw_only=True):
         """Whether the card says that the agent streams."""
         match self.card:
             case {"capabilities": {"streaming": True}}:
+                return True
+        return False
+
+    @property
+    def extends(self) -> bool:
+        """Whether the card says that there is an extended card."""
+        match self.card:
+            case {"capabilities": {"extendedAgentCard": True}} | {"supportsAuthenticatedExtendedCard": True}:
                 return True
         return False
 

@@ -56,11 +56,20 @@ _RUNNING = frozenset({TaskState.SUBMITTED.value, TaskState.WORKING.value})
 _TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
 
 
+EVERY = "every"
+"""The word for all interfaces of a card."""
+
+
 class Wish(Struct, frozen=True, kw_only=True):
-    """The permission of the user: the text to send, and whether webhooks are tried."""
+    """The permission of the user: the text to send, and whether webhooks are tried.
+
+    `interface` names the interface of the card to which messages go: its binding, with or without a version, its URL,
+    or `EVERY`. Empty: the one that the other client commands would use.
+    """
 
     text: str = TEXT
     webhooks: bool = False
+    interface: str = ""
 
 
 class Trial:

@@ -3,7 +3,9 @@
 Invariant: an attempt that was not made is grey, and so is one whose outcome says nothing about its rule.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec.structs import replace
 
 from dragoman.cli.doctor.finding import Check, Color, Verdict
 from dragoman.cli.doctor.observation import Attempt, AttemptOutcome, Observations
@@ -168,7 +170,7 @@ def _webhook(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     return color, "a webhook at its own machine is accepted: callers can reach what only that machine should"
 
 
-BEHAVIOR_CHECKS = (
+_ROWS = (
     Check(
         name="message-answered",
         section="A2A 1.0 §3.1.1",
@@ -276,4 +278,17 @@ BEHAVIOR_CHECKS = (
         judge=_of(Attempt.WEBHOOK, _webhook),
     ),
 )
+
+
+def _at_each(judge: Callable[[Observations], Iterable[Verdict]]) -> Callable[[Observations], Iterator[Verdict]]:
+    """Judge what was attempted at each endpoint."""
+
+    def verdicts(seen: Observations) -> Iterator[Verdict]:
+        for each in seen.each_trial:
+            yield from judge(each)
+
+    return verdicts
+
+
+BEHAVIOR_CHECKS = tuple(replace(check, judge=_at_each(check.judge)) for check in _ROWS)
 """The rows, in the order of the report."""

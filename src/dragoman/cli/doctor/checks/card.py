@@ -134,14 +134,14 @@ CARD_CHECKS = (
     Check(name="card-type", section="A2A 1.0 §8.2", fix="serve the card as application/json", judge=_type),
     Check(
         name="card-fields",
-        section="A2A 1.0 §4.4, A2A 0.3 §5.5",
+        section="A2A 1.0 §4.4.1, A2A 0.3 §5.5",
         fix="correct these fields of the card",
         judge=_fields,
         must=True,
     ),
     Check(
         name="card-skills",
-        section="A2A 1.0 §5.7",
+        section="A2A 1.0 §4.4.1, §5.7",
         fix="describe at least one skill: other agents choose by skills",
         judge=_skills,
     ),
@@ -153,7 +153,7 @@ CARD_CHECKS = (
     ),
     Check(
         name="card-endpoints",
-        section="A2A 1.0 §4.4.6",
+        section="A2A 1.0 §8.3.1",
         fix="list an endpoint with its URL, protocolBinding and protocolVersion in supportedInterfaces",
         judge=_endpoints,
         must=True,
@@ -166,7 +166,7 @@ CARD_CHECKS = (
     ),
     Check(
         name="card-caching",
-        section="A2A 1.0 §8.6",
+        section="A2A 1.0 §8.6.1",
         fix="send Cache-Control with max-age, and an ETag, so that clients need not fetch the card for every call",
         judge=_caching,
     ),

@@ -150,14 +150,14 @@ _ALL = (JSONRPC, HTTP_JSON, GRPC)
 ENDPOINT_CHECKS = (
     Check(
         name="endpoint-answers",
-        section="A2A 1.0 §4.4.6",
+        section="A2A 1.0 §8.3.1",
         fix="serve this endpoint, or take it out of the card",
         judge=_answers,
         must=True,
     ),
     Check(
         name="endpoint-private",
-        section="A2A 1.0 §7.1",
+        section="A2A 1.0 §8.3.1",
         fix="name a host that callers can reach; if you trust this one, name it with --trust-origin",
         judge=_private,
     ),

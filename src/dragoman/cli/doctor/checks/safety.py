@@ -1,9 +1,10 @@
 """Checks of safety: TLS, authentication that is declared and enforced, and what web pages may do."""
 
+import re
 from collections.abc import Iterator
 
 from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import HarmlessRequest, Observations
+from dragoman.cli.doctor.observation import NO_ERROR, Exchange, HarmlessRequest, Observations
 
 ORIGIN = "https://doctor.invalid"
 """The origin of a web page that nobody has (RFC 6761 §6.4)."""
@@ -94,6 +95,50 @@ def _pages(seen: Observations) -> Iterator[Verdict]:
             yield Verdict(Color.GREEN, "web pages of other origins may not call", endpoint.name)
 
 
+def _transport_security(seen: Observations) -> Iterator[Verdict]:
+    if seen.card_exchange is None or seen.certificate:
+        return
+    said = seen.card_exchange.headers.get("strict-transport-security", "")
+    if seen.tls is None:
+        if said:
+            yield Verdict(Color.YELLOW, "Strict-Transport-Security is sent over http, where browsers ignore it")
+        return
+    age = re.search(r"(?i)(?:^|;)\s*max-age\s*=\s*\"?([0-9]{1,10})", said)
+    if not said:
+        yield Verdict(Color.GREY, "no Strict-Transport-Security: it is for hosts that browsers visit over https alone")
+    elif age is None or int(age[1]) == 0:
+        yield Verdict(Color.YELLOW, f"Strict-Transport-Security without a max-age that lasts: {said[:80]}")
+    else:
+        yield Verdict(Color.GREEN, f"Strict-Transport-Security for {int(age[1]) // int(DAY_S)} days")
+
+
+def _extended(seen: Observations) -> Iterator[Verdict]:
+    for endpoint in seen.endpoints:
+        came = endpoint.answers.get(HarmlessRequest.EXTENDED_CARD)
+        if came is None or came.failure or came.refused:
+            continue
+        if _has_card(came) and seen.schemes:
+            yield Verdict(Color.RED, "anybody may read the extended card", endpoint.name)
+        elif _has_card(came):
+            yield Verdict(Color.YELLOW, "there is an extended card, and nobody is asked who they are", endpoint.name)
+        elif came.denied:
+            yield Verdict(Color.GREEN, f"the extended card is refused to strangers with {came.words}", endpoint.name)
+        else:
+            yield Verdict(Color.GREY, f"not clear: a stranger who asks for it gets {came.words}", endpoint.name)
+
+
+def _has_card(came: Exchange) -> bool:
+    """Whether an answer is a card. Over gRPC it is whatever is no error."""
+    if came.error == NO_ERROR:
+        return True
+    match came.document:
+        case {"result": {"name": str()}}:
+            return True
+        case {"name": str()}:
+            return came.status == 200
+    return False
+
+
 SAFETY_CHECKS = (
     Check(
         name="tls",
@@ -104,22 +149,35 @@ SAFETY_CHECKS = (
     ),
     Check(
         name="authentication-declared",
-        section="A2A 1.0 §4.5",
+        section="A2A 1.0 §7.3",
         fix="declare securitySchemes and securityRequirements in the card",
         judge=_declared,
     ),
     Check(
         name="authentication-enforced",
-        section="A2A 1.0 §3.3.2",
+        section="A2A 1.0 §7.4",
         fix="refuse calls without credentials with 401, and declare in the card what callers must show",
         judge=_enforced,
         must=True,
     ),
     Check(
         name="authentication-challenge",
-        section="A2A 1.0 §3.3.2",
+        section="A2A 1.0 §7.4",
         fix="send WWW-Authenticate with a 401",
         judge=_challenge,
+    ),
+    Check(
+        name="extended-card",
+        section="A2A 1.0 §13.3",
+        fix="ask for credentials before the extended card is given, or take it out of the capabilities",
+        judge=_extended,
+        must=True,
+    ),
+    Check(
+        name="transport-security",
+        section="RFC 6797 §6.1, §7.2",
+        fix="send Strict-Transport-Security over https alone, with a max-age of some months",
+        judge=_transport_security,
     ),
     Check(
         name="web-pages",
