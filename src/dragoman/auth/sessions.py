@@ -1,0 +1,149 @@
+"""Sessions: operators who have signed in with a browser, for the console.
+
+Invariant: the store holds the SHA-256 of a session's secret, never the secret, and every replica of a store knows the
+same sessions. A session admits nobody whom its key, or the token of a server that asks nobody, would not admit now.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.auth.keys import id_of, key_state
+from dragoman.model.errors import Unavailable
+from dragoman.model.ids import Clock
+from dragoman.model.principal import AccessRole, Principal
+from dragoman.store.api import StoreError
+from dragoman.store.keyring import KeyRing
+from dragoman.store.shared import Shared
+
+UNUSED_MS = 12 * 3600 * 1000
+"""How long a session lasts without a request."""
+
+LONGEST_MS = 7 * 24 * 3600 * 1000
+"""How long a session lasts at most."""
+
+RENEW_MS = 10 * 60 * 1000
+"""How often a session in use is renewed in the store."""
+
+CHECKED_MS = 1000
+"""How long a session is accepted before the store is asked again. One that has ended may be accepted for as long."""
+
+REMEMBERED = 1000
+"""Most sessions that are remembered as checked. More are only checked more often."""
+
+SECRET_BYTES = 32
+
+PREFIX = "console-session:"
+
+NO_LOOK_UP = "sessions cannot be looked up at this moment: try again"
+
+
+class _Stored(Struct, frozen=True, array_like=True):
+    """A session in the store. `key` is the id of the key it was begun with, empty for the server's own token."""
+
+    principal: str
+    key: str
+    begun_ms: int
+
+
+class SignedIn(Struct, frozen=True):
+    """A session: its operator, the token that requests which change something must repeat, and its latest end."""
+
+    principal: Principal
+    proof: str
+    ends_ms: int
+
+
+class _Checked(Struct, frozen=True):
+    session: SignedIn
+    at_ms: int
+    renewed_ms: int
+
+
+class OperatorSessions:
+    """The sessions in `shared`. `asks` tells whether the server asks every caller for a key, which voids its token."""
+
+    def __init__(self, shared: Shared, keys: KeyRing, clock: Clock, asks: Callable[[], bool]) -> None:
+        self._shared = shared
+        self._keys = keys
+        self._clock = clock
+        self._asks = asks
+        self._checked: dict[bytes, _Checked] = {}
+
+    async def begin(self, principal: Principal, credential: str) -> tuple[str, SignedIn]:
+        """Begin a session of an operator who has just sent this credential. Returns the secret for the cookie.
+
+        Raises Unavailable.
+        """
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        now_ms = self._clock.now_ms()
+        stored = _Stored(principal.id, id_of(credential) or "", now_ms)
+        try:
+            await self._shared.put(_place(secret), msgspec.json.encode(stored), UNUSED_MS)
+        except StoreError as error:
+            raise Unavailable(NO_LOOK_UP) from error
+        return secret, SignedIn(principal, _proof(secret), now_ms + LONGEST_MS)
+
+    async def find(self, secret: str) -> SignedIn | None:
+        """The session with this secret; None if there is none, or none any more. Raises Unavailable."""
+        digest = hashlib.sha256(secret.encode()).digest()
+        now_ms = self._clock.now_ms()
+        checked = self._checked.get(digest)
+        if checked is not None and 0 <= now_ms - checked.at_ms < CHECKED_MS:
+            return checked.session
+        try:
+            session = await self._look_up(secret, now_ms)
+            if session is None:
+                self._checked.pop(digest, None)
+                return None
+            renewed_ms = now_ms if checked is None else checked.renewed_ms
+            if checked is None or now_ms - checked.renewed_ms >= RENEW_MS:
+                await self._shared.renew((_place(secret),), max(1, min(UNUSED_MS, session.ends_ms - now_ms)))
+                renewed_ms = now_ms
+        except StoreError as error:
+            raise Unavailable(NO_LOOK_UP) from error
+        if len(self._checked) >= REMEMBERED:
+            self._checked.clear()
+        self._checked[digest] = _Checked(session, now_ms, renewed_ms)
+        return session
+
+    async def end(self, secret: str) -> None:
+        """End a session. Raises Unavailable."""
+        self._checked.pop(hashlib.sha256(secret.encode()).digest(), None)
+        try:
+            await self._shared.delete(_place(secret))
+        except StoreError as error:
+            raise Unavailable(NO_LOOK_UP) from error
+
+    async def _look_up(self, secret: str, now_ms: int) -> SignedIn | None:
+        entry = await self._shared.get(_place(secret))
+        if entry is None:
+            return None
+        stored = msgspec.json.decode(entry.value, type=_Stored)
+        ends_ms = stored.begun_ms + LONGEST_MS
+        if now_ms >= ends_ms or not await self._admits(stored, now_ms):
+            return None
+        return SignedIn(Principal(stored.principal, AccessRole.OPERATOR), _proof(secret), ends_ms)
+
+    async def _admits(self, stored: _Stored, now_ms: int) -> bool:
+        """Whether the credential that the session was begun with still counts."""
+        if not stored.key:
+            return not self._asks()
+        key = await self._keys.find(stored.key)
+        if key is None or key_state(key, now_ms) != "active":
+            return False
+        return key.role is AccessRole.OPERATOR and key.agents is None and key.scopes is None
+
+
+def _place(secret: str) -> str:
+    return PREFIX + hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _proof(secret: str) -> str:
+    """A token that only pages of the server's own origin can know; it reveals nothing of the secret."""
+    digest = hashlib.sha256(b"proof of origin\n" + secret.encode()).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
