@@ -28,6 +28,10 @@ FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/
 # Without CrewAI, which takes 800 MB.
 FRAMEWORKS_QUICK := agno google-adk langgraph openai-agents pydantic-ai strands
 
+CONSOLE := src/dragoman/bindings/console/built
+# Without Node the server runs all the same, and its console says how to build it.
+CONSOLE_IF_NODE := $(if $(shell command -v npm),$(CONSOLE)/index.html)
+
 PORT ?= 7870
 GRPC_PORT ?= 50051
 STORE ?= sqlite:///data/dragoman.db
@@ -42,7 +46,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster bench docs compliance peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console bench docs compliance peers frameworks requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -60,7 +64,7 @@ format: $(VENV)/.dev ## format the code as `check` requires
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-test: $(VENV)/.dev peers frameworks docs ## everything CI runs: all tests, with the official clients as peers
+test: $(VENV)/.dev peers frameworks docs console tests/console/node_modules/.ready ## everything CI runs: all tests, with the official clients as peers
 	$(BIN)/pytest $(WORKERS) -m "not drill" $(ARGS)
 	$(BIN)/pytest -m drill $(ARGS) || test $$? = 5 # none of them was asked for
 
@@ -77,11 +81,13 @@ test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real 
 	done
 	FRAMEWORKS="$(FRAMEWORKS)" $(BIN)/pytest -v tests/frameworks/test_frameworks.py $(ARGS)
 
-serve: $(VENV)/.grpc ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
+serve: $(VENV)/.grpc $(CONSOLE_IF_NODE) ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
 	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --grpc-port $(GRPC_PORT) --store $(STORE) $(ARGS)
 
 cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT on, with a PostgreSQL and a NATS of their own; Ctrl-C ends all
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)
+
+console: $(CONSOLE)/index.html ## check the console's code, and build it into the package; needs Node 20.19 or newer
 
 bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)
@@ -105,6 +111,7 @@ requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/
 
 clean: ## remove the environments and caches; data/ stays
 	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-bench .venv-fw-* tests/peers/js/node_modules dist build
+	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules $(CONSOLE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -152,7 +159,14 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 	$(UV) pip install --quiet -p .venv-$* --require-hashes -r $(filter requirements/%,$^)
 	@touch $@
 
-tests/peers/js/node_modules/.ready: tests/peers/js/package.json tests/peers/js/package-lock.json
-	@command -v npm >/dev/null || { echo "npm was not found: install Node 20 or newer" >&2; exit 1; }
-	cd tests/peers/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+tests/peers/js/node_modules/.ready tests/console/node_modules/.ready console/node_modules/.ready: %/node_modules/.ready: %/package.json %/package-lock.json
+	@command -v npm >/dev/null || { echo "npm was not found: install Node 20.19 or newer" >&2; exit 1; }
+	cd $* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+console/openapi.json: $(shell find src/dragoman/bindings/admin src/dragoman/engine -name '*.py') $(VENV)/.core
+	$(BIN)/python scripts/admin_openapi.py $@
+
+$(CONSOLE)/index.html: console/openapi.json console/node_modules/.ready $(shell find console/src console/public -type f -not -name schema.d.ts) console/index.html console/vite.config.ts
+	cd console && npm run --silent types && npm run --silent check && npm run --silent build
 	@touch $@

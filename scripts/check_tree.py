@@ -14,7 +14,9 @@ HOST = re.compile(r"https?://|^--(index|extra-index|find-links)|\"resolved\":", 
 
 def hosts(root: Path) -> list[str]:
     """One line for every lock file under `root` that says where packages come from."""
-    locks = [*(root / "requirements").glob("*.txt"), *(root / "tests" / "peers").glob("*/package-lock.json")]
+    lists = [*(root / "tests").glob("**/package-lock.json"), root / "console" / "package-lock.json"]
+    packages = [path for path in lists if "node_modules" not in path.parts and path.exists()]
+    locks = [*(root / "requirements").glob("*.txt"), *packages]
     banned = [root / "uv.lock", root / "pylock.toml"]
     named = [f"{path.relative_to(root)}: names a registry" for path in sorted(locks) if HOST.search(_text(path))]
     return named + [f"{path.relative_to(root)}: do not keep this file" for path in banned if path.exists()]
@@ -33,7 +35,7 @@ def untracked(root: Path) -> list[str]:
 def _text(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":  # links to funding pages are not download places
-        text = re.sub(r'"(url|funding)": "[^"]*"', "", text)
+        text = re.sub(r'"(url|funding)": ("[^"]*"|\[[^]]*\])', "", text)
     return text
 
 

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -124,6 +125,18 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     assert "Callers must say who they are, with the key of the setting api_key.\n" in in_memory
     tokens = banner(Config(jwt_issuer="https://x.org"), agents, asks_callers=True)
     assert "a token of the issuer" in tokens
+
+
+def test_the_link_to_the_console_has_the_token_of_a_server_that_asks_nobody() -> None:
+    def link(config: Config, **more: Any) -> list[str]:
+        lines = banner(config, [scripted("echo")], **more).splitlines()
+        return [line for line in lines if line.startswith("Console:")]
+
+    assert link(Config(), token="dgo_x") == ["Console: http://127.0.0.1:7870/console#token=dgo_x"]
+    assert link(Config(), asks_callers=True, token="dgo_x") == ["Console: http://127.0.0.1:7870/console"]
+    assert link(Config()) == ["Console: http://127.0.0.1:7870/console"]
+    assert link(Config(console=False), token="dgo_x") == []
+    assert link(Config(profile="kaos"), token="dgo_x") == []
 
 
 def test_where_callers_reach_it_and_where_it_listens_are_both_shown() -> None:

@@ -17,6 +17,7 @@ from dragoman.bindings.admin import Admin
 from dragoman.bindings.backend import Backend, Elsewhere
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.console import Console
 from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
@@ -48,6 +49,7 @@ from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
+from dragoman.model.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +62,15 @@ LEFT_STATUS = 499
 class HttpEndpoint(Struct, frozen=True):
     """The functions that answer the requests of some routes, and that encode their errors.
 
-    `asks`: callers are authenticated, and must be allowed to use the agent in the path. `admit` checks what else this
-    endpoint asks of them. Both raise A2AError.
+    `asks`: callers are authenticated, and must be allowed to use the agent in the path; `identify` replaces the usual
+    way to do so. `admit` checks what else this endpoint asks of them. All raise A2AError.
     """
 
     answer: Callable[[HttpRequest], Awaitable[Answer]]
     refuse: Callable[[HttpRequest, A2AError], HttpResponse]
     asks: bool = True
     admit: Callable[[Request], None] | None = None
+    identify: Callable[[Request], Awaitable[Principal]] | None = None
 
 
 class App:
@@ -97,6 +100,7 @@ class App:
         elsewhere: Elsewhere | None = None,
         admin: Admin | None = None,
         traffic: Traffic | None = None,
+        console: Console | None = None,
     ) -> None:
         self._agents = frozenset(reception.agents)
         self._callers = reception.callers
@@ -109,7 +113,9 @@ class App:
         self._streams = Streams() if streams is None else streams
         self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere, traffic)
         a2a = A2a(handler, reception, cards, self._streams)
-        self._endpoints = _endpoints(a2a, reception, cards, health, openai, mcp, metrics, workers, files, admin)
+        self._endpoints = _endpoints(
+            a2a, reception, cards, health, openai, mcp, metrics, workers, files, admin, console
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
@@ -141,7 +147,10 @@ class App:
                     answer = found
                 else:
                     if found.asks:
-                        request.principal = self._callers.known(request) or await self._callers.identify(request)
+                        if found.identify is not None:
+                            request.principal = await found.identify(request)
+                        else:
+                            request.principal = self._callers.known(request) or await self._callers.identify(request)
                         if request.route.agent and request.route.mount != "/":  # at the root, the tenant names it
                             self._callers.admit(request, request.route.agent)
                         if found.admit is not None:
@@ -246,6 +255,7 @@ def _endpoints(
     workers: Workers | None,
     files: FileDoor | None,
     admin: Admin | None,
+    console: Console | None,
 ) -> Mapping[EndpointName, HttpEndpoint]:
     """All endpoints by the name in their routes."""
     callers, refuse = reception.callers, a2a.refuse_rest
@@ -267,7 +277,15 @@ def _endpoints(
         "models": absent if openai is None else HttpEndpoint(openai.answer_models, openai.refuse),
         "mcp": absent if mcp is None else HttpEndpoint(mcp.answer, mcp.refuse),
         "metrics": absent if metrics is None else HttpEndpoint(metrics.answer, refuse, admit=callers.admit_scraper),
-        "admin": absent if admin is None else HttpEndpoint(admin.answer, admin.refuse, admit=callers.admit_operator),
+        "admin": absent
+        if admin is None
+        else HttpEndpoint(
+            admin.answer,
+            admin.refuse,
+            admit=callers.admit_operator,
+            identify=None if console is None else console.identify,
+        ),
+        "console": public(_answer_absent if console is None else console.answer),
         "workers": HttpEndpoint(_answer_no_workers, refuse)
         if workers is None
         else HttpEndpoint(workers.answer, workers.refuse, admit=callers.admit_worker),

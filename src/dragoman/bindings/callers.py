@@ -103,8 +103,7 @@ class Callers:
         """The caller. Raises Unauthorized, or Forbidden for a Host that is not ours."""
         try:
             await self._authenticator.refresh()
-            if self._hosts is not None and not self._authenticator.required:
-                self._hosts.check(request.headers.get(b"host", b""))
+            self.check_host(request)
             return await self._authenticator.identify(request.headers, request.peer or None)
         except (Unauthorized, Forbidden) as error:
             self._refused(request, error, request.route.agent)
@@ -157,6 +156,11 @@ class Callers:
             self._refused(request, error, agent)
             raise error
 
+    def check_host(self, request: Request) -> None:
+        """Raises Forbidden for a name that is not this server's, if the server asks nobody for a key."""
+        if self._hosts is not None and not self._authenticator.required:
+            self._hosts.check(request.headers.get(b"host", b""))
+
     def admit_operator(self, request: Request) -> None:
         """Check that the caller is an operator: on a server that asks nobody else, by the server's own token.
 
@@ -166,8 +170,7 @@ class Callers:
         if principal is ANONYMOUS and (found := self._authenticator.operator(request.headers)) is not None:
             principal = found
         try:
-            if self._hosts is not None and not self._authenticator.required:
-                self._hosts.check(request.headers.get(b"host", b""))
+            self.check_host(request)
             if principal is ANONYMOUS:
                 raise Unauthorized("only operators: send an operator's key, or this server's token", missing=True)
             if not principal.operates:

@@ -32,6 +32,7 @@ EndpointName = Literal[
     "jwks",
     "grpc",
     "admin",
+    "console",
 ]
 
 Methods = Mapping[str, str]
@@ -47,7 +48,8 @@ class Route(Struct, frozen=True):
     `kind` is that mount's kind. `agent` is the name in the path; there may be no such agent. `methods` are the HTTP
     methods allowed; for `rest` each maps to its A2A 1.0 method (§11.3). `ids` are the ids in the path. `legacy` marks
     the paths below `/v1`, for 0.3's HTTP+JSON. `own` is the path if only one system has it, and `others` are the routes
-    of the HTTP methods for which the path means something else. `segments` are those of a path below `/admin/v1`.
+    of the HTTP methods for which the path means something else. `segments` are those of a path below `/admin/v1` or
+    `/console`.
     """
 
     endpoint: EndpointName
@@ -72,6 +74,9 @@ TOOLS: Methods = MappingProxyType({"POST": "", "GET": "", "DELETE": ""})
 
 ADMIN: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "DELETE": ""})
 """The methods of the admin API, which knows those of each of its paths itself."""
+
+CONSOLE: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "DELETE": ""})
+"""The methods of the console: pages are read, sessions are begun and ended."""
 
 SEND: Methods = MappingProxyType({"POST": "SendMessage"})
 STREAM: Methods = MappingProxyType({"POST": "SendStreamingMessage"})
@@ -198,6 +203,8 @@ class Routes:
                 return Route("models", READ, ids={"id": model})
             case ["admin", "v1", *below]:
                 return Route("admin", ADMIN, segments=tuple(below))
+            case ["console", *below]:
+                return Route("console", CONSOLE, segments=tuple(below))
             case ["files", task_id, digest]:
                 return Route("files", READ, ids={"task_id": task_id, "digest": digest})
             case ["workers", agent, action] if agent and action in WORKER_ACTIONS:

@@ -97,6 +97,7 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
         served = load_served(config.agents, agents, config.default)
     except AgentReferenceError as error:
         raise click.UsageError(str(error)) from error
+    from dragoman.auth.operator_token import read_token
     from dragoman.server import Loaded, ReloadError, run
     from dragoman.store.open import note_server
     from dragoman.telemetry.logs import log_to
@@ -125,7 +126,8 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
     def ready(listening: "ListeningServer") -> None:
         note_server(listening.config.store, base_url(listening.config))
         show = _print if place is None else place.report
-        show(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
+        token = read_token(listening.config.store, listening.config.port) or ""
+        show(banner(listening.config, served.agents, asks_callers=listening.asks_callers, token=token))
 
     name = "" if place is None or config.processes == 1 else str(place.number)
     log_to(sys.stderr, config.log_level, config.log_format, name)
@@ -157,12 +159,13 @@ def _print(text: str) -> None:
         show_nothing((sys.stdout.fileno(),))
 
 
-def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = False) -> str:
+def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = False, token: str = "") -> str:
     """The text that the server prints once it listens: its agents, their URLs, and three commands to paste.
 
-    `asks_callers`: every caller must authenticate. `config.port` is the port on which it listens; the first of `agents`
-    is the default. The streaming sample goes to the second agent, if there is one; the texts are the agents' own
-    examples. Under a profile there is one sample, in that system's format.
+    `asks_callers`: every caller must authenticate; otherwise the link to the console carries `token` in its fragment,
+    which browsers send to nobody. `config.port` is the port on which it listens; the first of `agents` is the default.
+    The streaming sample goes to the second agent, if there is one; the texts are the agents' own examples. Under a
+    profile there is one sample, in that system's format.
     """
     base = base_url(config)
     width = max(len(agent.profile.id) for agent in agents)
@@ -189,6 +192,8 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
     card = f"curl {base}/.well-known/agent-card.json"
     if config.grpc_port:
         samples.append("gRPC:    " + _grpc_sample(config, first, asks_callers))
+    if config.console and config.tasks and config.profile is None:
+        samples.append(f"Console: {base}/console" + (f"#token={token}" if token and not asks_callers else ""))
     who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers)
     return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
 

@@ -507,6 +507,7 @@ class Config(Struct, frozen=True, kw_only=True):
         str | None, TEXT, "File for those lines, or - for standard output. Without it they go to standard error."
     ] = None
 
+    console: Annotated[bool, BOOLEAN, "Serve the console for operators at /console."] = True
     metrics: Annotated[bool, BOOLEAN, "Serve /metrics for Prometheus."] = True
     telemetry: Annotated[
         bool, BOOLEAN, "Send spans and metrics by OTLP; the OTEL_* variables configure it; needs dragoman[otel]."

@@ -16,6 +16,7 @@ from dragoman.config import Config
 from dragoman.engine.files import Files, Links
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.links import FileLinks
+from dragoman.model.events import Event
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
 from dragoman.server.callers import MEMORY
@@ -51,6 +52,10 @@ class ServedFiles(Struct, frozen=True):
     links: Links | None = None
     door: FileDoor | None = None
     sweeps: bool = False
+
+    def linked(self, event: Event) -> Event:
+        """The event, with relative URLs in place of bytes that are in the blob store."""
+        return event if self.links is None else self.links.at("").event(event)
 
     def wrap_links(self, behind: Handler) -> Handler:
         """Wrap a handler so that its answers have links in place of large files."""

@@ -6,12 +6,13 @@ application never changes; a reload makes another one. The profile of an agent o
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 
 from dragoman import __version__
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.sessions import OperatorSessions
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.admin import Admin
 from dragoman.bindings.app import App
@@ -19,6 +20,7 @@ from dragoman.bindings.backend import Elsewhere
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, GrpcAddress
+from dragoman.bindings.console import Console, Pages
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
@@ -65,12 +67,13 @@ def make_app(
     elsewhere: Elsewhere | None,
     administration: Administration,
     traffic: Traffic | None,
+    operators: OperatorSessions | None,
 ) -> App:
     """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
     Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
-    of the server. `elsewhere` knows the agents of other replicas, if there are any. `traffic` notes what becomes of
-    requests.
+    of the server, and so are the sessions of `operators`; None: there is no console. `elsewhere` knows the agents of
+    other replicas, if there are any. `traffic` notes what becomes of requests.
     """
     default = config.default or next(iter(runners))
     mounts = _mounts(config)
@@ -127,7 +130,14 @@ def make_app(
         elsewhere=elsewhere,
         admin=Admin(administration, bounds, ServedAgents(runners)) if config.tasks and config.profile is None else None,
         traffic=traffic,
+        console=None if operators is None else Console(_pages(), operators, callers, bounds, config.public_url),
     )
+
+
+@cache
+def _pages() -> Pages:
+    """The console's files: read once, whatever is reloaded."""
+    return Pages.load()
 
 
 def _mounts(config: Config) -> tuple[Mount, ...]:

@@ -24,6 +24,7 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.desk import Desk
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.operator_token import drop_token, kept_token, new_token
+from dragoman.auth.sessions import OperatorSessions
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App, CurrentApp
 from dragoman.bindings.listener import Listener, bound_socket
@@ -175,7 +176,10 @@ async def running(
                 cluster=watch.figures,
             )
         traffic = None if counts is None and access is None else Traffic(counts, access, clock)
-        administration = Administration(engine, store, trail, clock, config.prices)
+        administration = Administration(engine, store, trail, clock, config.prices, files.linked)
+        operators = None
+        if config.console and config.tasks and config.profile is None:
+            operators = OperatorSessions(store.shared, store.keys, clock, lambda: authenticator.required)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
         sessions = Sessions(notifications, store.shared if store.replicas.shared else None, bus)
@@ -184,7 +188,8 @@ async def running(
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
             elsewhere = engine.served_elsewhere if store.replicas.shared else None
             watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere, administration
-            return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching, traffic)
+            shown = traffic, operators
+            return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching, *shown)
 
         current = CurrentApp(app_for(config, runners))
         context = None if tls is None else tls.identity.context

@@ -22,6 +22,7 @@ from dragoman.engine.handlers.task_changes import (
 )
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
 from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
+from dragoman.engine.playback import Recording, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport
 
 PREFIX = "/admin/v1"
@@ -47,6 +48,12 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """With `force` a task that has not ended is canceled first."""
 
     force: bool = False
+
+
+class WireQuery(LogQuery, frozen=True, kw_only=True):
+    """The same events in `dialects`, which are names with commas between them."""
+
+    dialects: str = "1.0,0.3,beeos,kaos,evoai,protoagent"
 
 
 class Asked(Struct, frozen=True):
@@ -161,6 +168,32 @@ ROUTES: tuple[AdminRoute, ...] = (
         given=LogQuery,
         answer=Timeline,
         act=lambda admin, asked: admin.read_log(asked.operator, asked.ids["id"], asked.given.after, asked.given.limit),
+    ),
+    AdminRoute(
+        name="readContent",
+        method="GET",
+        path="/tasks/{id}/content",
+        summary="Read the events of a task with all that they hold.",
+        given=LogQuery,
+        answer=Recording,
+        act=lambda admin, asked: admin.read_content(
+            asked.operator, asked.ids["id"], asked.given.after, asked.given.limit
+        ),
+    ),
+    AdminRoute(
+        name="readWire",
+        method="GET",
+        path="/tasks/{id}/wire",
+        summary="Read the events of a task as the streams of several dialects carry them.",
+        given=WireQuery,
+        answer=Wire,
+        act=lambda admin, asked: admin.read_wire(
+            asked.operator,
+            asked.ids["id"],
+            asked.given.dialects.split(","),
+            asked.given.after,
+            asked.given.limit,
+        ),
     ),
     AdminRoute(
         name="listAgents",

@@ -1,6 +1,7 @@
 """Access: an operator, and the entry in the audit trail that each access leaves under the operator's own name.
 
-Invariant: work is noted with its outcome when it is over, whether it was done or refused.
+Invariant: work is noted with its outcome when it is over, whether it was done or refused. Only a read that the same
+operator repeats within a minute is not noted again.
 """
 
 from collections.abc import Awaitable, Collection
@@ -14,6 +15,15 @@ from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry
+
+READS = (".list", ".show", ".log", ".content", ".wire")
+"""The ends of the names of actions that change nothing."""
+
+REPEATED_MS = 60_000
+"""A page that is left open reads the same again and again: that is noted once in this time."""
+
+REMEMBERED = 1000
+"""Most reads that are remembered. Beyond that they are noted more often, never less."""
 
 T = TypeVar("T")
 
@@ -39,6 +49,8 @@ class AccessNotes:
     def __init__(self, trail: Trail, clock: Clock) -> None:
         self._trail = trail
         self._clock = clock
+        self._read_ms: dict[tuple[Operator, str, str, str], int] = {}
+        """When each operator last read a thing, by the entry's own words."""
 
     async def noted(
         self, operator: Operator, action: str, work: Awaitable[T], *, task_id: str = "", subject: str = ""
@@ -58,9 +70,12 @@ class AccessNotes:
 
     def note(self, operator: Operator, action: str, *, task_id: str = "", subject: str = "", reason: str = "") -> None:
         """Note an action. `reason` is the class of the error that refused it."""
+        now_ms = self._clock.now_ms()
+        if not reason and action.endswith(READS) and self._repeats((operator, action, task_id, subject), now_ms):
+            return
         self._trail.note(
             AuditEntry(
-                at_ms=self._clock.now_ms(),
+                at_ms=now_ms,
                 principal=operator.principal,
                 action=action,
                 task_id=task_id,
@@ -70,3 +85,13 @@ class AccessNotes:
                 peer=operator.peer,
             )
         )
+
+    def _repeats(self, read: tuple[Operator, str, str, str], now_ms: int) -> bool:
+        """Whether the same was noted less than a minute ago."""
+        last_ms = self._read_ms.get(read)
+        if last_ms is not None and 0 <= now_ms - last_ms < REPEATED_MS:
+            return True
+        if len(self._read_ms) >= REMEMBERED:
+            self._read_ms.clear()
+        self._read_ms[read] = now_ms
+        return False

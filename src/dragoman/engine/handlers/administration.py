@@ -4,6 +4,8 @@ Invariant: every access has an entry in the trail under the operator's own name,
 out as a call of the task's owner. Only bindings that have admitted an operator may call it.
 """
 
+from collections.abc import Sequence
+
 from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
@@ -18,21 +20,29 @@ from dragoman.engine.overview import (
     UpstreamLines,
     WorkerLines,
 )
+from dragoman.engine.playback import Linked, Playback, Recording, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.model.ids import Clock
 from dragoman.store.api import Store
 
 
 class Administration:
-    """Answers operators. `tasks` changes tasks."""
+    """Answers operators. `tasks` changes tasks. `linked` replaces the bytes of large files by URLs."""
 
     def __init__(
-        self, engine: OperatedEngine, store: Store, trail: Trail, clock: Clock, prices: Prices = NO_PRICES
+        self,
+        engine: OperatedEngine,
+        store: Store,
+        trail: Trail,
+        clock: Clock,
+        prices: Prices = NO_PRICES,
+        linked: Linked = lambda event: event,
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
         self._overview = Overview(store, clock)
         self._usage = UsageReporter(store, clock, prices)
+        self._playback = Playback(store, linked)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str) -> TaskLines:
@@ -47,6 +57,18 @@ class Administration:
         """The events of a task after seq `after`. Raises A2AError."""
         work = self._inspector.log(task_id, after, limit)
         return await self._notes.noted(operator, "tasks.log", work, task_id=task_id)
+
+    async def read_content(self, operator: Operator, task_id: str, after: int, limit: int) -> Recording:
+        """The events of a task after seq `after`, with their content. Raises A2AError."""
+        work = self._playback.content(task_id, after, limit)
+        return await self._notes.noted(operator, "tasks.content", work, task_id=task_id)
+
+    async def read_wire(
+        self, operator: Operator, task_id: str, dialects: Sequence[str], after: int, limit: int
+    ) -> Wire:
+        """The events of a task after seq `after`, as streams of `dialects` carry them. Raises A2AError."""
+        work = self._playback.wire(task_id, dialects, after, limit)
+        return await self._notes.noted(operator, "tasks.wire", work, task_id=task_id)
 
     async def list_agents(self, operator: Operator, facts: ServerFacts) -> AgentLines:
         """The agents, with the numbers of their tasks. Raises A2AError."""

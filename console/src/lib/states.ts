@@ -1,0 +1,26 @@
+// The states of a task, as the admin API spells them, and how they look.
+
+import type { TaskLine } from "../api/schema";
+
+export type State = TaskLine["state"];
+
+export const OPEN: readonly State[] = ["submitted", "working", "input-required", "auth-required"];
+export const ENDED: readonly State[] = ["completed", "failed", "canceled", "rejected"];
+export const STATES: readonly State[] = [...OPEN, ...ENDED];
+
+export type Tone = "good" | "warn" | "bad" | "busy" | "plain";
+
+export const TONES: Readonly<Record<State, Tone>> = {
+  submitted: "plain",
+  working: "busy",
+  "input-required": "warn",
+  "auth-required": "warn",
+  completed: "good",
+  failed: "bad",
+  canceled: "plain",
+  rejected: "bad",
+};
+
+export function isOpen(state: State): boolean {
+  return OPEN.includes(state);
+}

@@ -1,0 +1,102 @@
+// A task as it stands after some of its events. Pure, as in the server: what is shown at a moment of the replay is the
+// fold of the events up to it, and nothing else.
+
+import type { Artifact, LogEvent, Message, Part, Progress, Usage } from "../api/schema";
+import type { State } from "../lib/states";
+
+export interface Shown {
+  readonly artifact: Artifact;
+  readonly parts: readonly Part[];
+  readonly open: boolean;
+}
+
+export interface TaskRecord {
+  readonly seq: number;
+  readonly state: State;
+  readonly at: string | null;
+  readonly statusMessage: Message | null;
+  readonly history: readonly Message[];
+  readonly artifacts: readonly Shown[];
+  readonly progress: Progress | null;
+  readonly usage: Usage | null;
+  readonly durationMs: number | null;
+  readonly delegations: readonly LogEvent[];
+}
+
+export const EMPTY: TaskRecord = {
+  seq: 0,
+  state: "submitted",
+  at: null,
+  statusMessage: null,
+  history: [],
+  artifacts: [],
+  progress: null,
+  usage: null,
+  durationMs: null,
+  delegations: [],
+};
+
+const INTERRUPTED: readonly State[] = ["input-required", "auth-required"];
+const ENDS: readonly State[] = ["completed", "failed", "canceled", "rejected"];
+
+export function fold(events: readonly LogEvent[], from: TaskRecord = EMPTY): TaskRecord {
+  return events.reduce(step, from);
+}
+
+export function step(record: TaskRecord, event: LogEvent): TaskRecord {
+  const next = { ...record, seq: event.seq, at: event.at ?? record.at };
+  switch (event.kind) {
+    case "submitted":
+      return { ...next, state: "submitted", history: event.message ? [event.message] : [] };
+    case "message": {
+      const question = INTERRUPTED.includes(record.state) && record.statusMessage ? [record.statusMessage] : [];
+      return { ...next, history: [...record.history, ...question, ...(event.message ? [event.message] : [])] };
+    }
+    case "status": {
+      const state = event.state ?? record.state;
+      const ended = ENDS.includes(state);
+      return {
+        ...next,
+        state,
+        statusMessage: event.message ?? null,
+        progress: event.progress ?? record.progress,
+        usage: event.usage ?? record.usage,
+        durationMs: event.duration_ms ?? record.durationMs,
+        artifacts: ended ? record.artifacts.map((shown) => ({ ...shown, open: false })) : record.artifacts,
+      };
+    }
+    case "artifact":
+      return event.artifact ? { ...next, artifacts: place(record.artifacts, event, event.artifact) } : next;
+    case "delegated":
+      return { ...next, delegations: [...record.delegations, event] };
+    case "noted":
+    case "operator":
+      return next;
+    default:
+      return next; // a newer server may log more
+  }
+}
+
+function place(shown: readonly Shown[], event: LogEvent, artifact: Artifact): readonly Shown[] {
+  const open = !(event.last_chunk ?? false);
+  const index = shown.findIndex((each) => each.artifact.artifactId === artifact.artifactId);
+  const before = shown[index];
+  if (before === undefined) return [...shown, { artifact, parts: artifact.parts, open }];
+  const continued = event.append ?? false;
+  const placed: Shown = continued
+    ? { artifact: before.artifact, parts: joined(before.parts, artifact.parts), open }
+    : { artifact, parts: artifact.parts, open };
+  return shown.map((each, at) => (at === index ? placed : each));
+}
+
+/** The first part of a chunk continues the text before it, if both are plain text. */
+function joined(before: readonly Part[], more: readonly Part[]): readonly Part[] {
+  const last = before.at(-1);
+  const first = more[0];
+  if (last === undefined || first === undefined || !isPlain(last) || !isPlain(first)) return [...before, ...more];
+  return [...before.slice(0, -1), { ...last, text: `${last.text ?? ""}${first.text ?? ""}` }, ...more.slice(1)];
+}
+
+function isPlain(part: Part): boolean {
+  return typeof part.text === "string" && !part.mediaType && !part.metadata && !part.filename;
+}

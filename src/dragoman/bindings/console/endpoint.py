@@ -1,0 +1,156 @@
+"""The endpoint of the console: its pages for everybody, and the sessions of operators.
+
+Invariant: a session is known by a cookie that no script can read and that no other site can make a browser send. A
+request of a session that changes something must also repeat the session's proof, which only the console's pages know.
+"""
+
+import hmac
+from http.cookies import CookieError, SimpleCookie
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS
+from dragoman.auth.sessions import OperatorSessions, SignedIn
+from dragoman.bindings.callers import Callers
+from dragoman.bindings.console.pages import Pages
+from dragoman.bindings.cors import READS
+from dragoman.bindings.http import HttpRequest, HttpResponse, json_response, read_json
+from dragoman.bindings.limits import Limits
+from dragoman.bindings.request import Header, Request
+from dragoman.dialects import json_fields
+from dragoman.model.errors import Forbidden, InvalidParams, MethodNotAllowed, Unauthorized
+from dragoman.model.ids import timestamp
+from dragoman.model.principal import Principal
+
+COOKIE = "dragoman-console"
+PROOF = b"x-dragoman-proof"
+SESSION = ("session",)
+NO_STORE: Header = (b"cache-control", b"no-store")
+
+SIGN_IN = "sign in: the session has ended"
+
+
+class Credential(Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator's key, or the token of a server that asks nobody."""
+
+    secret: str
+
+
+class SessionAnswer(Struct, frozen=True):
+    """Who has signed in. `proof` goes into the header `x-dragoman-proof` of every request that changes something."""
+
+    principal: str
+    proof: str
+    ends_at: str
+
+
+class Console:
+    """Serves the console, and tells the admin API which operator a browser's session is of."""
+
+    def __init__(
+        self, pages: Pages, sessions: OperatorSessions, callers: Callers, limits: Limits, public_url: str | None
+    ) -> None:
+        self._pages = pages
+        self._sessions = sessions
+        self._callers = callers
+        self._limits = limits
+        self._public_url = public_url
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request below `/console`. Raises A2AError."""
+        self._callers.check_host(request)
+        if request.route.segments == SESSION:
+            return await self._answer_session(request)
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowed(["GET", "HEAD"], "")
+        return self._pages.answer(request)
+
+    async def identify(self, request: Request) -> Principal:
+        """The operator of the session that the request belongs to, else the caller by other credentials.
+
+        Raises A2AError.
+        """
+        if (secret := self._cookie(request)) is None or _has_credentials(request):
+            return self._callers.known(request) or await self._callers.identify(request)
+        session = await self._sessions.find(secret)
+        if session is None:
+            raise Unauthorized(SIGN_IN, missing=True)
+        if request.method not in READS:
+            self._check_proof(request, session)
+        return session.principal
+
+    async def _answer_session(self, request: HttpRequest) -> HttpResponse:
+        match request.method:
+            case "POST":
+                return await self._sign_in(request)
+            case "DELETE":
+                return await self._sign_out(request)
+            case "GET" | "HEAD":
+                secret = self._cookie(request)
+                session = None if secret is None else await self._sessions.find(secret)
+                if session is None:
+                    raise Unauthorized(SIGN_IN, missing=True)
+                return json_response(200, _encode(session), NO_STORE)
+        raise MethodNotAllowed(["GET", "HEAD", "POST", "DELETE"], "")
+
+    async def _sign_in(self, request: HttpRequest) -> HttpResponse:
+        body = await read_json(request, self._limits)
+        try:
+            given = msgspec.json.decode(body, type=Credential)
+            sent = given.secret.strip().encode("latin-1")
+        except msgspec.ValidationError as error:
+            raise InvalidParams(*json_fields.violation(error)) from None
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            raise InvalidParams("secret", "must be a key, as text: send it in a JSON object") from None
+        headers = {KEY_HEADERS[0]: sent, b"host": request.headers.get(b"host", b"")}
+        asking = Request("POST", headers, (), request.peer, route=request.route)
+        asking.principal = await self._callers.identify(asking)
+        self._callers.admit_operator(asking)
+        secret, session = await self._sessions.begin(asking.principal, given.secret.strip())
+        request.principal = asking.principal
+        return json_response(200, _encode(session), NO_STORE, self._set_cookie(request, secret))
+
+    async def _sign_out(self, request: HttpRequest) -> HttpResponse:
+        secret = self._cookie(request)
+        if secret is not None and (session := await self._sessions.find(secret)) is not None:
+            self._check_proof(request, session)
+            await self._sessions.end(secret)
+        return HttpResponse(204, [NO_STORE, self._set_cookie(request, "")], b"")
+
+    def _check_proof(self, request: Request, session: SignedIn) -> None:
+        sent = request.headers.get(PROOF, b"")
+        if not hmac.compare_digest(sent, session.proof.encode()):
+            raise Forbidden(f"a request of a session must repeat its proof in the header {PROOF.decode()}")
+
+    def _cookie(self, request: Request) -> str | None:
+        raw = request.headers.get(b"cookie")
+        if raw is None:
+            return None
+        try:
+            found = SimpleCookie(raw.decode("latin-1")).get(self._cookie_name(request))
+        except CookieError:
+            return None
+        return None if found is None or not found.value else found.value
+
+    def _cookie_name(self, request: Request) -> str:
+        """Browsers send a cookie to all ports of a host, so that the name has to tell servers on one machine apart."""
+        port = request.base_url(self._public_url).rpartition(":")[2]
+        return f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
+
+    def _set_cookie(self, request: Request, secret: str) -> Header:
+        """The header that makes the browser keep the session's secret, or forget it if it is empty."""
+        fields = [f"{self._cookie_name(request)}={secret}", "Path=/", "HttpOnly", "SameSite=Strict"]
+        if request.base_url(self._public_url).startswith("https:"):
+            fields.append("Secure")
+        if not secret:
+            fields.append("Max-Age=0")
+        return b"set-cookie", "; ".join(fields).encode()
+
+
+def _has_credentials(request: Request) -> bool:
+    return any(name in request.headers for name in (*KEY_HEADERS, AUTHORIZATION))
+
+
+def _encode(session: SignedIn) -> bytes:
+    return msgspec.json.encode(SessionAnswer(session.principal.id, session.proof, timestamp(session.ends_ms)))
