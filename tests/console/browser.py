@@ -1,0 +1,117 @@
+"""A real Chromium for the tests of the console, from an npm package: it needs no root, and downloads nothing itself."""
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+HERE = Path(__file__).parent
+MODULES = HERE / "node_modules"
+AXE = MODULES / "axe-core" / "axe.min.js"
+
+FLAGS = ("--no-sandbox", "--no-zygote", "--disable-gpu")
+"""Tests may run as root and without a graphics card. The pages are our own server's."""
+
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <dir>{package}</dir>
+  <cachedir>{cache}</cachedir>
+</fontconfig>
+"""
+"""The browser crashes without any font; the package's own list of them names a fixed folder."""
+
+WIDE = {"width": 1280, "height": 860}
+NARROW = {"width": 380, "height": 780}
+
+
+@asynccontextmanager
+async def chromium(folder: Path) -> AsyncIterator[Browser]:
+    """A browser that has been unpacked into `folder`."""
+    assert MODULES.exists(), f"{MODULES} is missing: run `make tests/console/node_modules/.ready`"
+    unpacked = subprocess.run(
+        ["node", str(HERE / "chromium.mjs")],
+        env={**os.environ, "TMPDIR": str(folder)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    fonts = folder / "fonts.conf"
+    fonts.write_text(FONTS.format(package=folder / "fonts", cache=folder / "cache"))
+    environ = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(folder / "al2023" / "lib"),
+        "FONTCONFIG_FILE": str(fonts),
+        "HOME": str(folder),
+    }
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=unpacked.stdout.strip(), args=[*FLAGS], env={**environ}
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+class Faults:
+    """Everything of a page that must not happen: errors of scripts, refusals of the policy, requests to elsewhere."""
+
+    def __init__(self, context: BrowserContext, origin: str) -> None:
+        self._origin = origin
+        self.seen: list[str] = []
+        context.on("page", self._watch)
+
+    def _watch(self, page: Page) -> None:
+        page.on("pageerror", lambda error: self.seen.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.seen.append(f"dialog: {dialog.message}"))
+        page.on(
+            "console",
+            lambda message: (
+                self.seen.append(f"console: {message.text}")
+                if message.type == "error" and "Failed to load resource" not in message.text
+                else None
+            ),
+        )
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((self._origin, "data:", "blob:"))
+                else self.seen.append(f"request: {request.url}")
+            ),
+        )
+
+
+@asynccontextmanager
+async def console(browser: Browser, url: str, token: str = "", **options: Any) -> AsyncIterator[tuple[Page, Faults]]:
+    """A page of the console, signed in if there is a token; checks at the end that nothing went wrong in it."""
+    context = await browser.new_context(**{"viewport": WIDE, "base_url": url, **options})
+    context.set_default_timeout(60_000)
+    faults = Faults(context, url)
+    try:
+        page = await context.new_page()
+        if token:
+            await page.goto(f"{url}/console#token={token}")
+            await page.get_by_role("heading", level=1, name="Overview").wait_for()
+        yield page, faults
+        assert faults.seen == []
+    finally:
+        await context.close()
+
+
+async def axe(page: Page) -> list[str]:
+    """What axe-core finds wrong with the page, a line for each rule."""
+    if not await page.evaluate("() => 'axe' in globalThis"):
+        await page.evaluate(AXE.read_text())
+    found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{rule['id']}: {rule['help']}: {json.dumps([node['target'] for node in rule['nodes']][:3])}"
+        for rule in found["violations"]
+    ]

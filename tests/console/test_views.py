@@ -1,0 +1,366 @@
+"""The views of the console in a real browser, against a real server with real tasks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from dragoman import Agent, Context, Part
+from dragoman.auth.operator_token import read_token
+from dragoman.config import Config
+from dragoman.server import serving
+from tests.console.browser import NARROW, axe, chromium, console
+from tests.console.hostile import PAYLOADS
+
+V1 = {"A2A-Version": "1.0"}
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="  # a dot
+
+MARKUP = "script, iframe, object, embed, style, link, form, base, meta, [onerror], [onload], [onclick], [srcdoc]"
+"""Elements and attributes that the console never makes of content."""
+
+expect.set_options(timeout=60_000)
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
+
+
+def make_agents(gate: asyncio.Event) -> list[Agent]:
+    """Agents whose tasks end, wait for their caller, fail, or go on when `gate` is open."""
+    echo, steps, asks, broken = Agent("echo"), Agent("steps"), Agent("asks"), Agent("broken")
+
+    @echo.skill
+    async def give_back(ctx: Context) -> tuple[Part, ...]:
+        """Give the parts back."""
+        ctx.usage(input=12, output=34)
+        return ctx.parts
+
+    @steps.skill
+    async def step(ctx: Context) -> AsyncIterator[str]:
+        """Take one step, wait for the gate, take another."""
+        await ctx.progress(1, 2, "first step")
+        yield "one "
+        await gate.wait()
+        await ctx.progress(2, 2, "second step")
+        yield "two"
+
+    @asks.skill
+    async def ask(ctx: Context) -> str:
+        """Ask."""
+        return f"so {await ctx.ask('Which way?')}"
+
+    @broken.skill
+    async def fail(ctx: Context) -> str:
+        """Fail."""
+        raise RuntimeError("on purpose")
+
+    return [echo, steps, asks, broken]
+
+
+class Site:
+    """A server and a caller of its agents."""
+
+    def __init__(self, url: str, token: str, http: aiohttp.ClientSession, gate: asyncio.Event) -> None:
+        self.url = url
+        self.token = token
+        self.gate = gate
+        self._http = http
+
+    async def send(self, agent: str, *parts: dict[str, Any], wait: bool = True) -> str:
+        """Send a message; returns the task's id."""
+        message = {"messageId": f"m{id(parts)}", "role": "ROLE_USER", "parts": parts or ({"text": "hi"},)}
+        sent = {"message": message, "configuration": {"returnImmediately": not wait}}
+        async with self._http.post(f"{self.url}/agents/{agent}/message:send", json=sent, headers=V1) as answer:
+            return str((await answer.json())["task"]["id"])
+
+
+@pytest.fixture(scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    async with chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    store = f"sqlite:///{tmp_path}/dragoman.db"
+    gate = asyncio.Event()
+    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    async with serving(config, make_agents(gate)) as url, aiohttp.ClientSession() as http:
+        token = read_token(store, 0)
+        assert token is not None
+        yield Site(url, token, http, gate)
+
+
+async def open_task(page: Page, site: Site, task: str, query: str = "") -> None:
+    await page.goto(f"{site.url}/console/tasks/{task}{query}")
+    await page.get_by_role("heading", level=1).wait_for()
+
+
+def timeline(page: Page) -> Any:
+    return page.get_by_role("region", name="Timeline")
+
+
+def moment(page: Page) -> Any:
+    return page.get_by_role("region", name="The task at this moment")
+
+
+async def test_the_link_of_the_server_signs_in_and_leaves_no_token_in_the_address(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token) as (page, _):
+        assert page.url == f"{site.url}/console"
+        await page.reload()
+        await page.get_by_role("heading", level=1, name="Overview").wait_for()
+        await page.get_by_role("button", name="Sign out").click()
+        await page.get_by_role("button", name="Sign in").wait_for()
+        await page.reload()
+        await page.get_by_label("Operator's key").fill("dgo_wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("only operators")
+        await page.get_by_label("Operator's key").fill(site.token)
+        await page.keyboard.press("Enter")
+        await page.get_by_role("heading", level=1, name="Overview").wait_for()
+
+
+async def test_the_overview_counts_and_follows(browser: Browser, site: Site) -> None:
+    await site.send("asks")
+    async with console(browser, site.url, site.token) as (page, _):
+        await expect(page.get_by_role("link", name="Need an answer")).to_contain_text("1")
+        await site.send("broken")
+        await expect(page.get_by_role("link", name="Failed", exact=False).first).to_contain_text("1")
+        await expect(page.get_by_role("region", name="Latest tasks")).to_contain_text("broken")
+        await page.get_by_role("link", name="Need an answer").click()
+        await expect(page.get_by_role("row", name="input-required")).to_have_count(1)
+        assert "state=input-required" in page.url
+
+
+async def test_tasks_are_filtered_and_the_address_holds_the_view(browser: Browser, site: Site) -> None:
+    for agent in ("echo", "echo", "asks"):
+        await site.send(agent)
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Tasks", exact=True).click()
+        await expect(page.get_by_role("row")).to_have_count(4)
+        await page.get_by_label("Agent").select_option("echo")
+        await expect(page.get_by_role("row")).to_have_count(3)
+        await page.get_by_label("State").select_option("failed")
+        await expect(page.get_by_text("No task fits")).to_be_visible()
+        await page.reload()
+        await expect(page.get_by_text("No task fits")).to_be_visible()
+        await page.get_by_role("link", name="Clear").click()
+        await expect(page.get_by_role("row")).to_have_count(4)
+        await site.send("echo")
+        await expect(page.get_by_role("row")).to_have_count(5)
+
+
+async def test_pages_of_tasks_go_forward_and_back(browser: Browser, site: Site) -> None:
+    for _ in range(60):
+        await site.send("echo")
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Tasks", exact=True).click()
+        await expect(page.get_by_role("row")).to_have_count(51)
+        await page.get_by_role("button", name="Older").click()
+        await expect(page.get_by_role("row")).to_have_count(11)
+        await expect(page.get_by_role("button", name="Older")).to_be_disabled()
+        await page.get_by_role("button", name="Newer").click()
+        await expect(page.get_by_role("row")).to_have_count(51)
+
+
+async def test_chosen_tasks_are_canceled(browser: Browser, site: Site) -> None:
+    for agent in ("asks", "asks", "echo"):
+        await site.send(agent)
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Tasks", exact=True).click()
+        await page.get_by_label("Select all open tasks on this page").check()
+        await page.get_by_role("button", name="Cancel them").click()
+        await expect(page.get_by_role("status")).to_contain_text("2 tasks canceled")
+        await expect(page.get_by_role("row", name="canceled")).to_have_count(2)
+
+
+async def test_a_task_grows_while_it_is_looked_at(browser: Browser, site: Site) -> None:
+    task = await site.send("steps", wait=False)
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        await expect(moment(page)).to_contain_text("one")
+        await expect(moment(page)).to_contain_text("1 of 2")
+        await expect(moment(page)).to_contain_text("growing")
+        site.gate.set()
+        await expect(moment(page)).to_contain_text("one two")
+        await expect(moment(page)).not_to_contain_text("growing")
+        await expect(timeline(page)).to_contain_text("completed")
+
+
+async def test_the_replay_shows_the_task_as_it_stood(browser: Browser, site: Site) -> None:
+    site.gate.set()
+    task = await site.send("steps")
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        await expect(moment(page)).to_contain_text("one two")
+        await page.get_by_label("Moment of the replay").fill("2")
+        await expect(moment(page)).not_to_contain_text("one")
+        await expect(moment(page)).to_contain_text("working")
+        await timeline(page).get_by_role("button").filter(has_text="2 of 2").click()
+        await expect(moment(page)).to_contain_text("second step")
+        await expect(moment(page)).not_to_contain_text("two")
+        await page.get_by_label("Speed of the replay").select_option("100 ×")
+        await page.get_by_role("button", name="Play the log").click()
+        await expect(moment(page)).to_contain_text("one two")
+        await expect(moment(page)).to_contain_text("completed")
+
+
+async def test_a_task_is_canceled_where_it_is_looked_at(browser: Browser, site: Site) -> None:
+    task = await site.send("asks")
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        await page.get_by_role("button", name="Cancel", exact=True).click()
+        await expect(timeline(page)).to_contain_text("canceled")
+        await expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
+
+
+async def test_content_is_shown_as_what_it_is(browser: Browser, site: Site) -> None:
+    task = await site.send(
+        "echo",
+        {"text": "# Report\n\nA **bold** word.\n\n| city | °C |\n|---|---|\n| Oslo | 4 |\n\n```\ncode\n```"},
+        {"data": {"rows": [{"city": "Oslo"}], "ok": True}},
+        {"raw": PNG, "mediaType": "image/png", "filename": "dot.png"},
+        {"raw": "aGVsbG8=", "mediaType": "text/html", "filename": "page.html"},
+    )
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        artifact = moment(page).get_by_role("article").last
+        await expect(artifact.get_by_role("heading", name="Report")).to_be_visible()
+        await expect(artifact.get_by_role("cell", name="Oslo")).to_be_visible()
+        await expect(artifact.locator("strong")).to_have_text("bold")
+        await expect(artifact.get_by_role("button", name="rows")).to_be_visible()
+        await expect(artifact.get_by_role("img", name="dot.png")).to_be_visible()
+        async with page.expect_download() as download:
+            await artifact.get_by_role("button", name="Download").last.click()
+        saved = await (await download.value).path()
+        assert Path(saved).read_bytes() == b"hello"
+        assert (await download.value).suggested_filename == "page.html"
+
+
+async def test_the_wire_shows_each_dialect(browser: Browser, site: Site) -> None:
+    task = await site.send("echo", {"text": "over the wire"})
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        await page.get_by_role("tab", name="The wire").click()
+        for name in ("KAOS", "Evo AI", "protoAgent"):
+            await page.get_by_label(name).check()
+        frames = page.get_by_role("region", name="Frames by dialect")
+        for name in ("A2A 1.0", "A2A 0.3", "BeeOS", "KAOS", "Evo AI", "protoAgent"):
+            await expect(frames.get_by_role("columnheader", name=name)).to_be_visible()
+        await page.get_by_label("as sent").check()
+        await expect(frames).to_contain_text('"statusUpdate"')
+        await expect(frames).to_contain_text('"kind":"status-update"')
+
+
+async def test_agents_and_servers_are_listed(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Agents").first.click()
+        for agent in ("echo", "steps", "asks", "broken"):
+            await expect(page.get_by_role("heading", name=agent)).to_be_visible()
+        await page.get_by_role("link", name="Servers and workers").click()
+        await expect(page.get_by_role("cell", name="asks, broken, echo, steps", exact=False)).to_be_visible()
+
+
+async def test_a_lost_server_is_told_and_found_again_without_a_reload(browser: Browser, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/dragoman.db"
+    gate = asyncio.Event()
+    first = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    async with aiohttp.ClientSession() as http:
+        async with serving(first, make_agents(gate)) as url:
+            token = read_token(store, 0)
+            assert token is not None
+            await Site(url, token, http, gate).send("asks")
+            opened = console(browser, url, token)
+            page, faults = await opened.__aenter__()
+            await page.get_by_role("link", name="Tasks", exact=True).click()
+            await expect(page.get_by_role("row")).to_have_count(2)
+        await expect(page.get_by_role("status")).to_contain_text("The server does not answer")
+        again = Config(port=int(url.rpartition(":")[2]), store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+        async with serving(again, make_agents(gate)):
+            await Site(url, token, http, gate).send("echo")
+            await expect(page.get_by_role("row")).to_have_count(3)
+            await expect(page.get_by_text("The server does not answer")).to_have_count(0)
+            await opened.__aexit__(None, None, None)
+            assert faults.seen == []
+
+
+@pytest.mark.parametrize("place", ["text", "data", "name", "artifact"])
+async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(browser: Browser, site: Site, place: str) -> None:
+    parts: list[dict[str, Any]] = []
+    for payload in PAYLOADS:
+        match place:
+            case "text":
+                parts.append({"text": payload})
+            case "data":
+                parts.append({"data": {payload: payload}})
+            case "name":
+                parts.append({"raw": "aGk=", "filename": payload, "mediaType": payload})
+            case _:
+                parts.append({"raw": "PHN2Zz48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ+PC9zdmc+", "mediaType": "image/svg+xml"})
+                parts.append({"url": payload, "filename": "x"})
+    task = await site.send("echo", *parts)
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        await expect(moment(page).get_by_role("article")).to_have_count(2)
+        hostile = (
+            "script, iframe, object, embed, style, link, form, base, meta, [onerror], [onload], [onclick], [srcdoc]"
+        )
+        assert await moment(page).locator(hostile).count() == 0
+        links = await moment(page).locator("a").evaluate_all("links => links.map((link) => link.protocol)")
+        assert set(links) <= {"http:", "https:", "mailto:"}
+        await page.get_by_role("tab", name="The wire").click()
+        await expect(page.get_by_role("region", name="Frames by dialect")).to_be_visible()
+
+
+VIEWS = ("", "/tasks", "/agents", "/servers", "TASK", "TASK?tab=wire", "/nowhere")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_wrong(browser: Browser, site: Site, scheme: str) -> None:
+    task = await site.send(
+        "echo", {"text": "Some **text**, `code` and [a link](https://example.com)."}, {"data": {"a": 1}}
+    )
+    for agent in ("asks", "broken"):
+        await site.send(agent)
+    async with console(browser, site.url, site.token, color_scheme=scheme, bypass_csp=True) as (page, _):
+        for view in VIEWS:
+            await page.goto(f"{site.url}/console{view.replace('TASK', f'/tasks/{task}')}")
+            await page.get_by_role("main").wait_for()
+            await page.wait_for_load_state("networkidle")
+            assert await axe(page) == [], view
+
+
+async def test_axe_finds_nothing_wrong_with_the_sign_in(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, bypass_csp=True) as (page, _):
+        await page.goto(f"{site.url}/console")
+        await page.get_by_role("button", name="Sign in").wait_for()
+        assert await axe(page) == []
+
+
+async def test_nothing_is_wider_than_a_telephone(browser: Browser, site: Site) -> None:
+    task = await site.send("echo", {"text": "x" * 400}, {"data": {"a": "y" * 400}})
+    async with console(browser, site.url, site.token, viewport=NARROW) as (page, _):
+        for view in VIEWS:
+            await page.goto(f"{site.url}/console{view.replace('TASK', f'/tasks/{task}')}")
+            await page.get_by_role("main").wait_for()
+            await page.wait_for_load_state("networkidle")
+            width = await page.evaluate("() => document.documentElement.scrollWidth")
+            assert width <= NARROW["width"], view
+
+
+async def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Site) -> None:
+    task = await site.send("asks")
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="To the content")).to_be_focused()
+        await page.get_by_role("link", name="Tasks", exact=True).focus()
+        await page.keyboard.press("Enter")
+        row = page.get_by_role("row").filter(has_text="asks")
+        await row.get_by_role("link").first.focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/tasks/{task}")
+        await page.get_by_label("Moment of the replay").focus()
+        await page.keyboard.press("Home")
+        await expect(moment(page)).to_contain_text("submitted")
