@@ -64,7 +64,7 @@ def test_help_lists_no_flag_that_is_not_a_setting() -> None:
     command = main.commands["serve"]
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     flags = {option.name for option in options if not option.hidden}
-    assert flags == {setting.name for setting in settings()} | {"file"}
+    assert flags == {setting.name for setting in settings()} | {"file", "reload"}
 
 
 @pytest.mark.parametrize(
