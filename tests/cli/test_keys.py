@@ -18,7 +18,7 @@ from dragoman.auth.keys import id_of, matches
 from dragoman.cli import main
 from dragoman.config import settings
 from dragoman.model.ids import SystemClock
-from dragoman.model.principal import AccessRole, Scope
+from dragoman.model.principal import AccessRole, KeyLimits, Scope
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import StoredKey
@@ -165,13 +165,15 @@ def test_the_list_shows_state_and_limits_and_no_secret(run: Run) -> None:
     second = made(run("keys", "create", "bob", "--agent", "echo", "--scope", "read", "--expires", "1d", "--json"))
     run("keys", "revoke", first["id"])
     head, *rows = run("keys", "list").output.splitlines()
-    assert head.split() == ["ID", "NAME", "ROLE", "AGENTS", "SCOPES", "MADE", "EXPIRES", "STATE"]
+    assert head.split() == ["ID", "NAME", "ROLE", "AGENTS", "SCOPES", "LIMITS", "MADE", "EXPIRES", "STATE"]
     assert [row.split()[:5] + row.split()[-2:] for row in rows] == [
         [first["id"], "ann", "caller", "all", "all", "never", "revoked"],
         [second["id"], "bob", "caller", "echo", "read", second["expires"], "active"],
     ]
     listed = json.loads(run("keys", "list", "--json").stdout)
-    assert [set(row) for row in listed] == [{"id", "name", "role", "agents", "scopes", "made", "expires", "state"}] * 2
+    assert [set(row) for row in listed] == [
+        {"id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state"}
+    ] * 2
     assert [row["state"] for row in listed] == ["revoked", "active"]
 
 
@@ -283,3 +285,59 @@ def test_help_does_not_load_the_store() -> None:
         "sys.exit('apsw' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60).returncode == 0
+
+
+def test_a_key_has_limits_that_can_be_changed(run: Run) -> None:
+    made = run("keys", "create", "ann", "--max-open-tasks", "5", "--max-requests-per-s", "2", "--json")
+    assert json.loads(made.stdout)["limits"] == {"max_requests_per_s": 2, "max_open_tasks": 5}
+    described = run("keys", "create", "bob", "--max-daily-tokens", "1000000").output
+    assert "until it is revoked, 1000000 tokens/day at most." in described
+    key_id = keys()[0].id
+    changed = run("keys", "update", key_id, "--max-open-tasks", "none", "--max-daily-tasks", "7")
+    assert (changed.exit_code, changed.output) == (
+        0,
+        f"The limits of key {key_id} of ann are now 2 requests/s, 7 tasks/day. "
+        "A running server follows within a second.\n",
+    )
+    assert keys()[0].limits == KeyLimits(max_requests_per_s=2, max_daily_tasks=7)
+    listed = run("keys", "list").output.splitlines()
+    assert [("2 requests/s, 7 tasks/day" in row, "1000000 tokens/day" in row) for row in listed[1:]] == [
+        (True, False),
+        (False, True),
+    ]
+    freed = run("keys", "update", key_id, "--max-requests-per-s", "none", "--max-daily-tasks", "none")
+    assert "are now those of the server's settings" in freed.output
+    assert keys()[0].limits is None
+    assert [entry["limits"] for entry in json.loads(run("keys", "list", "--json").stdout)] == [
+        None,
+        {"max_daily_tokens": 1_000_000},
+    ]
+    acts = [json.loads(line)["action"] for line in run("audit", "--json").stdout.splitlines()]
+    assert acts.count("keys.update") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("create", "ann", "--max-open-tasks", "0"), "'0': must be a whole number from 1 to 2147483648"),
+        (("create", "ann", "--max-daily-tasks", "-1"), "'-1': must be a whole number from 1 to"),
+        (("create", "ann", "--max-requests-per-s", "1.5"), "'1.5': must be a whole number from 1 to 1000000"),
+        (("create", "ann", "--max-daily-tokens", "1e9"), "must be a whole number from 1 to"),
+        (("create", "ann", "--max-daily-tokens", "99999999999999999999"), "must be a whole number from 1 to"),
+        (("create", "ann", "--max-open-tasks", "none"), "must be a whole number from 1 to"),
+        (("create", "ann", "--role", "operator", "--max-open-tasks", "1"), "goes without limits"),
+        (("update", "ID"), "name what to change: --max-requests-per-s"),
+        (("update", "ID", "--max-open-tasks", "0"), "or none to go by the server's setting"),
+        (("update", "aaaaaaaaaaaa", "--max-open-tasks", "1"), "there is no key 'aaaaaaaaaaaa'"),
+        (("update", "REVOKED", "--max-open-tasks", "1"), "is revoked: make another"),
+    ],
+)
+def test_a_wrong_limit_says_what_is_right(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    for name in ("ann", "bob"):
+        run("keys", "create", name)
+    kept_key, revoked = keys()
+    run("keys", "revoke", revoked.id)
+    given = [{"ID": kept_key.id, "REVOKED": revoked.id}.get(word, word) for word in arguments]
+    refused = run("keys", *given)
+    assert (refused.exit_code, words in refused.output) == (2, True), refused.output
+    assert len(keys()) == 2

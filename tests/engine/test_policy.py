@@ -8,6 +8,8 @@ from dragoman.engine import policy
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Part
+from dragoman.model.principal import KeyLimits
+from dragoman.store.api import Quota
 from tests.engine.house import call, sending
 
 UUID = "0190b0a0-0000-7000-8000-000000000001"
@@ -80,4 +82,11 @@ def test_any_last_id_is_read_or_refused(after: str, last: int) -> None:
 @pytest.mark.parametrize("limit", ["max_open_tasks", "max_daily_tasks"])
 def test_a_quota_of_one_is_said_in_the_singular(limit: str, number: int, told: str) -> None:
     settings = EngineSettings(max_open_tasks=number, max_daily_tasks=number)
-    assert told in str(policy.over_quota(limit, settings, 0))
+    assert told in str(policy.over_quota(limit, policy.quota(settings, None, 0), 0))
+
+
+def test_the_limits_of_a_key_take_the_place_of_those_of_the_settings() -> None:
+    settings = EngineSettings(max_open_tasks=5)
+    assert policy.quota(settings, KeyLimits(max_daily_tasks=7), 0) == Quota(5, 7, 0)
+    assert policy.quota(settings, KeyLimits(max_open_tasks=50), 0) == Quota(50, 0, 0)
+    assert policy.quota(EngineSettings(), KeyLimits(max_requests_per_s=1), 0) is None

@@ -18,6 +18,15 @@ def test_a_bucket_holds_what_is_allowed_in_one_second(per_s: int) -> None:
     assert let_through(rates, "ben", NOW_MS, 1) == 1
 
 
+def test_a_principal_may_have_a_rate_of_its_own() -> None:
+    for usual in (0, 5):
+        rates = Rates(usual)
+        assert sum(rates.take("anna", NOW_MS, 2) == 0 for _ in range(9)) == 2
+        assert rates.take("anna", NOW_MS + 499, 2) == 1
+        assert rates.take("anna", NOW_MS + 500, 2) == 0
+        assert let_through(rates, "ben", NOW_MS, 9) == (usual or 9)
+
+
 @pytest.mark.parametrize("per_s", [1, 3, 10, 1000])
 def test_over_a_long_time_it_is_the_rate(per_s: int) -> None:
     rates = Rates(per_s)

@@ -49,6 +49,17 @@ async def replicas(count: int, *, per_s: int = 10, most: int = 10) -> AsyncItera
         await store.close()
 
 
+async def test_callers_of_many_replicas_get_the_rate_of_their_key() -> None:
+    async with replicas(3, per_s=0) as here:
+        clock, passed, per_s = here[0].clock, 0, 4
+        for _ in range(0, 10_000, 20):
+            clock.ms += 20
+            for replica in here:
+                await replica.exchange.let_call("anna", per_s)
+                passed += not replica.rates.take("anna", clock.now_ms(), per_s)
+        assert 0.8 * 11 * per_s <= passed <= 13 * per_s
+
+
 @pytest.mark.parametrize(("per_s", "count"), [(1, 3), (10, 3), (50, 3), (20, 8)])
 async def test_callers_of_many_replicas_get_the_rate_of_one(per_s: int, count: int) -> None:
     async with replicas(count, per_s=per_s) as here:

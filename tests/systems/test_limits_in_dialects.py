@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from dragoman.model.principal import Scope
+from dragoman.model.ids import SystemClock
+from dragoman.model.principal import KeyLimits, Scope
+from dragoman.model.task import Usage
+from dragoman.store.usage import AnswerUsage, used_by_answer
 from tests.spec.proto import V1
 from tests.systems.conftest import Json, Site, Told
-from tests.systems.keyed import Holder, House, keyed
+from tests.systems.keyed import Holder, House, beside, keyed
 
 V = {"a2a_version": "1.0"}
 ID = "as-sent"
@@ -252,6 +255,36 @@ async def test_one_too_many(tmp_path: Path, tongue: Tongue, setting: str, most: 
         assert setting in told.raw.decode(), told
         assert tongue.too_many(told.body), told
         assert "429" not in str((await tongue.send(house.by("ben"))).status)
+
+
+@each_tongue
+@pytest.mark.parametrize("limit", ["max_requests_per_s", "max_open_tasks", "max_daily_tasks", "max_daily_tokens"])
+async def test_one_more_than_a_key_may(tmp_path: Path, tongue: Tongue, limit: str) -> None:
+    """The limit of a key takes the place of the setting. Other callers go by the setting."""
+    holders = {
+        "anna": Holder(name="anna", limits={"limits": KeyLimits(**{limit: 1})}),
+        "ben": Holder(name="ben"),
+    }
+    settings = {} if limit == "max_daily_tokens" else {limit: 1000}
+    async with keyed(tmp_path, holders, **settings) as house:
+        anna = house.by("anna")
+        first = await tongue.send(anna)
+        assert first.status == 200, first
+        if limit == "max_daily_tokens":
+            async with beside(house.store) as store:
+                used = used_by_answer(Usage.of(1, 0), 0)
+                store.usage.gather(AnswerUsage("key:anna", "desk", SystemClock().now_ms(), used))
+        told = first
+        for _ in range(20):
+            if told.status == 429:
+                break
+            told = await tongue.send(anna)
+        assert told.status == 429, told
+        assert int(told.headers["Retry-After"]) >= 1
+        assert limit in told.raw.decode(), told
+        assert tongue.too_many(told.body), told
+        for _ in range(3):
+            assert (await tongue.send(house.by("ben"))).status == 200
 
 
 @pytest.mark.parametrize("tongue", [each for each in TONGUES if each.name != "KAOS"], ids=lambda tongue: tongue.name)

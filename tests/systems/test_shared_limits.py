@@ -1,6 +1,7 @@
 """Sessions of MCP and limits of callers, on servers that share a store."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -9,9 +10,14 @@ import aiohttp
 import pytest
 
 from dragoman import Agent, Context
+from dragoman.auth.keys import digest_of, make_key
 from dragoman.config import Config
 from dragoman.dialects.mcp.tools import name_of
+from dragoman.model.ids import SystemClock
+from dragoman.model.principal import AccessRole, KeyLimits
 from dragoman.server import serving
+from dragoman.store.keyring import StoredKey
+from dragoman.store.open import open_store
 from tests.bindings.mcp_client import Client, next_of
 from tests.shared_store import shared_store
 
@@ -148,3 +154,34 @@ async def test_the_streams_of_a_caller_count_on_all_servers_together(store: str)
                 assert answer.status == 200
         assert len(refused) >= 2, "two streams, and one more of each server"
         assert set(refused) == {one, other}
+
+
+async def test_the_daily_tasks_of_a_key_are_exact_on_all_servers_together(used_postgres_url: str) -> None:
+    made = make_key(secrets.token_bytes)
+    key = StoredKey(
+        id=made.id,
+        name="anna",
+        role=AccessRole.CALLER,
+        agents=None,
+        scopes=None,
+        digest=digest_of(made.text),
+        made_ms=0,
+        limits=KeyLimits(max_daily_tasks=7),
+    )
+    opened = open_store(used_postgres_url, SystemClock())
+    await opened.open(None)
+    try:
+        await opened.keys.add(key)
+    finally:
+        await opened.close()
+    async with servers(used_postgres_url, Stage()) as both, asyncio.timeout(DEADLINE_S):
+        headers = V1 | {"x-api-key": made.text}
+
+        async def send(number: int) -> int:
+            message = {"messageId": f"m{number}", "role": "ROLE_USER", "parts": [{"text": "ask"}]}
+            sent = {"message": message, "configuration": {"returnImmediately": True}}
+            async with both[number % 2].post("/agents/stage/message:send", json=sent, headers=headers) as answer:
+                return answer.status
+
+        statuses = await asyncio.gather(*(send(number) for number in range(30)))
+        assert sorted(statuses) == [200] * 7 + [429] * 23

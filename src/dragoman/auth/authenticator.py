@@ -307,6 +307,7 @@ def _holder(key: StoredKey) -> Principal:
         key.role,
         None if key.agents is None else frozenset(key.agents),
         None if key.scopes is None else frozenset(key.scopes),
+        key.limits,
     )
 
 

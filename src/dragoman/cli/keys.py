@@ -4,7 +4,7 @@ Invariant: a key is printed once, by the command that makes it. Only its hash is
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
     from dragoman.auth.keys import NewKey
+    from dragoman.model.principal import KeyLimits
     from dragoman.store.api import Store
     from dragoman.store.keyring import StoredKey
 
@@ -32,6 +33,53 @@ FIRST_KEY = (
 ROLES = ("caller", "agent", "admin", "operator")
 SCOPES = ("send", "read", "cancel", "push", "card")
 """The values of `model.principal`, repeated here so that `--help` imports nothing."""
+
+
+LIMITS = (
+    ("max_requests_per_s", 1_000_000, "Requests that its caller may make in a second, on average."),
+    ("max_open_tasks", 1 << 31, "Tasks of its caller that may be running or waiting."),
+    ("max_daily_tasks", 1 << 31, "Tasks that its caller may create in a day (UTC)."),
+    ("max_daily_tokens", 1 << 53, "Tokens that its caller's runs may use in a day (UTC) before messages are refused."),
+)
+"""The limits of a key: the name, the largest value, and the help."""
+
+NO_LIMIT = "none"
+"""The word that takes a limit from a key."""
+
+
+class LimitType(click.ParamType[int]):
+    """A limit: a whole number from 1 to `largest`. With `removable` also `none`, which is read as 0."""
+
+    name = "limit"
+
+    def __init__(self, largest: int, *, removable: bool) -> None:
+        self._largest = largest
+        self._removable = removable
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the limit. Raises BadParameter."""
+        text = str(value)
+        if self._removable and text == NO_LIMIT:
+            return 0
+        if re.fullmatch(r"[0-9]{1,16}", text, re.ASCII) and 1 <= int(text) <= self._largest:
+            return int(text)
+        instead = f", or {NO_LIMIT} to go by the server's setting" if self._removable else ""
+        self.fail(f"{text!r}: must be a whole number from 1 to {self._largest}{instead}", param, ctx)
+
+
+def with_limits(*, removable: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds the flags of the limits to a command."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, largest, text in reversed(LIMITS):
+            flag = "--" + name.replace("_", "-")
+            more = "" if removable else "  [default: the server's setting]"
+            command = click.option(
+                flag, name, type=LimitType(largest, removable=removable), metavar="N", help=text + more
+            )(command)
+        return command
+
+    return add
 
 
 @click.group()
@@ -65,6 +113,7 @@ def keys() -> None:
     "`dragoman admin`.",
 )
 @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
+@with_limits(removable=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @with_store
 def create(
@@ -75,6 +124,7 @@ def create(
     role: str,
     expires: str | None,
     as_json: bool,
+    **limits: int | None,
 ) -> None:
     """Make a key for NAME, and show it this once.
 
@@ -87,6 +137,8 @@ def create(
         )
     if role == "operator" and (agents or scopes):
         raise click.UsageError("--role operator: goes without --agent and --scope, because it reaches every task")
+    if role == "operator" and any(limits.values()):
+        raise click.UsageError("--role operator: goes without limits, because the admin API has none")
     _check_agents(config, agents)
     import secrets
 
@@ -94,7 +146,7 @@ def create(
 
     from dragoman.auth.keys import digest_of, make_key
     from dragoman.model.ids import SystemClock
-    from dragoman.model.principal import AccessRole, Scope
+    from dragoman.model.principal import AccessRole, KeyLimits, Scope
     from dragoman.store.keyring import StoredKey
 
     new, now_ms = make_key(secrets.token_bytes), SystemClock().now_ms()
@@ -107,6 +159,7 @@ def create(
         digest=digest_of(new.text),
         made_ms=now_ms,
         expires_ms=None if expires is None else now_ms + _age_ms(expires),
+        limits=KeyLimits(**limits) if any(limits.values()) else None,
     )
     others = at_store(config, lambda store: _add(store, key), make=True)
     if as_json:
@@ -131,11 +184,37 @@ def list_(config: Config, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     elif found:
-        columns = ("id", "name", "role", "agents", "scopes", "made", "expires", "state")
+        columns = ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
         rows = [[_cell(name, row[name]) for name in columns] for row in found]
         click.echo(table([name.upper() for name in columns], rows))
     else:
         click.echo(f"No keys in {hide_password(config.store)}; `dragoman keys create NAME` makes one.")
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@with_limits(removable=True)
+@with_store
+def update(config: Config, key_id: str, **limits: int | None) -> None:
+    """Change limits of the key with that ID; those that are not named stay. A running server follows within a second.
+
+    N is a whole number, or none to go by the server's setting again.
+    """
+    from dragoman.auth.keys import id_of
+
+    if all(limit is None for limit in limits.values()):
+        flags = ", ".join("--" + name.replace("_", "-") for name, _, _ in LIMITS)
+        raise click.UsageError(f"name what to change: {flags}")
+    wanted = id_of(key_id) or key_id
+    key = at_store(config, lambda store: _limit(store, wanted, limits))
+    if key is None:
+        raise click.UsageError(
+            f"there is no key {wanted!r} in {hide_password(config.store)}: `dragoman keys list` shows their ids"
+        )
+    if key.revoked_ms is not None:
+        raise click.UsageError(f"key {key.id} of {key.name} is revoked: make another with `dragoman keys create`")
+    told = _limits_text(key.limits) or "those of the server's settings"
+    click.echo(f"The limits of key {key.id} of {key.name} are now {told}. A running server follows within a second.")
 
 
 @keys.command()
@@ -175,6 +254,23 @@ async def _revoke(store: "Store", key_id: str) -> "tuple[StoredKey | None, bool]
         return key, False
     await store.audit.write([_audit_entry("keys.revoke", key_id, now_ms)])
     return key, True
+
+
+async def _limit(store: "Store", key_id: str, changes: Mapping[str, int | None]) -> "StoredKey | None":
+    """Change limits of a key; 0 takes one away. Returns the key as it is then, if there is one."""
+    from msgspec.structs import asdict
+
+    from dragoman.model.ids import SystemClock
+    from dragoman.model.principal import KeyLimits
+
+    key = await store.keys.find(key_id)
+    if key is None:
+        return None
+    known = asdict(key.limits or KeyLimits())
+    limits = KeyLimits(**known | {name: limit or None for name, limit in changes.items() if limit is not None})
+    if await store.keys.limit(key_id, limits):
+        await store.audit.write([_audit_entry("keys.update", key_id, SystemClock().now_ms())])
+    return await store.keys.find(key_id)
 
 
 def _audit_entry(action: str, key_id: str, now_ms: int) -> Any:
@@ -222,12 +318,24 @@ def _public_fields(key: "StoredKey", now_ms: int) -> dict[str, Any]:
         "agents": key.agents,
         "scopes": key.scopes,
         "made": moment(key.made_ms),
+        "limits": key.limits,
         "expires": None if key.expires_ms is None else moment(key.expires_ms),
         "state": key_state(key, now_ms),
     }
 
 
+def _limits_text(limits: "KeyLimits | None") -> str:
+    """The limits in words: `5 requests/s, 10 open tasks`; empty if the key has none of its own."""
+    if limits is None:
+        return ""
+    units = ("requests/s", "open tasks", "tasks/day", "tokens/day")
+    numbers = [getattr(limits, name) for name, _, _ in LIMITS]
+    return ", ".join(f"{number} {unit}" for number, unit in zip(numbers, units, strict=True) if number is not None)
+
+
 def _cell(column: str, value: Any) -> str:
+    if column == "limits":
+        return _limits_text(value) or "settings"
     if value is None:
         return "never" if column == "expires" else "all"
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -244,8 +352,9 @@ def _describe(config: Config, key: "StoredKey", new: "NewKey", others: "Sequence
         key.role.value
     ]
     beside = {"admin": ", and /metrics", "operator": ", and the admin API"}.get(key.role.value, "")
+    within = f", {_limits_text(key.limits)} at most" if key.limits is not None else ""
     lines = [
-        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}.",
+        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}{within}.",
         *(["It sees only its own tasks, as every role but operator does."] if key.role.value == "admin" else []),
         *(["It reads and changes the tasks of every caller: keep it safe."] if key.role.value == "operator" else []),
         "",

@@ -22,7 +22,14 @@ from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations, check_room
-from dragoman.model.errors import A2AError, AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.model.errors import (
+    A2AError,
+    AgentOffline,
+    InvalidParams,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
 from dragoman.model.events import MessageReceived, Submitted
 from dragoman.model.ids import Clock, new_id, new_write, timestamp, timestamp_ms
 from dragoman.model.lifecycle import SPELLED
@@ -131,6 +138,9 @@ class Intake:
             dedupe = await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
         if runner is not None and runner.offline and (dedupe is None or not await self._known(call, dedupe)):
             raise runner.refusal() if isinstance(runner, Refusing) else AgentOffline(call.agent)
+        limits = call.principal.limits
+        if limits is not None and limits.max_daily_tokens is not None and origin is None:
+            await self._check_tokens(call, limits.max_daily_tokens, dedupe, now_ms)
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
         if runner is not None and runner.direct and call.manners.answers_with_message:
@@ -160,7 +170,7 @@ class Intake:
             status_ms=now_ms,
             holder=None if runner is None else self._leases.holder,
             dedupe=dedupe,
-            quota=policy.quota(self._settings, now_ms) if origin is None else None,
+            quota=policy.quota(self._settings, call.principal.limits, now_ms) if origin is None else None,
             write=new_write(),
         )
         if send.push_config is not None and self._webhooks is not None:
@@ -187,11 +197,20 @@ class Intake:
             if large:
                 await files.forget(head.id)
             self._tasks.unpin(task)
-            raise policy.over_quota(over.limit, self._settings, now_ms) from over
+            raise policy.over_quota(over.limit, new.quota, now_ms) from over
         except BaseException:
             self._tasks.unpin(task)
             raise
         return Taken(task, len(new.events), repeated=False)
+
+    async def _check_tokens(self, call: Call, most: int, dedupe: Dedupe | None, now_ms: int) -> None:
+        """Raises TooManyRequests if the runs of the caller have used the tokens of the day; not for a repeated call."""
+        try:
+            used = await self._store.usage.tokens(call.principal.id, now_ms // policy.DAY_MS)
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+        if used >= most and (dedupe is None or not await self._known(call, dedupe)):
+            raise policy.over_tokens(most, now_ms)
 
     async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | Message | None:
         """The outcome of the same call before; None if that was another call, or was refused.
@@ -482,7 +501,7 @@ class Intake:
             status_ms=now_ms,
             holder=self._leases.holder,
             dedupe=dedupe,
-            quota=policy.quota(self._settings, now_ms),
+            quota=policy.quota(self._settings, call.principal.limits, now_ms),
             write=new_write(),
         )
         try:
@@ -502,7 +521,7 @@ class Intake:
                 return
             run.decide(BecameTask(head.id, len(new.events)))
         except OverQuota as over:
-            run.drop(policy.over_quota(over.limit, self._settings, now_ms))
+            run.drop(policy.over_quota(over.limit, new.quota, now_ms))
         except StoreError as error:
             if task.busy:
                 run.decide(error)  # the write is repeated until its outcome is known

@@ -25,6 +25,7 @@ from dragoman.model.events import Intervened, seq_and_frame
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Part, Role
 from dragoman.model.operations import Call, CompleteTask, SendMessage, UpdateStatus
+from dragoman.model.principal import KeyLimits
 from dragoman.model.task import TERMINAL, Record, TaskState
 from dragoman.store.api import Dedupe, Quota
 
@@ -178,23 +179,25 @@ def repeats(record: Record, report: CompleteTask | UpdateStatus) -> bool:
     return record.terminal and record.state is report.state and said == report.parts
 
 
-def quota(settings: EngineSettings, now_ms: int) -> Quota | None:
-    """The quota of each caller; None if there is no limit."""
-    if not (settings.max_open_tasks or settings.max_daily_tasks):
+def quota(settings: EngineSettings, limits: KeyLimits | None, now_ms: int) -> Quota | None:
+    """The quota of a caller whose key has `limits`; None if there is no limit."""
+    open_tasks, daily_tasks = settings.max_open_tasks, settings.max_daily_tasks
+    if limits is not None:
+        open_tasks, daily_tasks = limits.max_open_tasks or open_tasks, limits.max_daily_tasks or daily_tasks
+    if not (open_tasks or daily_tasks):
         return None
-    return Quota(settings.max_open_tasks, settings.max_daily_tasks, now_ms // DAY_MS)
+    return Quota(open_tasks, daily_tasks, now_ms // DAY_MS)
 
 
-def over_quota(limit: str, settings: EngineSettings, now_ms: int) -> TooManyRequests:
-    """The error for a caller that has used up the quota named `limit`."""
+def over_quota(limit: str, quota: Quota | None, now_ms: int) -> TooManyRequests:
+    """The error for a caller that has used up the limit of that name in its quota."""
+    assert quota is not None  # nothing else is refused
     if limit == "max_daily_tasks":
-        made = "1 task" if settings.max_daily_tasks == 1 else f"{settings.max_daily_tasks} tasks"
+        made = "1 task" if quota.max_daily_tasks == 1 else f"{quota.max_daily_tasks} tasks"
         return TooManyRequests(
-            limit,
-            f"you have made {made} today, which is the limit: go on after midnight UTC",
-            -(-(DAY_MS - now_ms % DAY_MS) // 1000),
+            limit, f"you have made {made} today, which is the limit: go on after midnight UTC", until_midnight_s(now_ms)
         )
-    have = "1 task that has" if settings.max_open_tasks == 1 else f"{settings.max_open_tasks} tasks that have"
+    have = "1 task that has" if quota.max_open_tasks == 1 else f"{quota.max_open_tasks} tasks that have"
     return TooManyRequests(limit, f"you have {have} not ended, which is the limit: await or cancel one", OPEN_RETRY_S)
 
 
@@ -202,6 +205,20 @@ def intervention(call: Call, action: Literal["answer", "cancel"], now_ms: int) -
     """The event that tells in a task's log which operator made the call."""
     assert call.operator is not None
     return Intervened(call.operator, action, timestamp(now_ms), call.reason)
+
+
+def over_tokens(most: int, now_ms: int) -> TooManyRequests:
+    """The error for a caller whose runs have used the `most` tokens of a day."""
+    return TooManyRequests(
+        "max_daily_tokens",
+        f"you have used the {most} tokens of today: go on after midnight UTC",
+        until_midnight_s(now_ms),
+    )
+
+
+def until_midnight_s(now_ms: int) -> int:
+    """How many seconds it takes until midnight UTC, rounded up."""
+    return -(-(DAY_MS - now_ms % DAY_MS) // 1000)
 
 
 def stopping() -> Unavailable:

@@ -31,17 +31,32 @@ class Scope(StrEnum):
     CARD = "card"
 
 
+class KeyLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The limits of a key, in place of the settings of the same names. None: as the setting says.
+
+    Requests in a second on average; tasks that have not ended; tasks that are made within a day (UTC); tokens that the
+    runs that ended on a day have used before another message is refused.
+    """
+
+    max_requests_per_s: int | None = None
+    max_open_tasks: int | None = None
+    max_daily_tasks: int | None = None
+    max_daily_tokens: int | None = None
+
+
 class Principal(Struct, frozen=True):
     """A caller. `id` owns the tasks it makes.
 
     `agents` are the ids of the agents it may reach, `scopes` the operations it may use there; None means all. A
-    principal of role `AGENT` or `ADMIN` may also report on tasks of these agents, as a worker does.
+    principal of role `AGENT` or `ADMIN` may also report on tasks of these agents, as a worker does. `limits` are
+    those of its key, if it has its own.
     """
 
     id: str
     role: AccessRole = AccessRole.CALLER
     agents: frozenset[str] | None = None
     scopes: frozenset[Scope] | None = None
+    limits: KeyLimits | None = None
 
     def reaches(self, agent: str) -> bool:
         """Whether the principal may use this agent at all."""

@@ -11,9 +11,9 @@ from dragoman.store.api import Store
 
 
 class UsageCounters(Struct, frozen=True):
-    """The counters of the limits that are set; None where there is no limit, or no other replica."""
+    """The counters of the limits; None where there is no limit, or no other replica. A key may have its own rate."""
 
-    rates: Rates | None
+    rates: Rates
     streams: OpenStreams | None
     listeners: OpenStreams | None
     exchange: UsageExchange | None
@@ -32,11 +32,11 @@ class UsageCounters(Struct, frozen=True):
 def make_usage(config: Config, store: Store, replica: str) -> UsageCounters:
     """Make the counters. `replica` is a name for this replica that no other has."""
     shared, most = store.replicas.shared, config.max_streams
-    rates = Rates(config.max_requests_per_s, shared=shared) if config.max_requests_per_s else None
+    rates = Rates(config.max_requests_per_s, shared=shared)
     streams = OpenStreams(most, shared=shared) if most else None
     listeners = OpenStreams(most, kind="listeners", shared=shared) if most else None
     exchange = None
-    if shared and (rates is not None or most):
+    if shared:
         counted = [one for one in (streams, listeners) if one is not None]
         exchange = UsageExchange(store, replica, store.clock, rates, counted)
     return UsageCounters(rates, streams, listeners, exchange)

@@ -5,15 +5,17 @@ Invariant: a caller's key itself is never written anywhere. The stored digest ca
 
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
-from dragoman.model.principal import AccessRole, Scope
+from dragoman.model.principal import AccessRole, KeyLimits, Scope
 
 
 class StoredKey(Struct, frozen=True, kw_only=True):
     """A key as it is stored. `id` is the public part of the key, `digest` the SHA-256 of the whole key.
 
-    Keys of one `name` are one principal: they own the same tasks. `agents` and `scopes` None: all.
+    Keys of one `name` are one principal: they own the same tasks. `agents` and `scopes` None: all. `limits` None: those
+    of the settings.
     """
 
     id: str
@@ -25,6 +27,7 @@ class StoredKey(Struct, frozen=True, kw_only=True):
     made_ms: int
     expires_ms: int | None = None
     revoked_ms: int | None = None
+    limits: KeyLimits | None = None
 
 
 class SigningKey(Struct, frozen=True, kw_only=True):
@@ -54,6 +57,10 @@ class KeyRing(Protocol):
         """Mark a key as revoked. Returns False if it does not exist or was revoked before."""
         ...
 
+    async def limit(self, key_id: str, limits: KeyLimits | None) -> bool:
+        """Replace the limits of a key. Returns False if it does not exist or was revoked."""
+        ...
+
     async def all(self) -> tuple[StoredKey, ...]:
         """Every key, oldest first."""
         ...
@@ -61,3 +68,13 @@ class KeyRing(Protocol):
     async def signing_key(self, offer: SigningKey | None = None) -> SigningKey | None:
         """The server's key for signatures. If there is none yet, `offer` is stored and returned: the first one wins."""
         ...
+
+
+def spell_limits(limits: KeyLimits | None) -> str | None:
+    """The limits as they are stored."""
+    return None if limits is None or limits == KeyLimits() else msgspec.json.encode(limits).decode()
+
+
+def read_limits(spelled: str | None) -> KeyLimits | None:
+    """The limits that are stored."""
+    return None if spelled is None else msgspec.json.decode(spelled, type=KeyLimits)

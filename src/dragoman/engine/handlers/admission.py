@@ -106,7 +106,7 @@ class Admission:
         kind = KINDS[type(call.operation)]
         try:
             if self._exchange is not None:
-                await self._exchange.let_call(call.principal.id)
+                await self._exchange.let_call(call.principal.id, _own_rate(call.principal))
             self._admit(call, kind)
             result = await self._handler.call(call)
         except BaseException as error:
@@ -121,7 +121,7 @@ class Admission:
         kind = KINDS[type(call.operation)]
         try:
             if self._exchange is not None:
-                await self._exchange.let_call(call.principal.id)
+                await self._exchange.let_call(call.principal.id, _own_rate(call.principal))
             self._admit(call, kind)
             stream = await (self._handler.stream(call) if self._streams is None else self._counted(call, self._streams))
         except BaseException as error:
@@ -156,8 +156,10 @@ class Admission:
             if isinstance(call.operation, SendMessage) and call.operation.push_config is not None:
                 _check_scope(principal.scopes, Scope.PUSH)
         rates = self._rates
-        if rates is not None and (wait_s := rates.take(principal.id, self._clock.now_ms())):
-            raise TooManyRequests("max_requests_per_s", f"more requests than {rates.per_s} a second", wait_s)
+        if rates is not None and (rates.per_s or principal.limits is not None):
+            own = _own_rate(principal)
+            if wait_s := rates.take(principal.id, self._clock.now_ms(), own):
+                raise TooManyRequests("max_requests_per_s", f"more requests than {own or rates.per_s} a second", wait_s)
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
@@ -209,6 +211,11 @@ class Admission:
             reason=reason,
             peer=call.peer,
         )
+
+
+def _own_rate(principal: Principal) -> int | None:
+    """The rate of the principal's key, if it has one of its own."""
+    return None if principal.limits is None else principal.limits.max_requests_per_s
 
 
 def _check_scope(scopes: frozenset[Scope], needed: Scope) -> None:

@@ -38,19 +38,27 @@ COUNTED_S = 60.0
 class Rates:
     """Limits how often principals may call. A bucket holds the tokens of one second, stored as when it will be full.
 
-    With `shared` it notes what is taken, for the exchange with other replicas. A bucket may be in debt then.
+    `per_s` is the rate of principals that have none of their own; 0 sets no limit. With `shared` it notes what is
+    taken, for the exchange with other replicas. A bucket may be in debt then.
     """
 
     def __init__(self, per_s: int, kept: int = KEPT, *, shared: bool = False) -> None:
         self.per_s = per_s
         self._kept = kept
-        self._interval_ns = SECOND_NS // per_s
+        self._own: dict[str, int] = {}
+        """The latest rates of principals with one of their own, of which tokens were taken since the last exchange."""
         self._full_at_ns: OrderedDict[str, int] = OrderedDict()
         self._taken: dict[str, int] | None = {} if shared else None
         self._clamp_ns = DEBT_NS if shared else SECOND_NS
 
-    def take(self, principal: str, now_ms: int) -> int:
-        """Take a token and return 0, or return after how many seconds, rounded up, there is one again."""
+    def take(self, principal: str, now_ms: int, own: int | None = None) -> int:
+        """Take a token and return 0, or return after how many seconds, rounded up, there is one again.
+
+        `own` is the principal's own rate, if it has one.
+        """
+        per_s = own or self.per_s
+        if not per_s:
+            return 0
         now_ns = now_ms * 1_000_000
         empty_ns = now_ns + SECOND_NS
         full_at_ns = self._full_at_ns.get(principal, now_ns)
@@ -58,12 +66,14 @@ class Rates:
             full_at_ns = now_ns
         elif full_at_ns > now_ns + self._clamp_ns:
             full_at_ns = self._full_at_ns[principal] = empty_ns  # the clock was set back
-        full_at_ns += self._interval_ns
+        full_at_ns += SECOND_NS // per_s
         if full_at_ns > empty_ns:
             return -((empty_ns - full_at_ns) // SECOND_NS)
         self._set(principal, full_at_ns)
         if self._taken is not None:
             self._taken[principal] = self._taken.get(principal, 0) + 1
+            if own:
+                self._own[principal] = own
         return 0
 
     def _set(self, principal: str, full_at_ns: int) -> None:
@@ -74,13 +84,13 @@ class Rates:
 
     # -- for the exchange ----------------------------------------------------------------------------------------------
 
-    def room(self, principal: str, replicas: int) -> bool:
+    def room(self, principal: str, replicas: int, own: int | None = None) -> bool:
         """Whether another call may be let through before the exchange.
 
         Over 10 s all replicas may exceed the rate by 20 %, which are the tokens of two seconds, or by one call each.
         """
         taken = self._taken
-        return taken is None or taken.get(principal, 0) < max(1, 2 * self.per_s // replicas)
+        return taken is None or taken.get(principal, 0) < max(1, 2 * (own or self.per_s) // replicas)
 
     def spend(self) -> Mapping[str, int]:
         """The tokens taken since this was last called, by principal."""
@@ -96,14 +106,19 @@ class Rates:
             for principal, count in taken.items():
                 self._taken[principal] = self._taken.get(principal, 0) + count
 
-    def cost_us(self, tokens: int) -> int:
-        """How many microseconds it takes until so many tokens have come back."""
-        return tokens * self._interval_ns // 1000
+    def cost_us(self, principal: str, tokens: int) -> int:
+        """How many microseconds it takes until so many tokens of the principal have come back."""
+        return tokens * self._interval_ns(principal) // 1000
+
+    def _interval_ns(self, principal: str) -> int:
+        return SECOND_NS // (self._own.get(principal) or self.per_s or SECOND_NS)
 
     def learn(self, principal: str, full_in_us: int, now_ms: int) -> None:
         """Take over the state of a bucket from the store, plus what was taken meanwhile."""
         since = 0 if self._taken is None else self._taken.get(principal, 0)
-        self._set(principal, now_ms * 1_000_000 + full_in_us * 1000 + since * self._interval_ns)
+        self._set(principal, now_ms * 1_000_000 + full_in_us * 1000 + since * self._interval_ns(principal))
+        if not since:
+            self._own.pop(principal, None)
 
 
 class OpenStreams:
@@ -214,11 +229,14 @@ class UsageExchange:
             await self.exchange()
             await asyncio.sleep(EXCHANGE_S)
 
-    async def let_call(self, principal: str) -> None:
-        """Wait until one more call of the principal may be let through, or refused, by what this replica knows."""
+    async def let_call(self, principal: str, own: int | None = None) -> None:
+        """Wait until one more call of the principal may be let through, or refused, by what this replica knows.
+
+        `own` is the principal's own rate, if it has one.
+        """
         rates = self._rates
-        if rates is not None:
-            while not rates.room(principal, self._replicas):
+        if rates is not None and (own or rates.per_s):
+            while not rates.room(principal, self._replicas, own):
                 if not await self.exchange():
                     return
 
@@ -253,7 +271,7 @@ class UsageExchange:
         if not taken:
             return
         try:
-            spendings = [Spending(f"rate/{who}", rates.cost_us(tokens)) for who, tokens in taken.items()]
+            spendings = [Spending(f"rate/{who}", rates.cost_us(who, tokens)) for who, tokens in taken.items()]
             full_in_us = await self._store.shared.spend(spendings)
         except BaseException:
             rates.keep(taken)

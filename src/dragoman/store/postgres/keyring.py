@@ -3,9 +3,9 @@
 Invariant: the table is not cached, so that a key made or revoked by another process counts at once.
 """
 
-from dragoman.model.principal import AccessRole, Scope
+from dragoman.model.principal import AccessRole, KeyLimits, Scope
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.keyring import SigningKey, StoredKey
+from dragoman.store.keyring import SigningKey, StoredKey, read_limits, spell_limits
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 
@@ -38,6 +38,7 @@ class KeyTable:
             key.made_ms,
             key.expires_ms,
             key.revoked_ms,
+            spell_limits(key.limits),
         )
         try:
             await self._door().write(self._sql["add_key"], *row)
@@ -56,6 +57,18 @@ class KeyTable:
             return True
         try:
             return bool(await self._door().write(self._sql["revoke_key"], to_text(key_id), now_ms))
+        except OutcomeUnknown as error:
+            raise StoreError(str(error)) from error
+
+    async def limit(self, key_id: str, limits: KeyLimits | None) -> bool:
+        """As the protocol says. It may be repeated without harm."""
+        values = to_text(key_id), spell_limits(limits)
+        try:
+            return bool(await self._door().write(self._sql["limit_key"], *values))
+        except OutcomeUnknown:
+            pass
+        try:
+            return bool(await self._door().write(self._sql["limit_key"], *values))
         except OutcomeUnknown as error:
             raise StoreError(str(error)) from error
 
@@ -90,6 +103,7 @@ def _api_key(
     made_ms: int,
     expires_ms: int | None,
     revoked_ms: int | None,
+    limits: str | None,
 ) -> StoredKey:
     return StoredKey(
         id=from_text(key_id),
@@ -101,4 +115,5 @@ def _api_key(
         made_ms=made_ms,
         expires_ms=expires_ms,
         revoked_ms=revoked_ms,
+        limits=read_limits(limits),
     )

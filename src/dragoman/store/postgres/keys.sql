@@ -2,7 +2,7 @@
 
 -- name: find_key
 -- A key by its id.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM dragoman.keys WHERE id = $1;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM dragoman.keys WHERE id = $1;
 
 -- name: any_key
 -- Whether there is a key. None is ever deleted.
@@ -10,8 +10,8 @@ SELECT true FROM dragoman.keys LIMIT 1;
 
 -- name: add_key
 -- A new key.
-INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: revoke_key
 -- Mark a key as revoked, unless it is already.
@@ -19,7 +19,11 @@ UPDATE dragoman.keys SET revoked_ms = $2 WHERE id = $1 AND revoked_ms IS NULL RE
 
 -- name: all_keys
 -- All keys, oldest first.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM dragoman.keys ORDER BY key;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM dragoman.keys ORDER BY key;
+
+-- name: limit_key
+-- Replace the limits of a key that is not revoked.
+UPDATE dragoman.keys SET limits = $2 WHERE id = $1 AND revoked_ms IS NULL RETURNING id;
 
 -- name: signing_key
 -- The server's key for signatures.

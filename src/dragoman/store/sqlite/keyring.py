@@ -8,8 +8,8 @@ from typing import Any
 import apsw
 import msgspec
 
-from dragoman.model.principal import AccessRole, Scope
-from dragoman.store.keyring import SigningKey, StoredKey
+from dragoman.model.principal import AccessRole, KeyLimits, Scope
+from dragoman.store.keyring import SigningKey, StoredKey, read_limits, spell_limits
 from dragoman.store.sqlite.connection import translated
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
@@ -44,6 +44,7 @@ class KeyTable:
             key.made_ms,
             key.expires_ms,
             key.revoked_ms,
+            spell_limits(key.limits),
         )
 
         def run(tables: Tables, _: int) -> None:
@@ -56,6 +57,15 @@ class KeyTable:
 
         def run(tables: Tables, _: int) -> bool:
             tables.cursor.execute(tables.sql["revoke_key"], (key_id, now_ms))
+            return tables.connection.changes() > 0
+
+        return bool(await self._door().writer.submit(Act(run)))
+
+    async def limit(self, key_id: str, limits: KeyLimits | None) -> bool:
+        """As the protocol says."""
+
+        def run(tables: Tables, _: int) -> bool:
+            tables.cursor.execute(tables.sql["limit_key"], (key_id, spell_limits(limits)))
             return tables.connection.changes() > 0
 
         return bool(await self._door().writer.submit(Act(run)))
@@ -101,6 +111,7 @@ def _api_key(
     made_ms: int,
     expires_ms: int | None,
     revoked_ms: int | None,
+    limits: str | None,
 ) -> StoredKey:
     return StoredKey(
         id=key_id,
@@ -112,6 +123,7 @@ def _api_key(
         made_ms=made_ms,
         expires_ms=expires_ms,
         revoked_ms=revoked_ms,
+        limits=read_limits(limits),
     )
 
 

@@ -2,7 +2,7 @@
 
 -- name: find_key
 -- A key by its id, even if it is revoked or expired.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM keys WHERE id = ?1;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM keys WHERE id = ?1;
 
 -- name: any_key
 -- Whether a key was ever made. Rows are never deleted.
@@ -10,16 +10,20 @@ SELECT EXISTS (SELECT 1 FROM keys);
 
 -- name: all_keys
 -- Every key, oldest first.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM keys ORDER BY key;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM keys ORDER BY key;
 
 -- name: add_key
 -- A new key.
-INSERT INTO keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9);
+INSERT INTO keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: revoke_key
 -- Revoke a key that is not revoked yet.
 UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL;
+
+-- name: limit_key
+-- Replace the limits of a key that is not revoked.
+UPDATE keys SET limits = ?2 WHERE id = ?1 AND revoked_ms IS NULL;
 
 -- name: signing_key
 -- The key that the server signs with.

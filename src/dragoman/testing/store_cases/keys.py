@@ -7,7 +7,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from dragoman.model.principal import AccessRole, Scope
+from dragoman.model.principal import AccessRole, KeyLimits, Scope
 from dragoman.store.api import StoreError
 from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
@@ -30,6 +30,7 @@ NARROW = StoredKey(
     digest=b"\0" * 32,
     made_ms=START_MS + 1,
     expires_ms=START_MS + 5,
+    limits=KeyLimits(max_open_tasks=3, max_daily_tokens=1 << 40),
 )
 
 
@@ -56,6 +57,20 @@ async def keys_are_listed_oldest_first(bench: Bench) -> None:
         await store.keys.add(NARROW)
         await store.keys.add(WIDE)
         assert await store.keys.all() == (NARROW, WIDE)
+
+
+async def the_limits_of_a_key_are_replaced_unless_it_is_revoked(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.keys.add(WIDE)
+        await store.keys.add(NARROW)
+        limits = KeyLimits(max_requests_per_s=1, max_open_tasks=2, max_daily_tasks=3, max_daily_tokens=4)
+        assert await store.keys.limit(WIDE.id, limits)
+        assert await store.keys.limit(NARROW.id, None)
+        assert await store.keys.all() == (replace(WIDE, limits=limits), replace(NARROW, limits=None))
+        assert not await store.keys.limit("cccccccccccc", limits)
+        await store.keys.revoke(WIDE.id, START_MS)
+        assert not await store.keys.limit(WIDE.id, None)
+        assert await store.keys.find(WIDE.id) == replace(WIDE, limits=limits, revoked_ms=START_MS)
 
 
 async def a_key_is_revoked_once_and_stays_known(bench: Bench) -> None:
@@ -121,6 +136,7 @@ KEYS: tuple[Case, ...] = (
     a_key_is_found_as_it_was_made,
     a_key_for_nothing_is_not_a_key_for_all,
     keys_are_listed_oldest_first,
+    the_limits_of_a_key_are_replaced_unless_it_is_revoked,
     a_key_is_revoked_once_and_stays_known,
     whether_a_key_was_ever_made_is_not_forgotten,
     an_id_is_given_once_and_the_neighbours_of_a_second_are_written,

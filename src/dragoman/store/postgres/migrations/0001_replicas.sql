@@ -25,7 +25,7 @@ CREATE TABLE dragoman.shared (
     PRIMARY KEY (key, counter)
 ) WITH (fillfactor = 70);
 
--- `digest` is the SHA-256 of the whole key. `agents` and `scopes` null: all.
+-- `digest` is the SHA-256 of the whole key. `agents` and `scopes` null: all. `limits` is a JSON object; null: those of the settings.
 CREATE TABLE dragoman.keys (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id text NOT NULL UNIQUE,
@@ -36,7 +36,8 @@ CREATE TABLE dragoman.keys (
     digest bytea NOT NULL,
     made_ms bigint NOT NULL,
     expires_ms bigint,
-    revoked_ms bigint
+    revoked_ms bigint,
+    limits text
 );
 
 -- The private key of the server, as JSON (RFC 7517). There is one row at most: the first one that is offered.
