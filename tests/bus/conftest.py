@@ -18,6 +18,6 @@ def nats() -> Iterator[NatsServer]:
 def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "nats":
         server = request.getfixturevalue("nats")
-        return Place(server, server.url, None)
+        return Place(server, server.url, ())
     server = request.getfixturevalue("postgres_server")
-    return Place(server, "postgres", request.getfixturevalue("postgres_url"))
+    return Place(server, "postgres", (request.getfixturevalue("postgres_url"),))

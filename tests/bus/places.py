@@ -1,6 +1,6 @@
 """The servers that can carry hints."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dragoman.bus.api import Bus
@@ -17,15 +17,15 @@ SECRET = b"secret"
 class Place:
     """A server that carries messages, which can be stopped and started again."""
 
-    def __init__(self, server: NatsServer | PostgresServer, bus: str, dsn: str | None) -> None:
+    def __init__(self, server: NatsServer | PostgresServer, bus: str, dsns: Sequence[str]) -> None:
         self.start, self.stop = server.start, server.stop
-        self._bus, self._dsn = bus, dsn
+        self._bus, self._dsns = bus, dsns
 
     def bus(self, secret: bytes = SECRET) -> Bus:
-        return make_bus(self._bus, secret, self._dsn)
+        return make_bus(self._bus, secret, self._dsns)
 
     def carrier(self) -> Carrier:
-        return NatsCarrier(self._bus) if self._dsn is None else NotifyCarrier(self._dsn)
+        return NotifyCarrier(self._dsns) if self._dsns else NatsCarrier(self._bus)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

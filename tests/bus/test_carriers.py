@@ -16,6 +16,8 @@ from dragoman.bus.nats import NatsCarrier
 from dragoman.bus.open import make_bus
 from tests.bus.places import SECRET, Place
 from tests.nats import NatsServer
+from tests.ports import kept_port
+from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow
 
@@ -111,8 +113,17 @@ async def test_a_server_that_is_killed_and_comes_back_is_used_again(place: Place
             await until(lambda number=number: two.hints[2:] == [("t", number, None)])
 
 
+async def test_the_host_that_can_be_used_is_found(postgres_server: PostgresServer, postgres_url: str) -> None:
+    """A database with a standby has two hosts, one of which does not listen, or takes no NOTIFY."""
+    nobody = postgres_url.replace(f":{postgres_server.port}/", f":{kept_port()}/")
+    place = Place(postgres_server, "postgres", (nobody, postgres_url))
+    async with replicas(place, "one", "two") as (one, two):
+        one.bus.tell("two")
+        await until(lambda: two.work == 1)
+
+
 async def test_a_server_that_hangs_is_not_healthy_until_it_goes_on(nats: NatsServer) -> None:
-    async with replicas(Place(nats, nats.url, None), "one", "two") as (one, two):
+    async with replicas(Place(nats, nats.url, ()), "one", "two") as (one, two):
         two.bus.follow("t")
         await until(lambda: two.hints)
         os.kill(nats.pid, signal.SIGSTOP)

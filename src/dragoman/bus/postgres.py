@@ -9,6 +9,7 @@ import logging
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Garbled
+from collections import deque
 from collections.abc import Collection, Sequence
 
 import asyncpg
@@ -24,7 +25,7 @@ BATCH_MAX = 200
 """How many messages one transaction sends: at most about a megabyte."""
 
 SEND_S = 5.0
-"""How long a statement may take."""
+"""How long a statement may take, or a new connection."""
 
 CLOSE_S = 0.5
 """How long a connection may take to close in good order."""
@@ -34,7 +35,10 @@ FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Inte
 
 
 class NotifyCarrier:
-    """The database at `dsn`, as asyncpg takes it, reached without a proxy that pools transactions."""
+    """The database at `dsns`, as asyncpg takes them, reached without a proxy that pools transactions.
+
+    There is one for each of its hosts. Where one cannot be used, the next connection is made with the next one.
+    """
 
     gather_s = 0.003
     """A transaction costs about half a millisecond of the server, however many messages it has."""
@@ -42,17 +46,18 @@ class NotifyCarrier:
     """The payload is text: base64."""
     advice = "behind a proxy that pools transactions, set bus_listen_url to the database's own address"
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self.name = re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:…@", dsn.partition("?")[0])
+    def __init__(self, dsns: Sequence[str]) -> None:
+        self._dsns = deque(dsns)
+        self.name = re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:…@", dsns[0].partition("?")[0])
 
     async def connect(self, received: Received, dropped: Dropped) -> "NotifyConnection":
         """As the protocol says."""
         connection = NotifyConnection(received)
         try:
-            await connection.open(self._dsn)
+            await connection.open(self._dsns[0])
         except BaseException as error:
             await connection.close()
+            self._dsns.rotate(-1)
             if isinstance(error, FAILURES):
                 raise CarrierDown(_text(error)) from error
             raise
@@ -136,7 +141,8 @@ class NotifyConnection:
 
 async def _dial(dsn: str) -> asyncpg.Connection:
     # Neither prepared statements nor settings of the session, in case there is a proxy all the same.
-    return await asyncpg.connect(dsn, statement_cache_size=0, server_settings={"application_name": "dragoman bus"})
+    settings = {"application_name": "dragoman bus"}
+    return await asyncpg.connect(dsn, timeout=SEND_S, statement_cache_size=0, server_settings=settings)
 
 
 def _channel(subject: str) -> str:

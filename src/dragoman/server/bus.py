@@ -13,7 +13,7 @@ from dragoman.config import Config
 from dragoman.server.errors import StartError
 from dragoman.server.replicas import bus_name
 from dragoman.store.api import Store
-from dragoman.store.open import database_dsn
+from dragoman.store.open import database_dsns
 
 
 async def server_bus(config: Config, store: Store, signing: SigningRoom) -> Bus:
@@ -26,7 +26,7 @@ async def server_bus(config: Config, store: Store, signing: SigningRoom) -> Bus:
     assert key is not None  # the line above has made it
     try:
         if name == "postgres":
-            return make_bus(name, key.jwk, database_dsn(config.bus_listen_url or config.store))
+            return make_bus(name, key.jwk, database_dsns(config.bus_listen_url or config.store))
         return make_bus(config.bus, key.jwk)
     except BusError as error:
         raise StartError(str(error)) from error

@@ -56,6 +56,12 @@ class StoreUnreachable(StoreError):
     reason = "its database cannot be reached"
 
 
+class StoreStandby(StoreError):
+    """The database takes no writes: it is a standby, or was made read-only for a while. Reads may go on."""
+
+    reason = "its database takes no writes"
+
+
 class OutcomeUnknown(Exception):
     """The connection was lost during a commit, so that the write may have been made or not. SQLite never raises it.
 

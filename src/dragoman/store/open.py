@@ -168,11 +168,14 @@ def _folder_path(files: str) -> Path:
     return Path(files.removeprefix(FOLDER)).expanduser().absolute()
 
 
-def database_dsn(url: str) -> str:
-    """The PostgreSQL at `url` as its driver takes it, without the settings of the store. Raises StoreError."""
+def database_dsns(url: str) -> tuple[str, ...]:
+    """The hosts of the PostgreSQL at `url`, each as its driver takes it, without the settings of the store.
+
+    Raises StoreError.
+    """
     from dragoman.store.postgres.database.address import parse_address
 
-    return parse_address(url).dsn
+    return parse_address(url).each_dsn
 
 
 def database_tools(url: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from tests.ports import kept_port
 from tests.postgres import PostgresServer
 
 ADDRESS = parse_address("postgresql://ann:secret@db.example/tasks")
-GOOD = DatabaseFacts(18, "on", "read committed", "UTF8", 0)
+GOOD = DatabaseFacts(18, "on", "read committed", "UTF8", read_only=False, apart_ms=0)
 
 
 async def refused(url: str) -> str:
@@ -28,7 +28,8 @@ async def refused(url: str) -> str:
 @pytest.mark.parametrize(
     ("facts", "fix"),
     [
-        (replace(GOOD, major=13), "use version 14 or later"),
+        (replace(GOOD, major=14), "is of version 14: use version 15 or later"),
+        (replace(GOOD, read_only=True), 'ALTER ROLE "ann" SET default_transaction_read_only = off'),
         (replace(GOOD, synchronous_commit="off"), 'ALTER ROLE "ann" SET synchronous_commit = on'),
         (replace(GOOD, isolation="serializable"), "SET default_transaction_isolation = 'read committed'"),
         (replace(GOOD, encoding="LATIN1"), "make the database with ENCODING 'UTF8'"),
@@ -42,7 +43,7 @@ def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: DatabaseFacts,
 
 @pytest.mark.parametrize(
     "facts",
-    [GOOD, replace(GOOD, major=14), replace(GOOD, synchronous_commit="remote_apply"), replace(GOOD, apart_ms=9)],
+    [GOOD, replace(GOOD, major=15), replace(GOOD, synchronous_commit="remote_apply"), replace(GOOD, apart_ms=9)],
 )
 def test_a_server_that_can_work_is_taken(facts: DatabaseFacts) -> None:
     assert refusal(facts, ADDRESS) is None

@@ -4,11 +4,13 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 
-from dragoman.store.api import OutcomeUnknown, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
+from dragoman.store.api import OutcomeUnknown, StoreError, StoreFull, StoreReadOnly, StoreStandby, StoreUnreachable
 from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.translation import translate
 from tests.postgres import PostgresServer
 
 PATIENCE_S = 30
@@ -38,6 +40,33 @@ async def test_a_wait_for_a_connection_has_an_end(postgres_url: str) -> None:
         pool.give(taken)
     assert await pool.read("SELECT 1") == [(1,)]
     await pool.close()
+
+
+async def test_a_server_that_gives_no_connection_is_told_from_a_pool_that_is_busy() -> None:
+    """A proxy whose pool is used up lets new clients wait."""
+    held = asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await held.wait()
+        writer.close()
+
+    full = await asyncio.start_server(hold, "127.0.0.1", 0)
+    (place,) = full.sockets
+    port = place.getsockname()[1]
+    pool = Pool(parse_address(f"postgresql://ann@127.0.0.1:{port}/tasks?pool_size=1&connect_s=600&timeout_s=0.3"))
+    with pytest.raises(
+        StoreUnreachable, match=r"gave no connection for 0\.3 s: raise its max_connections, or the pool"
+    ):
+        await pool.read("SELECT 1")
+    await pool.close()
+    held.set()
+    full.close()
+    await full.wait_closed()
+
+
+def test_a_proxy_that_pools_statements_is_named() -> None:
+    error = asyncpg.ProtocolViolationError("transaction blocks not allowed in statement pooling mode")
+    assert "set its pool_mode to transaction or session" in str(translate(error, "postgresql://ann@proxy/tasks"))
 
 
 async def test_a_statement_that_takes_too_long_is_given_up_and_its_connection_with_it(postgres_url: str) -> None:
@@ -110,7 +139,7 @@ async def test_a_transaction_leaves_no_setting_behind(pool: Pool) -> None:
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [("53100", StoreFull), ("25006", StoreReadOnly), ("42501", StoreReadOnly), ("53300", StoreUnreachable)],
+    [("53100", StoreFull), ("25006", StoreStandby), ("42501", StoreReadOnly), ("53300", StoreUnreachable)],
 )
 async def test_an_error_of_the_server_says_that_nothing_was_written(pool: Pool, code: str, kind: type) -> None:
     with pytest.raises(kind):

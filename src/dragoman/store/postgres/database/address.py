@@ -22,7 +22,8 @@ DEFAULT_SCHEMA = "dragoman"
 class Address(Struct, frozen=True):
     """The location of a database, and how to use it.
 
-    `dsn` is for the driver, without the settings below. `schema` has all tables. `pool_size` is the largest number of
+    `dsn` is for the driver, without the settings below. It may name several hosts, with commas between them, of which
+    one is the primary. `schema` has all tables. `pool_size` is the largest number of
     connections of the pool; a few more serve heartbeats and hints. A statement may take `timeout_s`, and a new
     connection `connect_s`. One that was idle for `idle_s` is not used again, because firewalls drop idle connections
     silently. `statement_cache_size` None: as many as useful, or none behind a pooling proxy.
@@ -46,6 +47,13 @@ class Address(Struct, frozen=True):
     def user(self) -> str:
         """The user in the URL, or else the one that libpq would use."""
         return unquote(urlsplit(self.dsn).username or os.environ.get("PGUSER") or getpass.getuser())
+
+    @property
+    def each_dsn(self) -> tuple[str, ...]:
+        """One `dsn` for each host that it names."""
+        parts = urlsplit(self.dsn)
+        user, at, hosts = parts.netloc.rpartition("@")
+        return tuple(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(","))
 
     @property
     def database(self) -> str:
@@ -75,6 +83,8 @@ def parse_address(url: str, lease_s: float | None = None) -> Address:
             given[name] = value
         else:
             rest.append((name, value))
+    if "," in parts.netloc.rpartition("@")[2] and "target_session_attrs" not in dict(rest):
+        rest.append(("target_session_attrs", "primary"))
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
     schema = given.get("schema", DEFAULT_SCHEMA)
     if SCHEMA.fullmatch(schema) is None or schema.startswith("pg_"):

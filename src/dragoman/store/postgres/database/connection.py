@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import asyncpg
+from asyncpg.exceptions import TargetServerAttributeNotMatched
 from msgspec import Struct
 
 from dragoman.store.postgres.database.address import Address
@@ -95,11 +96,39 @@ class DatabaseIdentity(Struct, frozen=True):
 async def dial(address: Address, *, prepares: bool) -> DatabaseConnection:
     """A new connection. With `prepares` it keeps statements prepared, unless the address says otherwise.
 
-    Raises one of FAILURES.
+    All hosts of the address are tried at once, so that one that does not answer keeps nobody waiting. Raises one of
+    FAILURES.
     """
+    first, *others = address.each_dsn
+    if not others:
+        return await _dial(address, first, prepares=prepares)
+    dialing = {asyncio.create_task(_dial(address, dsn, prepares=prepares)) for dsn in (first, *others)}
+    failed: list[BaseException] = []
+    try:
+        while dialing:
+            done, dialing = await asyncio.wait(dialing, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                if (error := one.exception()) is None:
+                    dialing |= done - {one}
+                    return one.result()
+                failed.append(error)
+    finally:
+        for one in dialing:
+            one.cancel()
+            one.add_done_callback(_hang_up)
+    raise next((error for error in failed if isinstance(error, TargetServerAttributeNotMatched)), failed[-1])
+
+
+def _hang_up(dialed: "asyncio.Task[DatabaseConnection]") -> None:
+    """Close a connection that nobody needs."""
+    if not dialed.cancelled() and dialed.exception() is None:
+        dialed.result().terminate()
+
+
+async def _dial(address: Address, dsn: str, *, prepares: bool) -> DatabaseConnection:
     size = address.statement_cache_size
     connection: DatabaseConnection = await asyncpg.connect(
-        address.dsn,
+        dsn,
         timeout=address.connect_s,
         command_timeout=address.timeout_s,
         statement_cache_size=(STATEMENTS_MAX if prepares else 0) if size is None else size,

@@ -27,8 +27,8 @@ from dragoman.store.postgres.database.translation import FAILURES
 
 log = logging.getLogger("dragoman.store")
 
-OLDEST = 14
-"""The oldest major version of PostgreSQL that is supported at the time of writing."""
+OLDEST = 15
+"""The oldest major version with which this was tested, and that PostgreSQL's makers support at the time of writing."""
 
 APART_MAX_MS = 60_000
 """How far the clock of this machine may be from the database's. Tasks have the database's time, but tokens, signatures
@@ -39,6 +39,7 @@ SELECT current_setting('server_version_num')::int / 10000 AS major,
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('default_transaction_isolation') AS isolation,
        current_setting('server_encoding') AS encoding,
+       current_setting('transaction_read_only') AS read_only,
        current_setting('fsync') AS fsync,
        extract(epoch FROM clock_timestamp())::float8 * 1000 AS now_ms
 """
@@ -74,6 +75,7 @@ class DatabaseFacts(Struct, frozen=True):
     synchronous_commit: str
     isolation: str
     encoding: str
+    read_only: bool
     apart_ms: float
 
 
@@ -93,6 +95,11 @@ def refusal(facts: DatabaseFacts, address: Address) -> str | None:
         return (
             f"{at} has default_transaction_isolation {facts.isolation!r}: run "
             f"ALTER ROLE {user} SET default_transaction_isolation = 'read committed'"
+        )
+    if facts.read_only:
+        return (
+            f"{at} has default_transaction_read_only on, so that it takes no writes: run "
+            f"ALTER ROLE {user} SET default_transaction_read_only = off, or name another server in the url"
         )
     if abs(facts.apart_ms) > APART_MAX_MS:
         ahead = "ahead of" if facts.apart_ms > 0 else "behind"
@@ -114,7 +121,9 @@ async def check_server(pool: Pool) -> None:
         raise _unreachable(error, pool.address) from error
     finally:
         await close(connection)
-    facts = DatabaseFacts(row["major"], row["synchronous_commit"], row["isolation"], row["encoding"], apart_ms)
+    facts = DatabaseFacts(
+        row["major"], row["synchronous_commit"], row["isolation"], row["encoding"], row["read_only"] == "on", apart_ms
+    )
     fault = refusal(facts, pool.address)
     if fault is not None:
         raise StoreError(fault)

@@ -14,7 +14,7 @@ from typing import Any
 
 import asyncpg
 
-from dragoman.store.api import StoreError, StoreUnreachable
+from dragoman.store.api import StoreError, StoreStandby, StoreUnreachable
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, close, dial, identify
 from dragoman.store.postgres.database.translation import FAILURES, LOST, translate, translate_write
@@ -36,6 +36,8 @@ class Pool:
         """Idle connections, and since when by the monotonic clock: those that were used last come last."""
         self._waiting: deque[asyncio.Future[DatabaseConnection | None]] = deque()
         self._made = 0
+        self._dialing = 0
+        """How many of the connections are still being made."""
         self._closed = False
         self._on_changed: list[Callable[[], None]] = []
         self._sets_limits = _limits(address.timeout_s)
@@ -113,9 +115,15 @@ class Pool:
                     if found is not None:
                         return found
         except TimeoutError as error:
+            at = f"PostgreSQL at {self.address.shown}"
+            if self._made - self._dialing < self.address.pool_size:
+                raise StoreUnreachable(
+                    f"{at} gave no connection for {limit_s:g} s: raise its max_connections, or the pool of the proxy "
+                    "before it, or lower pool_size in the url"
+                ) from error
             raise StoreUnreachable(
-                f"all {self.address.pool_size} connections to PostgreSQL at {self.address.shown} were busy for "
-                f"{limit_s:g} s: raise pool_size in the url"
+                f"all {self.address.pool_size} connections to {at} were busy for {limit_s:g} s: raise pool_size in the "
+                "url"
             ) from error
 
     def give(self, connection: DatabaseConnection) -> None:
@@ -148,7 +156,7 @@ class Pool:
             raise self._error(error) from error
         if identity is None:
             connection.terminate()
-            raise StoreUnreachable(
+            raise StoreStandby(
                 f"PostgreSQL at {self.address.shown} is a standby, which takes no writes: name the primary in the url"
             )
         self.identified(proxied, identity)
@@ -207,11 +215,14 @@ class Pool:
             raise StoreError(f"store {self.address.shown!r} is not open")
         if self._made < self.address.pool_size:
             self._made += 1
+            self._dialing += 1
             try:
                 return await self.connect()
             except BaseException:
                 self._free()
                 raise
+            finally:
+                self._dialing -= 1
         waiting: asyncio.Future[DatabaseConnection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:

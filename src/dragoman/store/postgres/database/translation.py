@@ -15,10 +15,11 @@ from asyncpg.exceptions import (
     PostgresConnectionError,
     QueryCanceledError,
     ReadOnlySQLTransactionError,
+    TargetServerAttributeNotMatched,
     TooManyConnectionsError,
 )
 
-from dragoman.store.api import OutcomeUnknown, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
+from dragoman.store.api import OutcomeUnknown, StoreError, StoreFull, StoreReadOnly, StoreStandby, StoreUnreachable
 
 ENDINGS = (AdminShutdownError, CrashShutdownError, CannotConnectNowError, PostgresConnectionError)
 """The server says that it ends the connection. It may have committed before."""
@@ -34,16 +35,20 @@ switch to state) if the server ends the session between two requests."""
 def translate(error: Exception, shown: str) -> StoreError:
     """The store's error for one of FAILURES, where nothing was written. `shown` is the address for its message."""
     match error:
+        case TargetServerAttributeNotMatched():
+            return StoreStandby(f"no server of {shown} is a primary now: promote one, or name it in the url")
         case DiskFullError():
             return StoreFull(f"the disk of PostgreSQL at {shown} is full: free some space")
         case ReadOnlySQLTransactionError():
-            return StoreReadOnly(f"PostgreSQL at {shown} takes no writes now: name its primary in the url")
+            return StoreStandby(f"PostgreSQL at {shown} takes no writes now: name its primary in the url")
         case InsufficientPrivilegeError():
             return StoreReadOnly(f"PostgreSQL at {shown}: {error}: grant it to the user of the url")
         case TooManyConnectionsError():
             return StoreUnreachable(
                 f"PostgreSQL at {shown} has no connection left: raise max_connections, or lower pool_size in the url"
             )
+        case asyncpg.PostgresError() if "statement pooling" in str(error):  # PgBouncer's words
+            return StoreError(f"the proxy at {shown} pools statements: set its pool_mode to transaction or session")
         case OutOfMemoryError() | QueryCanceledError():
             return StoreError(f"PostgreSQL at {shown}: {error}")
         case asyncpg.PostgresError() if not isinstance(error, ENDINGS):
