@@ -1,15 +1,16 @@
 """Inspector: an operator's view of the tasks in a store, whoever owns them.
 
-Invariant: it only reads, and no answer costs more for more tasks in the store. Messages are shortened, and nothing in
-an answer is a secret: webhooks are counted, and a runner's notes to itself are left out.
+Invariant: it only reads, and no answer costs more for more tasks in the store. A search goes on page by page. Messages
+are shortened, and nothing in an answer is a secret: webhooks are counted, and a runner's notes to itself are left out.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from dragoman.engine.policy import page_token, read_page_token
-from dragoman.model.errors import TaskNotFound
+from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
@@ -23,18 +24,17 @@ from dragoman.model.events import (
 )
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED, fold
-from dragoman.model.message import Message, Part
+from dragoman.model.message import Message
+from dragoman.model.parts import TEXT_CHARACTERS, beginning
 from dragoman.model.task import TERMINAL, Progress, Usage
-from dragoman.store.api import ListQuery, Owners, Store, Stored
+from dragoman.store.api import ListQuery, Owners, Store, Stored, TaskRow, TaskSearch
 
-TEXT_CHARACTERS = 200
-"""Most characters that are shown of a message."""
+SEARCHES = 5
+"""How often one page asks the store to look through tasks for a filter that no index answers. Its cursor goes on where
+that stopped."""
 
-SCAN_TASKS = 1000
-"""Most tasks that one page looks at for a filter that no index answers. Its cursor goes on where it stopped."""
-
-SCAN_PAGE = 200
-"""The fewest tasks that are read at once for such a filter."""
+SEARCHED = "search"
+"""Stands in a cursor for the id of a task, if the cursor goes on with a search."""
 
 PAGE_BYTES = 4 << 20
 """Most stored bytes that are read for one page of tasks."""
@@ -48,17 +48,23 @@ StateWord = Literal[
 
 STATES_BY_WORD = {word: state for state, word in SPELLED.items()}
 
+SearchText = Annotated[str, Meta(min_length=1, max_length=TEXT_CHARACTERS)]
+
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 
 
 class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tasks that fit every field that is set. Ages are those of the status, in seconds."""
+    """The tasks that fit every field that is set. Ages are those of the status, in seconds.
+
+    `text` is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
+    """
 
     state: StateWord | None = None
     agent: str | None = None
     principal: str | None = None
     context: str | None = None
     dialect: str | None = None
+    text: SearchText | None = None
     older_than_s: Seconds | None = None
     newer_than_s: Seconds | None = None
 
@@ -71,7 +77,7 @@ class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class TaskLine(Struct, frozen=True, kw_only=True):
     """A task in a list. `status_at` is when its status last changed, `age_s` how many seconds ago that was.
 
-    `holder` is the process that runs it, if one does.
+    `holder` is the process that runs it, if one does. `text` begins the first message.
     """
 
     id: str
@@ -80,6 +86,7 @@ class TaskLine(Struct, frozen=True, kw_only=True):
     principal: str
     context: str
     dialect: str
+    text: str
     created_at: str
     status_at: str
     age_s: float
@@ -91,8 +98,9 @@ class TaskLine(Struct, frozen=True, kw_only=True):
 class TaskLines(Struct, frozen=True, kw_only=True):
     """A page of tasks, newest status first. `next_cursor` is empty on the last page.
 
-    With a filter that no index answers, a page may have fewer tasks than asked for, or none, although more follow.
-    `total` counts the tasks on all pages; it is null with such a filter.
+    With `dialect` or `text`, which no index answers, the newest made are first, and a page may have fewer tasks than
+    asked for, or none, although more follow. `total` counts the tasks on all pages; it is null with these filters and
+    with `older_than_s`.
     """
 
     tasks: tuple[TaskLine, ...]
@@ -169,41 +177,60 @@ class Inspector:
 
     async def list(self, wanted: TaskFilter, limit: int, cursor: str = "") -> TaskLines:
         """A page of the tasks that fit. Raises InvalidParams for a foreign cursor, or StoreError."""
-        now_ms = self._clock.now_ms()
+        searches = wanted.dialect is not None or wanted.text is not None
         before = read_page_token(cursor) if cursor else None
+        if before is not None and (before[1] == SEARCHED) is not searches:
+            raise InvalidParams("cursor", "comes from a list with other filters: leave it out for the first page")
+        now_ms = self._clock.now_ms()
+        if searches:
+            return await self._search(wanted, limit, None if before is None else before[0], now_ms)
+        bounded = wanted.older_than_s is not None
         if before is None and wanted.older_than_s is not None:
-            before = now_ms - int(wanted.older_than_s * 1000), ""
-        after_ms = None if wanted.newer_than_s is None else now_ms - int(wanted.newer_than_s * 1000)
-        found: list[TaskLine] = []
-        scanned, more, total = 0, True, None
-        while more and len(found) < limit and scanned < SCAN_TASKS:
-            listed = await self._store.list(
-                ListQuery(
+            before = _ago_ms(wanted.older_than_s, now_ms), ""
+        listed = await self._store.list(
+            ListQuery(
+                owner=Owners.ALL if wanted.principal is None else wanted.principal,
+                agent=wanted.agent,
+                context_id=wanted.context,
+                state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
+                status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
+                limit=limit,
+                before=before,
+                history=0,
+                max_bytes=PAGE_BYTES,
+            )
+        )
+        last = listed.tasks[-1] if listed.more and listed.tasks else None
+        return TaskLines(
+            tasks=tuple(_line(_row(stored), now_ms) for stored in listed.tasks),
+            next_cursor="" if last is None else page_token(last.status_ms, last.head.id),
+            total=None if bounded else listed.total,
+        )
+
+    async def _search(self, wanted: TaskFilter, limit: int, below: int | None, now_ms: int) -> TaskLines:
+        found: list[TaskRow] = []
+        for _ in range(SEARCHES):
+            page = await self._store.search(
+                TaskSearch(
                     owner=Owners.ALL if wanted.principal is None else wanted.principal,
                     agent=wanted.agent,
                     context_id=wanted.context,
                     state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
-                    status_after_ms=after_ms,
-                    limit=limit if wanted.dialect is None else max(limit, SCAN_PAGE),
-                    before=before,
-                    history=0,
-                    max_bytes=PAGE_BYTES,
+                    dialect=wanted.dialect,
+                    text=wanted.text,
+                    status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
+                    status_before_ms=None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms),
+                    limit=limit - len(found),
+                    below=below,
                 )
             )
-            total, more = listed.total, listed.more
-            for place, stored in enumerate(listed.tasks, 1):
-                before = stored.status_ms, stored.head.id
-                scanned += 1
-                if wanted.dialect in (None, stored.head.dialect):
-                    found.append(_line(stored, now_ms))
-                    if len(found) == limit:
-                        more = more or place < len(listed.tasks)
-                        break
-        bounded = wanted.older_than_s is not None or wanted.dialect is not None
+            found += page.rows
+            below = page.below
+            if below is None or len(found) == limit:
+                break
         return TaskLines(
-            tasks=tuple(found),
-            next_cursor=page_token(*before) if more and before is not None else "",
-            total=None if bounded else total,
+            tasks=tuple(_line(row, now_ms) for row in found),
+            next_cursor="" if below is None else page_token(below, SEARCHED),
         )
 
     async def show(self, task_id: str) -> TaskReport:
@@ -214,13 +241,13 @@ class Inspector:
         record = fold(stored.head, stored.snapshot, stored.events)
         said = record.status.message
         return TaskReport(
-            task=_line(stored, self._clock.now_ms()),
+            task=_line(_row(stored), self._clock.now_ms()),
             mount=stored.head.mount,
             seq=stored.seq,
             epoch=stored.epoch,
             skill=stored.head.skill,
-            text=_begin(record.history[0].parts) if record.history else "",
-            status_text="" if said is None else _begin(said.parts),
+            text=beginning(record.history[0].parts) if record.history else "",
+            status_text="" if said is None else beginning(said.parts),
             messages=len(record.history),
             artifacts=tuple(
                 ArtifactLine(
@@ -254,22 +281,42 @@ class Inspector:
         )
 
 
-def _line(stored: Stored, now_ms: int) -> TaskLine:
-    head = stored.head
+def _line(row: TaskRow, now_ms: int) -> TaskLine:
+    head = row.head
     return TaskLine(
         id=head.id,
-        state=SPELLED[stored.state],  # type: ignore[arg-type]  # the words of StateWord
+        state=SPELLED[row.state],  # type: ignore[arg-type]  # the words of StateWord
         agent=head.agent,
         principal=head.owner,
         context=head.context_id,
         dialect=head.dialect,
+        text=row.text,
         created_at=head.created_at,
-        status_at=timestamp(stored.status_ms),
-        age_s=max(0, now_ms - stored.status_ms) / 1000,
-        holder=stored.holder,
-        cancel_requested=stored.cancel_requested,
+        status_at=timestamp(row.status_ms),
+        age_s=max(0, now_ms - row.status_ms) / 1000,
+        holder=row.holder,
+        cancel_requested=row.cancel_requested,
         parent=head.parent,
     )
+
+
+def _row(stored: Stored) -> TaskRow:
+    """A task without its log. Its text is what the store has read of the history."""
+    said: Sequence[Message] = stored.snapshot.history if stored.snapshot is not None else ()
+    if stored.snapshot is None and stored.events and isinstance(first := stored.events[0].event, Submitted):
+        said = (first.message,)
+    return TaskRow(
+        head=stored.head,
+        state=stored.state,
+        status_ms=stored.status_ms,
+        holder=stored.holder,
+        cancel_requested=stored.cancel_requested,
+        text=beginning(said[0].parts) if said else "",
+    )
+
+
+def _ago_ms(age_s: float, now_ms: int) -> int:
+    return now_ms - int(age_s * 1000)
 
 
 def _entry(logged: Logged) -> TimelineEntry:
@@ -289,7 +336,7 @@ def _entry(logged: Logged) -> TimelineEntry:
                 progress=event.progress,
             )
         case ArtifactChunk(artifact=artifact):
-            shown = _begin(artifact.parts)
+            shown = beginning(artifact.parts)
             return TimelineEntry(seq=logged.seq, at=None, kind="artifact", artifact=artifact.artifact_id, text=shown)
         case Delegated():
             return TimelineEntry(
@@ -315,9 +362,4 @@ def _entry(logged: Logged) -> TimelineEntry:
 
 
 def _text(message: Message | None) -> str:
-    return "" if message is None else _begin(message.parts)
-
-
-def _begin(parts: tuple[Part, ...]) -> str:
-    """The beginning of the text in `parts`."""
-    return " ".join(part.text[:TEXT_CHARACTERS] for part in parts if part.text)[:TEXT_CHARACTERS]
+    return "" if message is None else beginning(message.parts)

@@ -3,7 +3,7 @@
 Invariant: pure. No part of an event or a record is left out, and a value that no swap changes stays the same object.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,8 +21,16 @@ from dragoman.model.events import (
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import Record
 
+TEXT_CHARACTERS = 200
+"""Most characters that operators see of a message, and that are kept of the first one to look for tasks."""
+
 Swap = Callable[[Part], Part | None]
 """Returns the replacement of a part; None leaves the part out."""
+
+
+def beginning(parts: Sequence[Part]) -> str:
+    """How the text in `parts` begins: its first TEXT_CHARACTERS characters."""
+    return " ".join(part.text[:TEXT_CHARACTERS] for part in parts if part.text)[:TEXT_CHARACTERS]
 
 
 def every_part(events: Iterable[Event], record: Record | None = None) -> list[Part]:

@@ -274,6 +274,45 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     max_bytes: int | None = None
 
 
+class TaskSearch(Struct, frozen=True, kw_only=True):
+    """Selects tasks by what no index answers, the newest made first. Every field that is set must fit.
+
+    `text` is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
+    `status_before_ms` is exclusive. At most `scan_max` tasks are looked at: the newest below the number `below`, or of
+    all.
+    """
+
+    owner: str | Owners
+    agent: str | None
+    context_id: str | None = None
+    state: TaskState | None = None
+    dialect: str | None = None
+    text: str | None = None
+    status_after_ms: int | None = None
+    status_before_ms: int | None = None
+    limit: int = 50
+    below: int | None = None
+    scan_max: int = 20_000
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """A task without its log. `text` begins its first message."""
+
+    head: TaskHead
+    state: TaskState
+    status_ms: int
+    holder: str | None
+    cancel_requested: bool
+    text: str
+
+
+class SearchPage(Struct, frozen=True):
+    """The tasks that fit, among those that were looked at. The search goes on with `below`; None: it is over."""
+
+    rows: tuple[TaskRow, ...]
+    below: int | None
+
+
 class Listed(Struct, frozen=True):
     """A page of tasks. `total` counts the matches on all pages; `more` says whether another page follows."""
 
@@ -408,6 +447,10 @@ class Store(Protocol):
 
     async def list(self, query: ListQuery) -> Listed:
         """A page of tasks, with the total of all pages."""
+        ...
+
+    async def search(self, query: TaskSearch) -> SearchPage:
+        """Look through tasks. The cost grows with `scan_max` and not with the number of tasks."""
         ...
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:

@@ -4,14 +4,15 @@ Invariant: decoding returns the value that was encoded. JSON replaces MessagePac
 (integers beyond 64 bits); the first byte tells them apart.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman.model.events import Event, Noted
-from dragoman.model.message import Artifact, Message
+from dragoman.model.events import Event, Noted, Submitted
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.parts import beginning
 from dragoman.model.task import STATES, Progress, Record, TaskHead, TaskState, TaskStatus, Usage
 from dragoman.store.api import Repeat
 
@@ -108,6 +109,15 @@ class Codec:
         """Decode the events of a page."""
         return _decode(data, *self._pages)
 
+    def text_of_page(self, data: bytes) -> str:
+        """How the text of the first message begins, by the first page of a log."""
+        return beginning(first_parts(self.events(data)))
+
+    def text_of_record(self, data: bytes) -> str:
+        """The same, by a snapshot."""
+        history = _decode(data, *self._snapshots).history
+        return beginning(history[0].parts) if history else ""
+
     def message(self, data: bytes) -> Message:
         """Decode a direct agent's answer."""
         return _decode(data, *self._messages)
@@ -133,6 +143,12 @@ class Codec:
         """The note in the pages of a log; later words replace earlier ones."""
         notes = [event.note for page in pages for event in self.events(page) if isinstance(event, Noted)]
         return {name: text for note in notes for name, text in note.items()} if notes else None
+
+
+def first_parts(events: Sequence[Event]) -> tuple[Part, ...]:
+    """The parts of the message that made a task, by the first events of its log."""
+    first = events[0]
+    return first.message.parts if isinstance(first, Submitted) else ()
 
 
 def _decode(data: bytes, packed: msgspec.msgpack.Decoder[T], spelled: msgspec.json.Decoder[T]) -> T:

@@ -73,7 +73,7 @@ OF_TASKS = (
     _table(
         "tasks",
         "task seq status_ms log_bytes deadline_ms offered_until_ms scope epoch webhooks_version state cancel? files? "
-        "pruned? pushed? id' context' holder' keeper' parent' head#",
+        "pruned? pushed? id' context' holder' keeper' parent' dialect' text' head#",
         of="task",
     ),
     _table("pages", "task first_seq last_seq write epoch events#", keys=2, of="task"),

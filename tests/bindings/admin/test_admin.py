@@ -164,19 +164,24 @@ async def test_an_operator_sees_and_cancels_the_tasks_of_everybody(tmp_path: Pat
             ("state=completed", set()),
             ("dialect=1.0", set(made)),
             ("dialect=0.3", set()),
+            ("text=TWO", {made[1]}),
+            ("text=two&agent=echo", set()),
             ("older_than_s=3600", set()),
             ("newer_than_s=3600", set(made)),
         ):
             _, page = await read(http, f"/tasks?{query}", ops)
             assert {line["id"] for line in page["tasks"]} == wanted, query
-        paged, cursor = [], ""
-        while True:
-            _, page = await read(http, f"/tasks?limit=1&cursor={cursor}", ops)
-            paged += [line["id"] for line in page["tasks"]]
-            cursor = page["next_cursor"]
-            if not cursor:
-                break
-        assert sorted(paged) == sorted(made)
+        for query in ("", "&dialect=1.0", "&text=o"):
+            paged, cursor = [], ""
+            while True:
+                _, page = await read(http, f"/tasks?limit=1&cursor={cursor}{query}", ops)
+                paged += [line["id"] for line in page["tasks"]]
+                cursor = page["next_cursor"]
+                if not cursor:
+                    break
+                foreign = "" if query else "&text=o"
+                assert (await read(http, f"/tasks?cursor={cursor}{foreign}", ops))[0] == 400, "of another list"
+            assert sorted(paged) == sorted(made[:2] if "text" in query else made)
         _, shown = await read(http, f"/tasks/{made[0]}", ops)
         assert (shown["task"]["principal"], shown["text"]) == ("key:ann", "one")
         assert shown["status_text"] == "which one, one?"
@@ -233,6 +238,7 @@ async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
             ("GET", "/tasks?limit=0", None, 400, "limit"),
             ("GET", "/tasks?colour=red", None, 400, "colour"),
             ("GET", "/tasks?cursor=%21", None, 400, "leave it out"),
+            ("GET", "/tasks?text=", None, 400, "text"),
             ("GET", "/tasks?older_than_s=nan", None, 400, "older_than_s"),
             ("POST", "/tasks:cancel", {}, 400, "older_than_s = 0"),
             ("POST", "/tasks:cancel", {"state": "failed"}, 400, "submitted"),

@@ -19,10 +19,12 @@ async def test_tasks_are_found_read_and_canceled(tmp_path: Path) -> None:
             listed = await here.admin("tasks", "list", *more, **environ)
             assert listed.status == 0, listed.err
             head, *rows = listed.out.splitlines()
-            assert head.split() == ["ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT"]
+            assert head.split() == ["ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT", "TEXT"]
             assert {row.split()[0] for row in rows} == {here.echo, here.other}
             one = await here.admin("tasks", "list", "--agent", "other", "-o", "json", *more, **environ)
             assert [task["id"] for task in json.loads(one.out)["tasks"]] == [here.other]
+            texts = await here.admin("tasks", "list", "--text", "TWO", *more, **environ)
+            assert [row.split()[0] for row in texts.out.splitlines()[1:]] == [here.other]
             short = await here.admin("tasks", "list", "--limit", "1", *more, **environ)
             assert (len(short.out.splitlines()), "There are more" in short.err) == (2, True)
             shown = await here.admin("tasks", "show", here.echo, *more, **environ)

@@ -4,8 +4,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from dragoman.model.events import Logged
 from dragoman.model.ids import SystemClock
+from dragoman.model.lifecycle import fold
 from dragoman.model.task import TaskHead
+from dragoman.store.api import TaskSearch
 from dragoman.store.codec import Codec
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate
@@ -69,3 +72,22 @@ async def test_delegations_of_an_old_file_are_found_by_their_parent(tmp_path: Pa
         ("ended", "plain", None),
         ("alone", None, None),
     ]
+
+
+async def test_tasks_of_an_old_file_are_found_by_text_and_dialect(tmp_path: Path) -> None:
+    path, codec = tmp_path / "store.db", Codec()
+    plain = new_task("logged").head
+    tasks = [(plain, WORKING), (replace(plain, id="odd", metadata=HUGE, dialect="0.3"), WORKING)]
+    write_old_file(path, 10, [*tasks, (replace(plain, id="pruned"), COMPLETED)])
+    old = connect(locate(f"sqlite:///{path}"))
+    record = fold(plain, None, [Logged(1, new_task("x", said=message("hello once")).events[0])])
+    old.execute("DELETE FROM pages WHERE task = 3")
+    old.execute("INSERT INTO snapshots (task, seq, record) VALUES (3, 1, ?)", (codec.encode_record(record),))
+    old.close()
+    store = SqliteStore(f"sqlite:///{path}", SystemClock())
+    await store.open("h1")
+    every = TaskSearch(owner="ann", agent="echo")
+    found = {row.head.id: row.text for row in (await store.search(every)).rows}
+    assert found == {"logged": "hello", "odd": "hello", "pruned": "hello once"}
+    assert [row.head.id for row in (await store.search(replace(every, dialect="0.3"))).rows] == ["odd"]
+    await store.close()

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
 """The words of `engine.inspection`, repeated here so that `--help` imports nothing."""
 
-HEAD = ("ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT")
+TEXT_SHOWN = 40
+"""Most characters of a message in a table."""
+
+HEAD = ("ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT", "TEXT")
 
 Filters = dict[str, Any]
 
@@ -31,6 +34,9 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--principal", metavar="P", help="Only tasks of this caller, such as key:ann."),
             click.option("--context", metavar="ID", help="Only tasks of this context."),
             click.option("--dialect", metavar="NAME", help="Only tasks made in this dialect, such as 1.0 or 0.3."),
+            click.option(
+                "--text", metavar="TEXT", help="Only tasks whose first message contains it near its beginning."
+            ),
             click.option("--older-than", metavar="AGE", help="Only tasks whose status is older, such as 15m or 2d."),
             click.option("--newer-than", metavar="AGE", help="Only tasks whose status is newer."),
         )
@@ -47,6 +53,7 @@ def read_filters(given: Filters) -> Filters:
         "principal": given["principal"],
         "context": given["context"],
         "dialect": given["dialect"],
+        "text": given["text"],
         "older_than_s": _age_s("--older-than", given["older_than"]),
         "newer_than_s": _age_s("--newer-than", given["newer_than"]),
     }
@@ -55,7 +62,16 @@ def read_filters(given: Filters) -> Filters:
 
 def task_row(task: "TaskLine") -> tuple[str, ...]:
     """The row of a task below `HEAD`."""
-    return (task.id, task.state, age(task.age_s), task.agent, task.principal, task.context, task.dialect)
+    return (
+        task.id,
+        task.state,
+        age(task.age_s),
+        task.agent,
+        task.principal,
+        task.context,
+        task.dialect,
+        task.text[:TEXT_SHOWN],
+    )
 
 
 def _age_s(flag: str, text: str | None) -> float | None:

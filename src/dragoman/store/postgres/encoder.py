@@ -9,10 +9,10 @@ from operator import attrgetter
 from secrets import randbits
 
 from dragoman.model.ids import Clock
-from dragoman.model.parts import every_part
+from dragoman.model.parts import beginning, every_part
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Append, Appended, Moved, NewTask, Repeat
-from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.codec import TERMINAL_FROM, Codec, first_parts
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row
@@ -54,6 +54,8 @@ class Encoder:
             "pushed": new.push is not None,
             "parent": None if head.parent is None or head.detached else to_text(head.parent),
             "deadline_ms": head.deadline_ms,
+            "dialect": to_text(head.dialect),
+            "text": to_text(beginning(first_parts(new.events))),
             "read_seq": 0,
             "write": new.write,
         }

@@ -27,8 +27,10 @@ from dragoman.store.api import (
     OutcomeUnknown,
     Refused,
     Repeat,
+    SearchPage,
     Stored,
     StoreError,
+    TaskSearch,
     Unknown,
 )
 from dragoman.store.audit import AuditTrail
@@ -50,6 +52,7 @@ from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
+from dragoman.store.postgres.search import search_tasks
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
 from dragoman.store.postgres.usage import UsageTable
@@ -96,6 +99,7 @@ class PostgresStore:
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
+        self._searches = read_statements("search.sql", self._address.schema)
         self._sweeps = read_statements("sweep.sql", self._address.schema)
         self._figures = read_statements("figures.sql", self._address.schema)
         self._opened: StoreParts | None = None
@@ -303,6 +307,10 @@ class PostgresStore:
     async def list(self, query: ListQuery) -> Listed:
         """One statement. It may start another one, which counts a context that has become large."""
         return await self._open().lists.page(query)
+
+    async def search(self, query: TaskSearch) -> SearchPage:
+        """Two statements. Tasks that are made in between are not looked at."""
+        return await search_tasks(self._pool(), self._searches, self._codec, query)
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """In the index of open tasks, or of those that are offered."""

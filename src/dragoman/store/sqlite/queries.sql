@@ -32,7 +32,7 @@ WHERE calls.expires_ms <= ?;
 -- name: add_tasks
 -- The rows of new tasks.
 INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-    pushed, parent, deadline_ms) VALUES ROWS(15);
+    pushed, parent, deadline_ms, dialect, text) VALUES ROWS(17);
 
 -- name: add_pages
 -- The pages that this commit adds to logs.
@@ -207,6 +207,20 @@ SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     ORDER BY status_ms DESC, id DESC LIMIT :limit + :offset)
 WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
+-- name: search_end
+-- The last of the :scan newest tasks below a number.
+SELECT task FROM tasks WHERE task < :below ORDER BY task DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: search
+-- The tasks that fit between two numbers, the newest first. Their rows are read in the order of the table.
+SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text
+FROM tasks t CROSS JOIN scopes s ON s.scope = t.scope
+WHERE t.task >= :end AND t.task < :below AND (:owner IS NULL OR s.owner = :owner) AND (:agent IS NULL OR s.agent = :agent)
+    AND (:context IS NULL OR t.context = :context) AND (:state IS NULL OR t.state = :state)
+    AND (:after_ms IS NULL OR t.status_ms >= :after_ms) AND (:before_ms IS NULL OR t.status_ms < :before_ms)
+    AND (:dialect IS NULL OR t.dialect = :dialect) AND (:text IS NULL OR instr(lower(t.text), lower(:text)))
+ORDER BY t.task DESC LIMIT :limit;
+
 -- name: list_order
 -- The order of a list, for one arm or the merge of several.
 ORDER BY status_ms DESC, id DESC LIMIT :limit OFFSET :offset;
@@ -233,10 +247,10 @@ SELECT total(n0), total(n1), total(n2), total(n3), total(n4), total(n5), total(n
 WHERE (:agent IS NULL OR agent = :agent) AND (:owner IS NULL OR owner = :owner);
 
 -- name: agent_context_counts
--- The same within a context.
+-- The same within a context. Without CROSS, all contexts would be read.
 SELECT total(c.n0), total(c.n1), total(c.n2), total(c.n3), total(c.n4), total(c.n5), total(c.n6), total(c.n7)
-FROM scopes s JOIN contexts c ON c.scope = s.scope
-WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner) AND c.context = :context;
+FROM scopes s CROSS JOIN contexts c ON c.scope = s.scope AND c.context = :context
+WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
 -- name: count_after_of_all
 -- How many tasks of several scopes and a state have a status not older than a time.

@@ -27,6 +27,9 @@ FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
     "parent_of": lambda head: Codec().head(head).parent,
     "deadline_of": lambda head: Codec().head(head).deadline_ms,
     "detached": lambda head: int(Codec().head(head).detached),
+    "dialect_of": lambda head: Codec().head(head).dialect,
+    "text_of_page": lambda events: Codec().text_of_page(events),
+    "text_of_record": lambda record: Codec().text_of_record(record),
 }
 """SQL functions for migrations that read encoded values."""
 

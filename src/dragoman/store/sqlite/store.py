@@ -14,10 +14,10 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from dragoman.model.events import Logged
+from dragoman.model.events import Logged, Submitted
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
-from dragoman.model.parts import every_part
+from dragoman.model.parts import TEXT_CHARACTERS, beginning, every_part
 from dragoman.model.task import TERMINAL, TaskHead, TaskState
 from dragoman.store.api import (
     Append,
@@ -29,8 +29,10 @@ from dragoman.store.api import (
     Moved,
     NewTask,
     Repeat,
+    SearchPage,
     Stored,
     StoreError,
+    TaskSearch,
     Unknown,
 )
 from dragoman.store.audit import AuditTrail
@@ -51,6 +53,7 @@ from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.pool import ConnectionPool, Readers
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
+from dragoman.store.sqlite.search import search_tasks
 from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
@@ -177,6 +180,9 @@ class SqliteStore:
                 events, _, files = self._files.take_out(None, head.id, events, None)
             state, count = self._codec.numbers[new.state], len(events)
             page = self._codec.encode(events)
+            first = new.events[0]
+            said = first.message.parts if isinstance(first, Submitted) else ()
+            text = (said[0].text or "")[:TEXT_CHARACTERS] if len(said) == 1 else beginning(said)
             row = (
                 head.context_id,
                 state,
@@ -190,6 +196,8 @@ class SqliteStore:
                 new.push is not None,
                 None if head.detached else head.parent,
                 head.deadline_ms,
+                head.dialect,
+                text,
             )
             write = Creation(
                 head.id,
@@ -411,6 +419,10 @@ class SqliteStore:
         for stored in listed.tasks:
             self._recent.seen(stored.head.id, stored.seq)
         return listed
+
+    async def search(self, query: TaskSearch) -> SearchPage:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: search_tasks(reads, query))
 
     async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
         """Leased by the writer, then read on a reader thread."""

@@ -21,6 +21,7 @@ from dragoman.testing.store_cases.quotas import QUOTAS
 from dragoman.testing.store_cases.reads import READS
 from dragoman.testing.store_cases.repeats import REPEATS
 from dragoman.testing.store_cases.replicas import REPLICAS
+from dragoman.testing.store_cases.searches import SEARCHES
 from dragoman.testing.store_cases.shared import SHARED
 from dragoman.testing.store_cases.sizes import SIZES
 from dragoman.testing.store_cases.usage import USAGE
@@ -34,6 +35,7 @@ CASES: tuple[Case, ...] = (
     + CALLS
     + READS
     + LISTS
+    + SEARCHES
     + DELIVERIES
     + WEBHOOKS
     + CLAIMS

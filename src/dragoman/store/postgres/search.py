@@ -1,0 +1,52 @@
+"""A search through tasks by what no index answers.
+
+Invariant: it looks at so many rows of the table and no more, in the order of their numbers, and reads no log.
+"""
+
+from collections.abc import Mapping
+
+from dragoman.model.task import STATES
+from dragoman.store.api import Owners, SearchPage, TaskRow, TaskSearch
+from dragoman.store.codec import Codec
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import from_text, to_text
+
+NUMBER_MAX = (1 << 63) - 1
+"""No task has this number."""
+
+
+async def search_tasks(pool: Pool, sql: Mapping[str, str], codec: Codec, query: TaskSearch) -> SearchPage:
+    """Look through the tasks as `query` says. Raises StoreError."""
+    below = NUMBER_MAX if query.below is None else query.below
+    last = await pool.read(sql["search_end"], below, query.scan_max)
+    end: int | None = last[0][0] if last else None
+    found = await pool.read(
+        sql["search"],
+        0 if end is None else end,
+        below,
+        None if isinstance(query.owner, Owners) else to_text(query.owner),
+        _text(query.agent),
+        _text(query.context_id),
+        None if query.state is None else STATES.index(query.state),
+        query.status_after_ms,
+        query.status_before_ms,
+        _text(query.dialect),
+        _text(query.text),
+        query.limit,
+    )
+    rows = tuple(
+        TaskRow(
+            head=codec.head(row["head"]),
+            state=STATES[row["state"]],
+            status_ms=row["status_ms"],
+            holder=row["holder"],
+            cancel_requested=row["cancel"],
+            text=from_text(row["text"]),
+        )
+        for row in found
+    )
+    return SearchPage(rows, found[-1]["task"] if len(found) == query.limit else end)
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else to_text(value)

@@ -1,0 +1,85 @@
+"""Searches by what no index answers.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+from msgspec.structs import replace
+
+from dragoman.model.events import Submitted
+from dragoman.model.ids import timestamp
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from dragoman.store.api import Owners, Store, TaskSearch
+from dragoman.testing.store_cases.bench import START_MS, Bench, Case, D, W, ending, message, new_task
+
+EVERYBODY = TaskSearch(owner=Owners.ALL, agent=None)
+
+
+async def _found(store: Store, **wanted: object) -> list[str]:
+    """The ids that a search finds, a page of two at a time, of which each looks at three tasks."""
+    ids: list[str] = []
+    query = replace(EVERYBODY, limit=2, scan_max=3, **wanted)
+    while True:
+        page = await store.search(query)
+        assert len(page.rows) <= 2
+        ids += [row.head.id for row in page.rows]
+        if page.below is None:
+            return ids
+        query = replace(query, below=page.below)
+
+
+async def tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
+    """Every filter alone, and all together; the newest made come first, on pages that overlap nowhere."""
+    async with bench.store() as store:
+        for number in range(10):
+            said = f"Order number {number} for Ωmega, 100 % \\ off\0"
+            new = new_task(f"t{number}", context_id=f"c{number % 2}", owner="ann" if number % 3 else "bob", at=START_MS)
+            submitted = Submitted(message(said), timestamp(START_MS))
+            head = replace(new.head, dialect="1.0" if number < 5 else "0.3", agent="echo" if number < 8 else "other")
+            await store.create(replace(new, head=head, events=(submitted,)))
+            if number % 5 == 0:
+                await store.append(ending(f"t{number}", 1, at=START_MS + number))
+        every = [f"t{number}" for number in reversed(range(10))]
+        assert await _found(store) == every
+        assert await _found(store, text="NUMBER 3") == ["t3"]
+        assert await _found(store, text="order number") == every
+        assert await _found(store, text="Ωmega") == every
+        assert await _found(store, text="100 % \\ off\0") == every
+        assert await _found(store, text="100 _") == [], "no letter stands for others"
+        assert await _found(store, dialect="0.3") == every[:5]
+        assert await _found(store, owner="bob") == ["t9", "t6", "t3", "t0"]
+        assert await _found(store, agent="other") == ["t9", "t8"]
+        assert await _found(store, context_id="c1") == ["t9", "t7", "t5", "t3", "t1"]
+        assert await _found(store, state=D) == ["t5", "t0"]
+        assert await _found(store, status_after_ms=START_MS + 1) == ["t5"]
+        assert await _found(store, status_before_ms=START_MS) == []
+        assert await _found(store, text="4", dialect="1.0", owner="ann", agent="echo", context_id="c0", state=W) == [
+            "t4"
+        ]
+        assert await _found(store, state=TaskState.FAILED) == []
+        (row,) = (await store.search(replace(EVERYBODY, text="number 5"))).rows
+        assert (row.state, row.status_ms, row.holder, row.cancel_requested) == (D, START_MS + 5, None, False)
+        assert row.text == "Order number 5 for Ωmega, 100 % \\ off\0"
+        await store.request_cancel("t4")
+        (row,) = (await store.search(replace(EVERYBODY, text="number 4"))).rows
+        assert (row.state, row.holder, row.cancel_requested) == (W, "h1", True)
+
+
+async def only_the_beginning_of_a_message_is_searched(bench: Bench) -> None:
+    """That is the first 200 characters of its text, over all of its parts."""
+    async with bench.store() as store:
+        await store.create(new_task("long", said=message("x" * 195 + "needle")))
+        await store.create(new_task("parts", said=message("one", Part(data={"needle": 1}), Part(text="two"))))
+        await store.create(new_task("file", said=replace(message(""), parts=(Part(raw=b"needle"),))))
+        assert [row.head.id for row in (await store.search(replace(EVERYBODY, text="needle"))).rows] == []
+        assert [row.head.id for row in (await store.search(replace(EVERYBODY, text="xneed"))).rows] == ["long"]
+        assert [row.head.id for row in (await store.search(replace(EVERYBODY, text="one two"))).rows] == ["parts"]
+        rows = {row.head.id: row.text for row in (await store.search(EVERYBODY)).rows}
+        assert (rows["file"], len(rows["long"])) == ("", 200)
+
+
+SEARCHES: tuple[Case, ...] = (
+    tasks_are_found_by_what_no_index_answers,
+    only_the_beginning_of_a_message_is_searched,
+)
+"""Cases for searches."""

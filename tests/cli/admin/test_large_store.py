@@ -1,0 +1,148 @@
+"""A store with 100,000 tasks: what a list command reads does not grow with them."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import apsw
+import pytest
+
+from dragoman.model.events import Submitted
+from dragoman.model.ids import SystemClock, timestamp
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import STATES, TaskHead, TaskState
+from dragoman.store.api import ListQuery, NewTask, Owners, TaskSearch
+from dragoman.store.codec import Codec
+from dragoman.store.open import open_store
+from dragoman.store.sqlite.connection import connect, locate
+from dragoman.store.sqlite.listing import list_tasks
+from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.schema import check, read_statements
+from dragoman.store.sqlite.search import search_tasks
+from tests.cli.admin.site import dragoman
+
+TASKS = 100_000
+OWNERS, AGENTS = 20, 5
+PAGE_STEPS = 80_000
+"""What a page may cost: at most 51 rows of each of 8 states of 20 owners with an agent, at some 6 steps a row."""
+
+START_MS = 1_800_000_000_000
+
+
+pytestmark = pytest.mark.slow
+
+
+class LargeStore(NamedTuple):
+    folder: Path
+    url: str
+
+
+def new_task(number: int) -> NewTask:
+    """A task; those of every state, owner and agent are spread over all numbers. One in 10,000 is about a whale."""
+    state, at = STATES[number % len(STATES)], timestamp(START_MS + number)
+    about = "a whale" if number % 10_000 == 77 else "a ship"
+    message = Message(message_id=f"m{number}", role=Role.USER, parts=(Part(text=f"Tell me of {about}, {number}"),))
+    head = TaskHead(
+        id=f"task-{number:06}",
+        context_id=f"context-{number // 10}",
+        agent=f"agent-{number % AGENTS}",
+        owner=f"key:owner-{number % OWNERS}",
+        dialect="0.3" if number == 5 else "1.0",
+        mount="/",
+        created_at=at,
+    )
+    holder = "h1" if state is TaskState.WORKING else None
+    events = (Submitted(message, at),)
+    return NewTask(head=head, events=events, state=state, status_ms=START_MS + number, holder=holder)
+
+
+@pytest.fixture(scope="module")
+def large_store(tmp_path_factory: pytest.TempPathFactory) -> LargeStore:
+    folder = tmp_path_factory.mktemp("large")
+    url = f"sqlite:///{folder}/dragoman.db"
+
+    async def fill() -> None:
+        store = open_store(url, SystemClock())
+        await store.open("h1")
+        for first in range(0, TASKS, 10_000):
+            await asyncio.gather(*(store.create(new_task(number)) for number in range(first, first + 10_000)))
+        await store.close()
+
+    asyncio.run(fill())
+    return LargeStore(folder, url)
+
+
+@pytest.fixture(scope="module")
+def reads(large_store: LargeStore) -> Iterator[Reads]:
+    """A reader's connection, as the store has them."""
+    connection = connect(locate(large_store.url), readonly=True)
+    yield Reads(connection, read_statements("queries.sql"), Codec(), Lock())
+    connection.close()
+
+
+def steps_of(reads: Reads, work: Callable[[], object]) -> int:
+    """How many steps SQLite's machine takes for some work. Reading a row and looking at a column takes a few."""
+    steps = 0
+
+    def count(event: dict[str, Any]) -> None:
+        nonlocal steps
+        steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    reads.connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
+    try:
+        work()
+    finally:
+        reads.connection.trace_v2(0)
+    return steps
+
+
+def test_the_store_is_whole(large_store: LargeStore) -> None:
+    assert check(large_store.folder / "dragoman.db") == []
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"state": TaskState.INPUT_REQUIRED},
+        {"agent": "agent-1"},
+        {"owner": "key:owner-1"},
+        {"context_id": "context-7"},
+        {"before": (START_MS + 50_000, "")},
+        {"status_after_ms": START_MS + TASKS - 1000},
+        {"agent": "agent-1", "owner": "key:owner-1", "state": TaskState.FAILED},
+    ],
+    ids=str,
+)
+def test_a_page_reads_its_own_rows(reads: Reads, filters: dict[str, Any]) -> None:
+    query = ListQuery(**{"owner": Owners.ALL, "agent": None, "limit": 50, "history": 0, **filters})
+    listed: list[Any] = []
+    steps = steps_of(reads, lambda: listed.append(list_tasks(reads, query)))
+    assert len(listed[0].tasks) == min(50, listed[0].total)
+    assert steps < PAGE_STEPS
+
+
+def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:
+    for scan_max in (1_000, 10_000):
+        query = TaskSearch(owner=Owners.ALL, agent=None, text="no such words", scan_max=scan_max)
+        pages: list[Any] = []
+        steps = steps_of(reads, lambda query=query, pages=pages: pages.append(search_tasks(reads, query)))
+        assert pages[0].rows == ()
+        assert pages[0].below == TASKS - scan_max + 1
+        assert scan_max < steps < 20 * scan_max
+
+
+async def test_the_command_finds_few_among_many(large_store: LargeStore) -> None:
+    async def ids(*filters: str) -> list[str]:
+        listed = await dragoman(large_store.folder, "admin", "tasks", "list", *filters, DRAGOMAN_STORE=large_store.url)
+        assert listed.status == 0, listed.err
+        return [row.split()[0] for row in listed.out.splitlines()[1:]]
+
+    whales = [f"task-{number:06}" for number in range(90_077, 0, -10_000)]
+    assert await ids("--text", "WHALE") == whales
+    assert await ids("--text", "whale", "--principal", "key:owner-17", "--limit", "3") == whales[:3]
+    assert await ids("--dialect", "0.3") == ["task-000005"]
+    assert await ids("--context", "context-9999", "--state", "failed") == ["task-099997"]
+    assert await ids("--limit", "2") == ["task-099999", "task-099998"]
