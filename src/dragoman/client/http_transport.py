@@ -115,12 +115,7 @@ class HttpTransport:
         traceparent: str | None = None,
         position: StreamPosition | None = None,
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream in batches: at least one, and as many as arrived together.
-
-        `after` is sent as `Last-Event-ID`. Events that `position` already knows are left out, and it records the new
-        ones. An agent that answers with a result instead of a stream yields only that result. The iterator ends when
-        the agent ends the stream; to stop earlier, close it.
-        """
+        """Yield the updates of a stream, as `Transport.stream` does."""
         supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
         if not supported:
             raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: use send, then get")

@@ -3,8 +3,8 @@
 Invariant: an agent knows nothing of streams, and nothing of the engine beyond this module.
 """
 
-from asyncio import Future
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio import Future, get_running_loop
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -309,3 +309,29 @@ class Reported(Protocol):
         Raises A2AError: InvalidParams for a report that does not fit, LeaseLost, Unavailable.
         """
         ...
+
+
+class Generation:
+    """The agents that are served until others replace them: `runners` by id.
+
+    `busy` counts the calls under way that may start a run with one of them.
+    """
+
+    __slots__ = ("_waiting", "busy", "runners")
+
+    def __init__(self, runners: Mapping[str, Runner]) -> None:
+        self.runners = runners
+        self.busy = 0
+        self._waiting: Future[None] | None = None
+
+    def done(self) -> None:
+        """Count a call as over."""
+        self.busy -= 1
+        if self._waiting is not None and not self.busy and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def idle(self) -> None:
+        """Wait until no call is under way. Only for a generation that has been replaced, and for one waiter."""
+        if self.busy:
+            self._waiting = get_running_loop().create_future()
+            await self._waiting

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Delegation, Hear, Runner
+from dragoman.engine.api import Delegation, Generation, Hear, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.intake import Origin, Taken
@@ -19,7 +19,7 @@ from dragoman.engine.lineage import check_lineage, child_of
 from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.engine.runs.run import TaskRun
 from dragoman.engine.subscriptions import Tail
-from dragoman.engine.supervisor import Generation, Supervisor
+from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dragoman.bus.api import Bus
 from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer
-from dragoman.engine.api import Reported, Runner
+from dragoman.engine.api import Generation, Reported, Runner
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.files import Files
 from dragoman.engine.handler import Answered, OpenStream
@@ -30,7 +30,7 @@ from dragoman.engine.recovery import Recovery
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
-from dragoman.engine.supervisor import LEAVE_S, Generation, Supervisor
+from dragoman.engine.supervisor import LEAVE_S, Supervisor
 from dragoman.engine.task_log import STALLED_S, Decision, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
@@ -277,7 +277,7 @@ class Engine:
     # -- workers of other replicas -----------------------------------------------------------------------------------
 
     async def take_over(self, task_id: str) -> TaskState | None:
-        """Run a working task here, in place of whoever has its lease: see `agents.worker.desk.Host`."""
+        """Run a working task here, in place of whoever has its lease: see `agents.worker.desk.WorkEngine`."""
         if not self._leases.takes_work:
             raise self._supervisor.refusal()
         task = await self.tasks.pin_known(task_id)
@@ -292,14 +292,14 @@ class Engine:
             self.tasks.unpin(task)
 
     async def runs(self, task_id: str) -> bool:
-        """Whether a run of the task is here and has its lease: see `agents.worker.desk.Host`."""
+        """Whether a run of the task is here and has its lease: see `agents.worker.desk.WorkEngine`."""
         async with self.watch(task_id) as task:
             run = None if task is None else self._supervisor.run_of(task)
             return run is not None and not run.abandoned
 
     @asynccontextmanager
     async def watch(self, task_id: str) -> AsyncIterator[TaskLog | None]:
-        """A task that is kept up to date in the block: see `agents.worker.desk.Host`."""
+        """A task that is kept up to date in the block: see `agents.worker.desk.WorkEngine`."""
         task = await self.tasks.pin_known(task_id)
         try:
             yield task
@@ -308,7 +308,7 @@ class Engine:
                 self.tasks.unpin(task)
 
     def claim_soon(self) -> None:
-        """Look for queued tasks at once: see `agents.worker.desk.Host`."""
+        """Look for queued tasks at once: see `agents.worker.desk.WorkEngine`."""
         self._recovery.wake()
 
     # -- other agents ------------------------------------------------------------------------------------------------

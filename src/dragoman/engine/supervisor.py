@@ -7,7 +7,7 @@ that does not stop is left behind, and its later writes are refused (invariant 5
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 
 from dragoman.engine import policy
@@ -47,29 +47,6 @@ INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 
 GONE_TEXT = "The run was interrupted, and its agent is not served any more."
 """The text for a task that was to be run again, but whose agent is gone."""
-
-
-class Generation:
-    """`runners` by id. `busy` counts the calls under way that may start a run with one of them."""
-
-    __slots__ = ("_waiting", "busy", "runners")
-
-    def __init__(self, runners: Mapping[str, Runner]) -> None:
-        self.runners = runners
-        self.busy = 0
-        self._waiting: asyncio.Future[None] | None = None
-
-    def done(self) -> None:
-        """Count a call as over."""
-        self.busy -= 1
-        if self._waiting is not None and not self.busy and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    async def idle(self) -> None:
-        """Wait until no call is under way. Only for a generation that has been replaced, and for one waiter."""
-        if self.busy:
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
 
 
 class Supervisor:

@@ -21,9 +21,8 @@ from dragoman.agents.worker.desk import Desk
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import App, CurrentApp
 from dragoman.config import Config
-from dragoman.engine.api import Runner
+from dragoman.engine.api import Generation, Runner
 from dragoman.engine.engine import Engine
-from dragoman.engine.supervisor import Generation
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
 from dragoman.telemetry.counts import Counts, WorkerPool

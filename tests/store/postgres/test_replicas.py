@@ -15,9 +15,8 @@ from dragoman.store.api import StoreError
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
 from dragoman.store.postgres.database.address import Address, parse_address
-from dragoman.store.postgres.database.clock import DatabaseClock
 from dragoman.store.postgres.database.opening import open_pool
-from dragoman.store.postgres.replicas import Heart, SharedReplicas
+from dragoman.store.postgres.replicas import DatabaseClock, Heart, SharedReplicas
 from dragoman.store.replicas import Heartbeat
 from dragoman.testing.store_cases.bench import new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook

@@ -18,7 +18,6 @@ from msgspec import Struct
 from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.postgres.database.address import Address
-from dragoman.store.postgres.database.clock import DatabaseClock
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, dial, identify
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import read_statements
@@ -33,6 +32,27 @@ agents need a moment to stop."""
 
 AGAIN_S = 0.5
 """The time between two beats while they fail, or the usual time if that is shorter."""
+
+
+class DatabaseClock:
+    """The time of the database, extrapolated by this machine's monotonic clock.
+
+    Until the first measurement it is the machine's own time. Later it agrees with every measurement of the last minutes
+    to within that measurement's uncertainty.
+    """
+
+    def __init__(self) -> None:
+        self._offset_ms = time.time_ns() / 1e6 - time.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(time.monotonic() * 1000 + self._offset_ms)
+
+    def measured(self, database_ms: float, before_s: float, after_s: float) -> None:
+        """Take in a measurement: the database's time was `database_ms` at some moment between two of the monotonic
+        clock. The offset moves only as far as it must, so that the time does not jitter."""
+        least, most = database_ms - after_s * 1000, database_ms - before_s * 1000
+        self._offset_ms = min(max(self._offset_ms, least), most)
 
 
 class BeatAnswer(Struct, frozen=True):
