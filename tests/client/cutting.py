@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from tests.connections import listening
+
 
 class CuttingProxy:
     """Cuts a connection after as many bytes of the server's as `bytes_left` says when it is made; None: never.
@@ -59,21 +61,6 @@ class CuttingProxy:
 async def cutting(port: int, bytes_left: Callable[[], int | None]) -> AsyncIterator[CuttingProxy]:
     """A proxy before the server at that port of 127.0.0.1."""
     proxy = CuttingProxy(port, bytes_left)
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(proxy.serve(reader, writer))
-        connections.add(task)
-        task.add_done_callback(connections.discard)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(proxy.serve) as free:
+        proxy.port = free
         yield proxy
-    finally:
-        server.close()
-        left = list(connections)
-        for each in left:
-            each.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await server.wait_closed()

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from tests.connections import listening
+
 Frames = Callable[[bytes], list[bytes]]
 """The fate of a frame of a stream."""
 
@@ -153,21 +155,6 @@ async def before(url: str) -> AsyncIterator[Proxy]:
     """A proxy before the server at `url`, on a free port."""
     host, _, port = url.removeprefix("http://").partition(":")
     proxy = Proxy(host, int(port))
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(proxy.serve(reader, writer))
-        connections.add(task)
-        task.add_done_callback(connections.discard)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(proxy.serve) as free:
+        proxy.url = f"http://127.0.0.1:{free}"
         yield proxy
-    finally:
-        server.close()
-        left = list(connections)
-        for each in left:
-            each.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await server.wait_closed()

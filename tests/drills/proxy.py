@@ -10,6 +10,8 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from tests.connections import listening
+
 PIECE = 65_536
 SYNC = b"S\x00\x00\x00\x04"
 """PostgreSQL's message that ends a request (Extended Query, Sync): the server commits, then answers."""
@@ -120,21 +122,6 @@ def _break(writer: asyncio.StreamWriter) -> None:
 async def before(host: str, port: int) -> AsyncIterator[Proxy]:
     """A proxy before that port, on a free port of 127.0.0.1."""
     proxy = Proxy(host, port)
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(proxy.serve(reader, writer))
-        connections.add(task)
-        task.add_done_callback(connections.discard)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(proxy.serve) as free:
+        proxy.port = free
         yield proxy
-    finally:
-        server.close()
-        left = tuple(connections)
-        for each in left:
-            each.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await server.wait_closed()
