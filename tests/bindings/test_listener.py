@@ -111,7 +111,7 @@ def test_a_client_that_hangs_up_ends_the_request_that_is_answered_and_those_that
         async with site() as running, asyncio.timeout(DEADLINE_S):
             calls: list[Call] = []
             slow = Slow()
-            running.handler.call = slow.call  # type: ignore[method-assign]
+            running.handler.call = slow.call  # type: ignore[method-assign]  # the fake is to be slow
             _, writer = await asyncio.open_connection("127.0.0.1", running.port)
             writer.write(post(SENT) * 5000)
             await asked.wait()
@@ -152,7 +152,7 @@ async def test_what_is_no_request_is_refused_after_the_answers_to_those_before_i
         return RECORD
 
     async with site() as running, asyncio.timeout(DEADLINE_S):
-        running.handler.call = wait  # type: ignore[method-assign]
+        running.handler.call = wait  # type: ignore[method-assign]  # the fake is to be slow
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(post(SENT) + GET + wrong)
         asyncio.get_running_loop().call_later(0.05, released.set)
@@ -170,7 +170,7 @@ async def test_an_offer_to_upgrade_is_declined_and_costs_no_byte_of_the_body(
     request = post(SENT, headers=offer, chunked=chunked)
     answer = await served.raw(request + GET + request + LAST)
     assert statuses(answer) == [200, 200, 200, 404]
-    assert [call.operation.message.text for call in served.handler.calls] == ["hi", "hi"]  # type: ignore[union-attr]
+    assert [call.operation.message.text for call in served.handler.calls] == ["hi", "hi"]  # type: ignore[union-attr]  # only messages were sent
     assert b"101" not in answer
 
 
@@ -194,7 +194,7 @@ async def test_a_declined_upgrade_may_be_cut_anywhere(served: Site, *, chunked: 
                 assert length is None or len(body) == length
         writer.close()
     assert len(served.handler.calls) == len(whole) - 1
-    assert {call.operation.message.text for call in served.handler.calls} == {"hi"}  # type: ignore[union-attr]
+    assert {call.operation.message.text for call in served.handler.calls} == {"hi"}  # type: ignore[union-attr]  # only messages were sent
 
 
 async def test_a_declined_upgrade_may_come_byte_by_byte(served: Site) -> None:
@@ -242,7 +242,7 @@ async def test_curl_may_offer_http_2(served: Site) -> None:
         async with asyncio.timeout(DEADLINE_S):
             out, _ = await curl.communicate()
         assert out.endswith(b" 200"), out
-    assert [call.operation.message.text for call in served.handler.calls] == ["hi", "hi"]  # type: ignore[union-attr]
+    assert [call.operation.message.text for call in served.handler.calls] == ["hi", "hi"]  # type: ignore[union-attr]  # only messages were sent
 
 
 @pytest.mark.parametrize(

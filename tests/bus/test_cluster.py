@@ -1,4 +1,7 @@
-"""The bus of a replica over a carrier that the test holds in its hand, in virtual time."""
+"""The bus of a replica over a carrier that the test holds in its hand.
+
+Time is virtual: a sleep is exact, and takes no time.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,7 @@
-"""Hints that nobody follows are kept back, and no new follower misses one."""
+"""Hints that nobody follows are kept back, and no new follower misses one.
+
+Time is virtual: a sleep is exact, and takes no time.
+"""
 
 import asyncio
 

@@ -251,7 +251,9 @@ async def test_a_cancel_that_a_drain_cuts_off_is_not_answered_as_if_there_were_n
         task_id = await h.begin()
         await h.reach(task_id, S.WORKING)
         canceling = asyncio.create_task(h.cancel(task_id))
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(DEADLINE_S):
+            while not (await h.store.load(task_id)).cancel_requested:
+                await asyncio.sleep(0)
         try:
             await h.engine.drain(0.0)
             with pytest.raises(Unavailable):

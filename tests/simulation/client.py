@@ -1,7 +1,7 @@
 """Clients: they send, send again, follow, answer, cancel and list, at any replica, and record what they were told.
 
 Invariant: a client behaves as A2A clients do. After a lost connection it sends the same message again, perhaps to
-another replica, and a stream goes on behind the last event it brought.
+another replica, and a stream goes on behind the last event it brought. Its pauses are of the simulation's own time.
 """
 
 import asyncio

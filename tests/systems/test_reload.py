@@ -1,4 +1,7 @@
-"""SIGHUP: other agents on a server that runs, and nothing that was begun is lost."""
+"""SIGHUP: other agents on a server that runs, and nothing that was begun is lost.
+
+A sleep here is the pause between two looks at another process, and the looks have a deadline.
+"""
 
 import asyncio
 import json

@@ -167,7 +167,7 @@ class App:
                 if traffic is not None:
                     traffic.answered(request, began_s, LEFT_STATUS, 0, left=True)
                 raise
-            except Exception:
+            except Exception:  # the outermost door: the log has the text, the caller gets a reference
                 reference = new_id()
                 log.exception("%s %s failed: reference %s", request.method, request.path, reference)
                 request.refusal = InternalError

@@ -272,7 +272,7 @@ class ClusterBus:
         self._received += 1
         try:
             self._deliver(envelope)
-        except Exception:
+        except Exception:  # one message must not end the connection; a poll finds what it would have told
             log.exception("bus %s: a message cannot be handled", self._carrier.name)
 
     def _deliver(self, envelope: Envelope) -> None:
@@ -318,7 +318,7 @@ class ClusterBus:
                 await self._connect_and_use()
             except CarrierDown as down:
                 self._note_down(str(down))
-            except Exception as error:
+            except Exception as error:  # a bus that ends would end the server; the next connection may work
                 log.exception("bus %s: an error of this program", self._carrier.name)
                 self._note_down(str(error))
             if self._echoed_s is not None:

@@ -129,7 +129,7 @@ def _load_module(reference: str, place: str) -> ModuleType:
                 f"{reference}: no module {error.name!r} in {Path.cwd()} or among the installed packages{hint}"
             ) from error
         raise _import_error(reference, error) from error
-    except Exception as error:
+    except Exception as error:  # a user's module may raise anything
         raise _import_error(reference, error) from error
 
 
@@ -149,7 +149,7 @@ def _load_file(reference: str, path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except Exception as error:  # a user's module may raise anything
         del sys.modules[name]
         raise _import_error(reference, error) from error
     return module

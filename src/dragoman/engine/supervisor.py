@@ -430,7 +430,7 @@ class Supervisor:
                     await asyncio.sleep(self._settings.retry_s)
                 except Refused:
                     break
-        except Exception as error:
+        except Exception as error:  # the waiter gets it, too
             if not waiter.done():
                 waiter.set_exception(error)
             raise
@@ -575,7 +575,7 @@ class Supervisor:
     async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         try:
             await errand()
-        except Exception as error:
+        except Exception as error:  # an errand that goes wrong ends its own task, and nothing else
             if self.leases.is_elsewhere(task):
                 log.error(
                     "task %s: another server works on it, but an error happened here", task.head.id, exc_info=error
@@ -600,7 +600,7 @@ class Supervisor:
                     return
         except Refused:
             return
-        except Exception:
+        except Exception:  # it would end the group, and the server with it
             log.exception("task %s stays as it is until the next start", task.head.id)
 
     # -- start and stop of the process -------------------------------------------------------------------------------
@@ -703,5 +703,5 @@ async def _survive(work: Coroutine[None, None, None]) -> None:
     """Do something. An error is logged: it would end the group, and the server with it."""
     try:
         await work
-    except Exception:
+    except Exception:  # it would end the group, and the server with it
         log.exception("work beside the tasks failed")

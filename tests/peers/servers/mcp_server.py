@@ -71,7 +71,7 @@ def fail() -> str:
 
 
 @server.tool()
-async def steps(n: int, ctx: Context) -> str:  # type: ignore[type-arg]
+async def steps(n: int, ctx: Context) -> str:  # type: ignore[type-arg]  # the tool needs none of its three
     """Tells how far it is."""
     for step in range(1, n + 1):
         await ctx.report_progress(step, n, f"step {step}")
@@ -105,13 +105,13 @@ def everything() -> list[Any]:
         AudioContent(type="audio", data=base64.b64encode(b"RIFF").decode(), mimeType="audio/wav"),
         EmbeddedResource(
             type="resource",
-            resource=TextResourceContents(uri="memo://one", mimeType="text/markdown", text="# A memo"),  # type: ignore[arg-type]
+            resource=TextResourceContents(uri="memo://one", mimeType="text/markdown", text="# A memo"),  # type: ignore[arg-type]  # pydantic reads a URL from text
         ),
         EmbeddedResource(
             type="resource",
-            resource=BlobResourceContents(uri="file:///a.bin", blob=base64.b64encode(b"\0\1").decode()),  # type: ignore[arg-type]
+            resource=BlobResourceContents(uri="file:///a.bin", blob=base64.b64encode(b"\0\1").decode()),  # type: ignore[arg-type]  # pydantic reads a URL from text
         ),
-        ResourceLink(type="resource_link", name="report", uri="https://host/report.pdf", mimeType="application/pdf"),  # type: ignore[arg-type]
+        ResourceLink(type="resource_link", name="report", uri="https://host/report.pdf", mimeType="application/pdf"),  # type: ignore[arg-type]  # pydantic reads a URL from text
     ]
 
 
@@ -122,7 +122,7 @@ def die() -> str:
 
 
 @server.tool()
-async def grow(ctx: Context) -> str:  # type: ignore[type-arg]
+async def grow(ctx: Context) -> str:  # type: ignore[type-arg]  # the tool needs none of its three
     """Has one tool more."""
     server.add_tool(lambda: "new", name="grown", description="Was not there before.")
     await ctx.session.send_tool_list_changed()
@@ -130,7 +130,7 @@ async def grow(ctx: Context) -> str:  # type: ignore[type-arg]
 
 
 @server.tool()
-async def ask(ctx: Context) -> str:  # type: ignore[type-arg]
+async def ask(ctx: Context) -> str:  # type: ignore[type-arg]  # the tool needs none of its three
     """Wants to know something of the client: what it is told."""
     told = [f"ping {type(await ctx.session.send_ping()).__name__}"]
     try:
@@ -154,7 +154,7 @@ def environment() -> str:
 
 
 @server.tool()
-def shown(ctx: Context) -> str:  # type: ignore[type-arg]
+def shown(ctx: Context) -> str:  # type: ignore[type-arg]  # the tool needs none of its three
     """The credentials that the client showed."""
     request = ctx.request_context.request
     return "" if request is None else str(request.headers.get("authorization", ""))
@@ -178,7 +178,7 @@ def paged() -> None:
     whole = handlers[ListToolsRequest]
 
     async def page(request: ListToolsRequest) -> ServerResult:
-        tools = (await whole(request)).root.tools  # type: ignore[union-attr]
+        tools = (await whole(request)).root.tools  # type: ignore[union-attr]  # the handler of tools returns tools
         at = int(request.params.cursor or 0) if request.params else 0
         cursor = str(at + 2) if at + 2 < len(tools) else None
         return ServerResult(ListToolsResult(tools=tools[at : at + 2], nextCursor=cursor))
@@ -192,7 +192,7 @@ def main() -> None:
         paged()
     low_level = server._mcp_server  # noqa: SLF001  nor to its capabilities
     made = low_level.create_initialization_options
-    low_level.create_initialization_options = lambda *_: made(NotificationOptions(tools_changed=True))  # type: ignore[method-assign]
+    low_level.create_initialization_options = lambda *_: made(NotificationOptions(tools_changed=True))  # type: ignore[method-assign]  # FastMCP has no setting for it
     if "stdio" not in WORDS:
         asyncio.run(serve(lambda _: server.streamable_http_app()))
         return

@@ -123,7 +123,7 @@ class AgnoRun(FrameworkRun):
                         ended = event
                     elif name == failed:
                         raise _failure(event)
-        except Exception:
+        except Exception:  # any error of the framework or its tools; it goes on to the engine
             await self._calls.report_broken()
             raise
         if output is not None and output.is_paused:

@@ -139,7 +139,7 @@ class AdkRun(FrameworkRun):
                         await self._report(event, waiting)
             if failure is not None:
                 raise failure
-        except Exception:
+        except Exception:  # any error of the framework or its tools; it goes on to the engine
             await self._calls.report_broken()
             raise
         if waiting:

@@ -173,7 +173,7 @@ class GraphRun(FrameworkRun):
                     else:
                         await flush_output()
                         await self._ctx.status(event if isinstance(event, str) else json_of(event))
-        except Exception:
+        except Exception:  # any error of the framework or its tools; it goes on to the engine
             await self._calls.report_broken()
             raise
         if interrupts:

@@ -93,7 +93,7 @@ class OpenAiAgentsRun(FrameworkRun):
             raise Reject(refused.refusal) from refused
         except (self._sdk.InputGuardrailTripwireTriggered, self._sdk.OutputGuardrailTripwireTriggered) as tripped:
             raise Reject(_refusal(tripped)) from tripped
-        except Exception:
+        except Exception:  # any error of the framework or its tools; it goes on to the engine
             await self._calls.report_broken()
             raise
         finally:

@@ -105,7 +105,7 @@ class PydanticAiRun(FrameworkRun):
                             result = event.result
         except self._pydantic_ai.exceptions.ContentFilterError as refused:
             raise Reject("The model refused: its provider's content filter stopped it.") from refused
-        except Exception:
+        except Exception:  # any error of the framework or its tools; it goes on to the engine
             await self._calls.report_broken()
             raise
         if result is None:

@@ -117,7 +117,7 @@ class StrandsRun(FrameworkRun):
                         await self._report(twin, event["message"], names)
                     elif "result" in event:
                         result = event["result"]
-        except Exception:
+        except Exception:  # any error of the framework or its tools; it goes on to the engine
             await self._calls.report_broken()
             raise
         finally:

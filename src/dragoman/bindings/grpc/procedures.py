@@ -125,7 +125,7 @@ class Procedures:
             if traffic is not None and not rpc.streams:
                 traffic.answered(request, rpc.began_s, CANCELLED, 0, left=True)
             raise
-        except Exception:
+        except Exception:  # the outermost door: the log has the text, the caller gets a reference
             reference = new_id()
             log.exception("%s/%s failed: reference %s", service.name, name, reference)
             error = InternalError(reference)
@@ -252,7 +252,7 @@ class Procedures:
         except TimeoutError:
             rpc.backend.streams.cut(rpc.request.peer, pause_s)
             raise Unavailable(f"nothing was read for {pause_s:g} s: subscribe again", RETRY_S) from None
-        except Exception:
+        except Exception:  # grpcio has no class of its own for each of these errors
             if not rpc.left:  # else it says that nobody is there to be written to
                 raise
 

@@ -137,7 +137,7 @@ async def _login(
                 grant = await fetch_by_device_code(endpoints, client, issuer, _tell_user)
     except (Failure, SettingsError):
         raise
-    except Exception as error:
+    except Exception as error:  # a command reports every error in the form that was asked for
         raise failure_of(error, credentials_given=True) from error
     finally:
         await egress.close()

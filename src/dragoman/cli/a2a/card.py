@@ -62,7 +62,7 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
         signature = await describe_signature(resolved, settings, egress)
     except (Failure, SettingsError):
         raise
-    except Exception as error:
+    except Exception as error:  # a command reports every error in the form that was asked for
         raise failure_of(error, credentials_given=False) from error
     finally:
         await egress.close()

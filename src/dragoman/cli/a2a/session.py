@@ -158,7 +158,7 @@ async def _work(
     async with open_session(settings, output, task) as session:
         try:
             await work(session)
-        except Exception as error:
+        except Exception as error:  # a command reports every error in the form that was asked for
             if isinstance(error, (SettingsError, BrokenPipeError, TimeoutError)):
                 raise
             raise failure_of(error, credentials_given=session.shown.given) from error
