@@ -19,12 +19,22 @@ class Submitted(Struct, frozen=True, array_like=True, tag="s", gc=False):
     message: Message
     timestamp: str
 
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return self.message.parts
+
 
 class MessageReceived(Struct, frozen=True, array_like=True, tag="m", gc=False):
     """The caller sent a further message to the task; it goes into the history."""
 
     message: Message
     timestamp: str
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return self.message.parts
 
 
 class StatusChanged(Struct, frozen=True, array_like=True, tag="t", gc=False):
@@ -41,6 +51,11 @@ class StatusChanged(Struct, frozen=True, array_like=True, tag="t", gc=False):
     duration_ms: int | None = None
     metadata: dict[str, Any] | None = None
 
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return () if self.message is None else self.message.parts
+
 
 class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
     """A chunk of an artifact, or all of it.
@@ -52,6 +67,11 @@ class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
     artifact: Artifact
     append: bool = False
     last_chunk: bool = False
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return self.artifact.parts
 
 
 class Delegated(Struct, frozen=True, array_like=True, tag="d", gc=False):
@@ -69,6 +89,12 @@ class Delegated(Struct, frozen=True, array_like=True, tag="d", gc=False):
     message: Message | None = None
     artifacts: tuple[Artifact, ...] = ()
     usage: Usage | None = None
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        said = () if self.message is None else self.message.parts
+        return (*(part for artifact in self.artifacts for part in artifact.parts), *said)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -101,6 +127,11 @@ class Noted(Struct, frozen=True, array_like=True, tag="n", gc=False):
 
     note: dict[str, str]
 
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return ()
+
 
 class Intervened(Struct, frozen=True, array_like=True, tag="o", gc=False):
     """An operator answered the task, or asked for its cancel. Callers never see it.
@@ -113,6 +144,11 @@ class Intervened(Struct, frozen=True, array_like=True, tag="o", gc=False):
     action: Literal["answer", "cancel"]
     timestamp: str
     reason: str = ""
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return ()
 
 
 Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk | Delegated | Noted | Intervened

@@ -35,18 +35,7 @@ def beginning(parts: Sequence[Part]) -> str:
 
 def every_part(events: Iterable[Event], record: Record | None = None) -> list[Part]:
     """The parts of all artifacts and messages in `events` and `record`."""
-    found: list[Part] = []
-    for event in events:
-        if isinstance(event, ArtifactChunk):
-            found += event.artifact.parts
-            continue
-        if isinstance(event, Noted | Intervened):
-            continue
-        if isinstance(event, Delegated):
-            for artifact in event.artifacts:
-                found += artifact.parts
-        if event.message is not None:
-            found += event.message.parts
+    found = [part for event in events for part in event.all_parts]
     if record is not None:
         for artifact in record.artifacts:
             found += artifact.parts

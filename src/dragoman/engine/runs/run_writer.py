@@ -5,16 +5,14 @@ or under way at a time; events that come meanwhile go into the next. Commits dri
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 from msgspec import UNSET
 
 from dragoman.engine.task_log import Decision, Outcome, TaskLog
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Intervened, Noted, StatusChanged
+from dragoman.model.events import Event, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
-from dragoman.model.message import Part
-from dragoman.model.parts import every_part
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError, TaskEnded
 
@@ -275,19 +273,8 @@ class RunWriter:
 
 def weigh(event: Event) -> int:
     """About how many bytes an event takes in memory. Raises TypeError if a data part in it is not JSON."""
-    parts: Sequence[Part]
-    if isinstance(event, ArtifactChunk):
-        parts = event.artifact.parts
-    elif isinstance(event, Delegated):
-        parts = every_part((event,))
-    elif isinstance(event, Noted | Intervened):
-        return EVENT_BYTES
-    elif event.message is not None:
-        parts = event.message.parts
-    else:
-        return EVENT_BYTES
     weight = EVENT_BYTES
-    for part in parts:
+    for part in event.all_parts:
         content = part.text or part.raw or part.url or ""
         weight += EVENT_BYTES + len(content if part.data is UNSET else msgspec.json.encode(part.data))
     return weight

@@ -76,6 +76,22 @@ class Plan(Struct):
     rest: list[tuple[int, Write]] = []
 
 
+class Seen(Struct):
+    """The tasks and the keys of calls in the writes of a batch so far."""
+
+    ids: set[str]
+    keys: set[bytes]
+
+    def first(self, task_id: str, dedupe: Dedupe | None) -> bool:
+        """Whether a write is the first of its task, and of its call."""
+        first = task_id not in self.ids
+        self.ids.add(task_id)
+        if dedupe is not None:
+            first = first and dedupe.key not in self.keys
+            self.keys.add(dedupe.key)
+        return first
+
+
 class Ledger:
     """Applies writes to the tables."""
 
@@ -110,26 +126,26 @@ class Ledger:
         plan = Plan([None] * len(writes))
         creations: list[tuple[int, Creation]] = []
         additions: list[tuple[int, Addition]] = []
-        ids: set[str] = set()
-        keys: set[bytes] = set()
+        seen = Seen(set(), set())
         for place, write in enumerate(writes):
-            simple = True
-            if isinstance(write, Creation | Addition | Stop | Registering | Removal):
-                simple = write.id not in ids
-                ids.add(write.id)
-            elif isinstance(write, Deletion):
-                ids.update(write.ids)
-            if isinstance(write, Creation | Addition | Remembrance) and write.dedupe is not None:
-                simple = simple and write.dedupe.key not in keys
-                keys.add(write.dedupe.key)
-            if isinstance(write, Settlement):
+            if isinstance(write, Creation):
+                if seen.first(write.id, write.new.dedupe):
+                    creations.append((place, write))
+                    continue
+            elif isinstance(write, Addition):
+                if seen.first(write.id, write.append.dedupe) and write.webhook is None:
+                    additions.append((place, write))
+                    continue
+            elif isinstance(write, Settlement):
                 plan.settlements.append(write)
-            elif simple and isinstance(write, Addition) and write.webhook is None:
-                additions.append((place, write))
-            elif simple and isinstance(write, Creation):
-                creations.append((place, write))
-            else:
-                plan.rest.append((place, write))
+                continue
+            elif isinstance(write, Stop | Registering | Removal):
+                seen.ids.add(write.id)
+            elif isinstance(write, Deletion):
+                seen.ids.update(write.ids)
+            elif isinstance(write, Remembrance):
+                seen.keys.add(write.dedupe.key)
+            plan.rest.append((place, write))
         if creations:
             self._plan_creations(plan, creations)
         if additions:
@@ -154,33 +170,35 @@ class Ledger:
 
     def _plan_creations(self, plan: Plan, creations: Sequence[tuple[int, Creation]]) -> None:
         room: Room | None = None
-        for place, new in creations:
+        for place, creation in creations:
+            new = creation.new
             if new.quota is not None and room is None:
                 room = Room(self.tables)
             if room is not None:
-                if room.refusal(new.owner, new.quota) is not None:
-                    plan.rest.append((place, new))  # a write that ends a task may still make room
+                owner = new.head.owner
+                if room.refusal(owner, new.quota) is not None:
+                    plan.rest.append((place, creation))  # a write that ends a task may still make room
                     continue
-                room.take(new.owner, new.quota, new.state)
-            plan.outcomes[place] = self._plan_creation(plan, new)
+                room.take(owner, new.quota, creation.state)
+            plan.outcomes[place] = self._plan_creation(plan, creation)
 
-    def _plan_creation(self, plan: Plan, new: Creation) -> Appended:
-        tables = self.tables
-        scope = tables.scopes.get((new.owner, new.agent)) or tables.scope(new.owner, new.agent)
+    def _plan_creation(self, plan: Plan, creation: Creation) -> Appended:
+        tables, new, head, page = self.tables, creation.new, creation.new.head, creation.page
+        scope = tables.scopes.get((head.owner, head.agent)) or tables.scope(head.owner, head.agent)
         task = tables.last_task = tables.last_task + 1
-        leased = int(new.holder is not None)
-        plan.add_tasks.append((task, new.id, scope, *new.row))
-        plan.add_pages.append((task, 1, new.events, new.page, new.write, leased))
+        leased, last = int(new.holder is not None), len(new.events)
+        plan.add_tasks.append((task, creation.id, scope, *creation.row))
+        plan.add_pages.append((task, 1, last, page, new.write, leased))
         if new.dedupe is not None:
-            plan.add_calls.append(_call_row(new.dedupe, new.id, new.events))
-        if new.webhook is not None:
-            plan.begun.append((task, new.webhook, new.deliveries))
-        if new.files:
-            tables.add_files(task, new.files)
-        tables.count(scope, new.context, None, new.state)
-        standing = (task, scope, new.context, new.state, new.events, leased, leased, new.status_ms)
-        tables.standings[new.id] = standing
-        return Appended(new.events, leased, len(new.page))
+            plan.add_calls.append(_call_row(new.dedupe, creation.id, last))
+        if creation.webhook is not None:
+            plan.begun.append((task, creation.webhook, new.deliveries))
+        if creation.files:
+            tables.add_files(task, creation.files)
+        tables.count(scope, head.context_id, None, creation.state)
+        standing = (task, scope, head.context_id, creation.state, last, leased, leased, new.status_ms)
+        tables.standings[creation.id] = standing
+        return Appended(last, leased, len(page))
 
     def _plan_additions(self, plan: Plan, additions: Sequence[tuple[int, Addition]]) -> None:
         tables = self.tables
@@ -195,26 +213,27 @@ class Ledger:
             if standing is None or refusal(add, standing) is not None:
                 plan.rest.append((place, add))
                 continue
+            append, page, snapshot = add.append, add.page, add.snapshot
             task, scope, context, state, seq, epoch, leased, status_ms = standing
-            last, epoch = seq + add.events, epoch + (add.holder is not None)
-            guard = (add.epoch, add.expected_seq, add.read_seq, add.write, add.webhooks_version)
-            size, kept = len(add.page), add.snapshot is not None
-            same_status = add.state == state and add.status_ms <= status_ms
-            same_lease = add.holder is None and not add.ends_lease and add.expected_epoch is None
-            if add.events and same_status and same_lease:
-                plan.extend.append((task, add.events, size, kept, bool(add.files), *guard))
+            count, holds = len(append.events), append.holder is not None
+            last, epoch = seq + count, epoch + holds
+            same_status = add.state == state and append.status_ms <= status_ms
+            same_lease = not holds and not add.ends_lease and append.expected_epoch is None
+            if count and same_status and same_lease:
+                guard = (append.epoch, add.expected_seq, append.read_seq, append.write, append.webhooks_version)
+                plan.extend.append((task, count, len(page), snapshot is not None, bool(add.files), *guard))
             else:
                 plan.append.append((task, *add.row))
-            if add.events:
-                plan.add_pages.append((task, seq + 1, last, add.page, add.write, epoch))
-            if add.snapshot is not None:
-                if len(add.snapshot) > LARGE_BYTES:
-                    tables.put_snapshot(task, last, add.snapshot)
+            if count:
+                plan.add_pages.append((task, seq + 1, last, page, append.write, epoch))
+            if snapshot is not None:
+                if len(snapshot) > LARGE_BYTES:
+                    tables.put_snapshot(task, last, snapshot)
                 else:
-                    plan.put_snapshots.append((task, last, add.snapshot))
-            if add.dedupe is not None:
-                plan.add_calls.append(_call_row(add.dedupe, add.id, last))
-            for delivery in add.deliveries:
+                    plan.put_snapshots.append((task, last, snapshot))
+            if append.dedupe is not None:
+                plan.add_calls.append(_call_row(append.dedupe, add.id, last))
+            for delivery in append.deliveries:
                 plan.owing.append((task, delivery))
             if add.files:
                 tables.add_files(task, add.files)
@@ -222,11 +241,12 @@ class Ledger:
                 tables.count(scope, context, state, add.state)
             if add.state >= TERMINAL_FROM:
                 del known[add.id]
-                tables.count_usage(add.status_ms, scope, add.used)
+                tables.count_usage(append.status_ms, scope, add.used)
             else:
-                leased = 0 if add.ends_lease else leased or int(add.holder is not None)
-                known[add.id] = (task, scope, context, add.state, last, epoch, leased, max(status_ms, add.status_ms))
-            plan.outcomes[place] = Appended(last, epoch, size)
+                leased = 0 if add.ends_lease else leased or int(holds)
+                latest_ms = max(status_ms, append.status_ms)
+                known[add.id] = (task, scope, context, add.state, last, epoch, leased, latest_ms)
+            plan.outcomes[place] = Appended(last, epoch, len(page))
 
     def _read_standings(self, ids: Sequence[str]) -> None:
         """Cache the standings of tasks. They are read as one row, which is a single step of the statement."""
@@ -240,21 +260,21 @@ class Ledger:
         """Apply the writes in order. Returns their outcomes, refusals among them. Raises apsw.Error if SQLite fails."""
         return [self._ways[type(write)](write, now_ms) for write in writes]
 
-    def _create(self, new: Creation, now_ms: int) -> Appended | Repeat | Refused:
-        tables = self.tables
+    def _create(self, creation: Creation, now_ms: int) -> Appended | Repeat | Refused:
+        tables, new, owner = self.tables, creation.new, creation.new.head.owner
         if new.dedupe is not None:
             known = self._known(new.dedupe, now_ms)
             if known is not None:
-                return self._earlier(new) or known
+                return self._earlier(creation) or known
         room = Room(tables)
-        refused = room.refusal(new.owner, new.quota)
+        refused = room.refusal(owner, new.quota)
         if refused is not None:
-            return self._earlier(new) or refused
+            return self._earlier(creation) or refused
         plan = Plan([])
-        if tables.cursor.execute(tables.sql["standing"], (new.id,)).get is not None:
-            return self._earlier(new) or Exists(new.id)
-        appended = self._plan_creation(plan, new)
-        room.take(new.owner, new.quota, new.state)
+        if tables.cursor.execute(tables.sql["standing"], (creation.id,)).get is not None:
+            return self._earlier(creation) or Exists(creation.id)
+        appended = self._plan_creation(plan, creation)
+        room.take(owner, new.quota, creation.state)
         self._execute_one("add_tasks", plan.add_tasks[0])
         self._execute_one("add_pages", plan.add_pages[0])
         if new.dedupe is not None:
@@ -264,9 +284,9 @@ class Ledger:
         return appended
 
     def _append(self, add: Addition, now_ms: int) -> Appended | Repeat | Refused:
-        tables = self.tables
-        if add.dedupe is not None:
-            known = self._known(add.dedupe, now_ms)
+        tables, append = self.tables, add.append
+        if append.dedupe is not None:
+            known = self._known(append.dedupe, now_ms)
             if known is not None:
                 return self._earlier(add) or known
         tables.standings.pop(add.id, None)
@@ -278,27 +298,30 @@ class Ledger:
         if not tables.connection.changes():
             refused = refusal(add, standing)
             return self._earlier(add) or refused or Moved(add.id)
-        last, epoch = seq + add.events, epoch + (add.holder is not None)
-        if add.events:
-            self._execute_one("add_pages", (task, seq + 1, last, add.page, add.write, epoch))
+        last, epoch = seq + len(append.events), epoch + (append.holder is not None)
+        if append.events:
+            self._execute_one("add_pages", (task, seq + 1, last, add.page, append.write, epoch))
         tables.add_files(task, add.files)
         if add.snapshot is not None:
             tables.put_snapshot(task, last, add.snapshot)
-        if add.dedupe is not None:
-            self._execute_one("add_calls", (*_call_row(add.dedupe, add.id, last), now_ms))
+        if append.dedupe is not None:
+            self._execute_one("add_calls", (*_call_row(append.dedupe, add.id, last), now_ms))
         if add.webhook is not None:
             keep_webhook(tables, add.id, add.webhook)
-        owe(tables, [(task, delivery) for delivery in add.deliveries], now_ms)
+        owe(tables, [(task, delivery) for delivery in append.deliveries], now_ms)
         tables.count(scope, context, state, add.state)
-        tables.count_usage(add.status_ms, scope, add.used)
+        tables.count_usage(append.status_ms, scope, add.used)
         return Appended(last, epoch, len(add.page))
 
     def _earlier(self, write: Creation | Addition) -> Appended | None:
         """The first result of a write that is repeated, because its outcome was unknown; None if it was never made."""
-        if write.write is None:
+        if isinstance(write, Addition):
+            number, read_seq = write.append.write, write.append.read_seq
+        else:
+            number, read_seq = write.new.write, 0
+        if number is None:
             return None
-        read_seq = write.read_seq if isinstance(write, Addition) else 0
-        values = (write.id, read_seq, write.write)
+        values = (write.id, read_seq, number)
         found: tuple[int, int] | None = self.tables.cursor.execute(self.tables.sql["earlier_write"], values).get
         return None if found is None else Appended(*found, len(write.page))
 
@@ -338,15 +361,16 @@ def refusal(add: Addition, standing: Standing) -> Refused | None:
     The guard in the statement decides. This predicts what it lets through, and explains a refusal: a permanent reason
     comes first.
     """
+    append = add.append
     _, _, _, state, seq, epoch, leased, _ = standing
     if state >= TERMINAL_FROM:
         return TaskEnded(add.id)
-    if add.epoch is not None and not (leased and add.epoch == epoch):
-        return Fenced(f"{add.id}: epoch {add.epoch}, the task has {epoch if leased else 'no lease'}")
+    if append.epoch is not None and not (leased and append.epoch == epoch):
+        return Fenced(f"{add.id}: epoch {append.epoch}, the task has {epoch if leased else 'no lease'}")
     if add.expected_seq is not None and add.expected_seq != seq:
         return Moved(f"{add.id}: expected seq {add.expected_seq}, the task is at {seq}")
-    if add.expected_epoch is not None and (add.expected_epoch, add.state) != (epoch, state):
-        return Moved(f"{add.id}: expected epoch {add.expected_epoch}, the task has {epoch} or another state")
+    if append.expected_epoch is not None and (append.expected_epoch, add.state) != (epoch, state):
+        return Moved(f"{add.id}: expected epoch {append.expected_epoch}, the task has {epoch} or another state")
     return None
 
 

@@ -199,24 +199,8 @@ class SqliteStore:
                 head.dialect,
                 text,
             )
-            write = Creation(
-                head.id,
-                head.owner,
-                head.agent,
-                head.context_id,
-                state,
-                status_ms,
-                holder,
-                row,
-                count,
-                page,
-                files,
-                new.dedupe,
-                None if new.push is None else webhook(new.push),
-                new.deliveries,
-                new.quota,
-                new.write,
-            )
+            push = None if new.push is None else webhook(new.push)
+            write = Creation(head.id, new, state, row, page, files, push)
         except (TypeError, ValueError) as error:
             return self._failed(error)
         future = writer.submit(write)
@@ -265,28 +249,9 @@ class SqliteStore:
                 append.webhooks_version,
                 append.expected_epoch,
             )
-            write = Addition(
-                task_id,
-                state,
-                append.status_ms,
-                append.epoch,
-                expected,
-                holder,
-                ends_lease,
-                row,
-                count,
-                page,
-                snapshot,
-                files,
-                append.dedupe,
-                None if append.push is None else webhook(append.push),
-                append.deliveries,
-                append.write,
-                append.read_seq,
-                append.webhooks_version,
-                append.expected_epoch,
-                used_by_task(kept) if terminal and kept is not None else NOTHING_USED,
-            )
+            push = None if append.push is None else webhook(append.push)
+            used = used_by_task(kept) if terminal and kept is not None else NOTHING_USED
+            write = Addition(task_id, append, state, expected, ends_lease, row, page, snapshot, files, push, used)
         except (TypeError, ValueError) as error:
             return self._failed(error)
         except apsw.Error as error:
@@ -645,7 +610,7 @@ class RecentTasks:
 
     def written(self, writes: Iterable[Write]) -> None:
         """Drop the entries of the tasks that these writes have changed, or may have."""
-        for write in writes:
+        for write in writes if self._tasks else ():
             if isinstance(write, Addition | Stop | Registering | Removal):
                 self._tasks.pop(write.id, None)
             elif isinstance(write, Deletion):

@@ -135,22 +135,24 @@ class Tables:
 
     def write_counts(self) -> None:
         """Add the changes of this transaction to the counters, as its last step."""
-        sums: dict[int, list[int]] = {}
         rows: list[tuple[object, ...]] = []
+        by_scope: dict[int, list[list[int]]] = {}
+        left: list[tuple[int, str]] = []
         for key, counts in self.counts.items():
             rows.append((*key, *counts))
-            known = sums.get(key[0])
-            sums[key[0]] = counts if known is None else [one + other for one, other in zip(known, counts, strict=True)]
-        for scope, total in sums.items():
+            by_scope.setdefault(key[0], []).append(counts)
+            if sum(counts) < 0:
+                left.append(key)
+        for scope, parts in by_scope.items():
+            total = [sum(column) for column in zip(*parts, strict=True)]
             if any(total):
                 self.cursor.execute(self.sql["count_scope"], (scope, *total))
         if len(rows) == 1:
             self.cursor.execute(self.one_row["count_contexts"], rows[0])
         else:
             self.execute_rows("count_contexts", rows)
-        for key, counts in self.counts.items():
-            if sum(counts) < 0:
-                self.cursor.execute(self.sql["drop_context"], key)
+        for key in left:
+            self.cursor.execute(self.sql["drop_context"], key)
         if self.day_counts:
             self.execute_rows("count_days", [(*day, made) for day, made in self.day_counts.items()])
         if self.usage:

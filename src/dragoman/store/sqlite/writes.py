@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.store.api import Dedupe, Quota
+from dragoman.store.api import Append, Dedupe, NewTask
 from dragoman.store.files import File
 from dragoman.store.outbox import Delivery, Settled
 from dragoman.store.sqlite.tables import Tables
@@ -27,48 +27,31 @@ class Creation(Struct, frozen=True):
     """A task to insert, encoded. `row` holds the values of `add_tasks` that follow the scope."""
 
     id: str
-    owner: str
-    agent: str
-    context: str
+    new: NewTask
     state: int
-    status_ms: int
-    holder: str | None
     row: tuple[object, ...]
-    events: int
     page: bytes
     files: tuple[File, ...]
-    dedupe: Dedupe | None
     webhook: Webhook | None
-    deliveries: tuple[Delivery, ...]
-    quota: Quota | None
-    write: int | None
 
 
 class Addition(Struct, frozen=True):
     """An append, encoded. `row` holds the values of `append` that follow the task.
 
-    `ends_lease` covers both a release and a terminal state. `used` is what a task that ends has used.
+    `expected_seq` is the append's own, or that of its snapshot. `ends_lease` covers a release and a terminal state.
+    `used` is what a task that ends has used.
     """
 
     id: str
+    append: Append
     state: int
-    status_ms: int
-    epoch: int | None
     expected_seq: int | None
-    holder: str | None
     ends_lease: bool
     row: tuple[object, ...]
-    events: int
     page: bytes
     snapshot: bytes | bytearray | None
     files: tuple[File, ...]
-    dedupe: Dedupe | None
     webhook: Webhook | None
-    deliveries: tuple[Delivery, ...]
-    write: int | None
-    read_seq: int
-    webhooks_version: int | None
-    expected_epoch: int | None
     used: tuple[Used, ...]
 
 
