@@ -127,14 +127,12 @@ class ServerConnection(asyncio.Protocol):
     __slots__ = (
         "_answering",
         "_client",
-        "_continues",
         "_drained",
         "_head_bytes",
         "_head_until",
         "_headers",
         "_heading",
         "_host",
-        "_hosts",
         "_idle",
         "_loop",
         "_newest",
@@ -169,10 +167,7 @@ class ServerConnection(asyncio.Protocol):
         """While no request is being answered, the next head has to be here by then."""
         self._url = b""
         self._headers: list[Header] = []
-        self._hosts: list[bytes] = []
-        """The Host headers of the head that is arriving."""
-        self._continues = False
-        self._host: list[bytes] = []
+        self._host: bytes | None = None
         """The Host of the last request, which was checked."""
         self._target = NO_TARGET
         """The target of the last request."""
@@ -302,8 +297,6 @@ class ServerConnection(asyncio.Protocol):
         self._head_until = self._loop.time() + self._shared.keep_alive_s
         self._url = b""
         self._headers = []
-        self._hosts = []
-        self._continues = False
 
     def on_url(self, url: bytes) -> None:
         """Some of the target came."""
@@ -312,12 +305,7 @@ class ServerConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header came, or a trailer, which is no header (RFC 9110 §6.5.1)."""
         if self._heading:
-            name = name.lower()
-            self._headers.append((name, value))
-            if name == b"host":
-                self._hosts.append(value)
-            elif name == b"expect":
-                self._continues = value.lower() == b"100-continue"
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Check the head of a request, and begin to answer it, or let it wait. Raises Malformed."""
@@ -328,8 +316,10 @@ class ServerConnection(asyncio.Protocol):
                 raise Malformed(NO_PROXY)
             return  # the head is parsed again without the offer: see _decline_upgrade
         version = parser.get_http_version()
-        if self._hosts != self._host or not self._hosts:  # usually it is that of the connection's last request
-            self._check_host(version)
+        headers = dict(self._headers)
+        host = headers.get(b"host")
+        if host != self._host or host is None or len(headers) < len(self._headers):
+            self._check_host(version)  # else it is that of the connection's last request
         if self._url != self._target.url:
             self._target = read_target(self._url)
         target = self._target
@@ -352,7 +342,7 @@ class ServerConnection(asyncio.Protocol):
                 "server": self._server,
             },
             keep_alive=version != "1.0" and parser.should_keep_alive(),
-            continues=self._continues,
+            continues=headers.get(b"expect", b"").lower() == b"100-continue",
         )
         if self._answering is None:
             self._answer(exchange)
@@ -388,15 +378,15 @@ class ServerConnection(asyncio.Protocol):
 
     def _check_host(self, version: str) -> None:
         """Check that there is one valid Host; HTTP/1.0 may send none (RFC 9112 §3.2). Raises Malformed."""
-        hosts = self._hosts
+        hosts = [value for name, value in self._headers if name == b"host"]
         if len(hosts) > 1:
             raise Malformed(TWO_HOSTS)
         if hosts:
             if HOST.fullmatch(hosts[0]) is None:
                 raise Malformed(WRONG_HOST)
+            self._host = hosts[0]
         elif version not in ("1.0", "0.9"):
             raise Malformed(NO_HOST)
-        self._host = hosts
 
     def _refuse(self, why: str) -> None:
         """Answer 400 and close, after all earlier requests are answered."""
