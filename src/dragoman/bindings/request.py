@@ -29,6 +29,8 @@ TRACE = b"traceparent"
 EXTENSIONS = (b"a2a-extensions", b"x-a2a-extensions")
 """The header's name in 1.0 (§3.2.6), and its name in 0.3."""
 
+PARAMETERS = frozenset({VERSION, RESUMES_AFTER, IDEMPOTENCY_KEY, TRACE, *EXTENSIONS})
+
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
 
 HOST = re.compile(rb"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
@@ -140,13 +142,10 @@ def read_parameters(request: Request) -> Parameters:
     malformed `traceparent` is ignored (W3C Trace Context §4.3). Raises InvalidParams for a query with too many fields.
     """
     headers = request.headers
-    texts: dict[bytes, str] = {}
-    for name in (VERSION, RESUMES_AFTER, IDEMPOTENCY_KEY, TRACE):
-        if name in headers:
-            texts[name] = headers[name].decode("latin-1").strip()
+    texts = {name: headers[name].decode("latin-1").strip() for name in PARAMETERS & headers.keys()}
     declared: tuple[str, ...] = ()
     for name in EXTENSIONS:
-        if name in headers:
+        if name in texts:
             declared += request.items(name)
     version, after, trace = texts.get(VERSION), texts.get(RESUMES_AFTER) or None, texts.get(TRACE)
     if request.query:

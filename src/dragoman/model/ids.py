@@ -38,12 +38,14 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+@lru_cache(maxsize=64)  # on a busy server many events have the same millisecond
 def timestamp(ms: int) -> str:
     """`ms` since the epoch as `2026-11-20T07:00:00.000Z`."""
     seconds, rest = divmod(ms, 1000)
     return f"{_to_the_second(seconds)}.{rest:03d}Z"
 
 
+@lru_cache(maxsize=64)
 def timestamp_ms(text: str) -> int:
     """Convert a result of `timestamp` back to milliseconds since the epoch."""
     return int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
