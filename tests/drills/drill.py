@@ -82,7 +82,7 @@ Fault = Callable[[Clients], Awaitable[None]]
 
 
 async def drill(
-    store_url: str,
+    read: Callable[[], Awaitable[dict[str, Kept]]],
     urls: Sequence[str],
     fault: Fault,
     *,
@@ -90,11 +90,10 @@ async def drill(
     followers: int,
     seed: int,
     stopped: bool = False,
-    read: Callable[[], Awaitable[dict[str, Kept]]] | None = None,
 ) -> Record:
     """Run a drill on the replicas at `urls`, and return what its clients were told. Raises AssertionError for faults.
 
-    `read` returns what the store holds, unless it can be opened beside the replicas.
+    `read` returns what the store holds in the end.
     """
     chance, record = random.Random(seed), Record()
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
@@ -109,7 +108,7 @@ async def drill(
             await fault(clients)
             await clients.made(clients.count + WARM)
             clients.stop()
-        kept = await settled(read or (lambda: read_beside(store_url)), record)
+        kept = await settled(read, record)
     record.taken_over = taken_over(kept)
     found = faults(record, kept, stopped=stopped)
     print(f"seed {seed}: {len(kept)} tasks, {record.counts()}")

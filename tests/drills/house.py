@@ -17,9 +17,10 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 
+from tests.drills.checker import Kept
 from tests.drills.clients import Clients
 from tests.drills.cluster import ReplicaProcess
-from tests.drills.drill import ALLOWED
+from tests.drills.drill import ALLOWED, read_beside
 from tests.drills.proxy import Proxy, before
 from tests.durability.conftest import DEADLINE_S
 from tests.nats import NatsServer
@@ -35,8 +36,8 @@ WORK = times(8, 50)
 DISK = "600m"
 """The size of PostgreSQL's file system: most of it is its log."""
 
-CONNECTIONS = "60"
-"""So few that a drill can take all of them."""
+SETTINGS = {"max_connections": "60", "min_wal_size": "32MB", "max_wal_size": "64MB"}
+"""So few connections that a drill can take all of them, and so small a log that the disk has room for it."""
 
 FLAGS = (
     *("--replica-lease-s", f"{LEASE_S:g}", "--replica-beat-s", f"{BEAT_S:g}", "--shutdown-grace-s", f"{GRACE_S:g}"),
@@ -47,7 +48,8 @@ FLAGS = (
 class House:
     """Everything of a drill. `long_s` is how long a fault lasts that is to be longer than a lease.
 
-    `disk` is where the files of PostgreSQL are, if that is a file system of its own.
+    `disk` is where the files of PostgreSQL are, if that is a file system of its own. Servers that take its place are
+    closed with `stack`.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class House:
         nats: NatsServer,
         replicas: Sequence[ReplicaProcess],
         chance: random.Random,
+        stack: AsyncExitStack,
         disk: Path | None = None,
     ) -> None:
+        self._stack = stack
         self.postgres = postgres
         self.disk = disk
         self.nats = nats
@@ -86,6 +90,10 @@ class House:
 
     async def _while_it_lasts(self) -> None:
         await asyncio.sleep(self.long_s)  # the fault itself: nothing tells its end
+
+    async def read(self) -> dict[str, Kept]:
+        """What the store holds, on the server that is in use now."""
+        return await read_beside(self.postgres.url())
 
     async def whole(self) -> None:
         """Wait until every replica is ready and sees all of them alive: whoever was cut off has come back."""
@@ -118,6 +126,20 @@ class House:
         for _ in range(self.rounds):
             await asyncio.to_thread(self.postgres.stop, signal.SIGQUIT)
             await asyncio.to_thread(self.postgres.start)
+            await self._work(clients)
+
+    async def fail_over(self, clients: Clients) -> None:
+        """The server dies, and a standby that each commit has waited for takes its place, at the same address."""
+        for _ in range(self.rounds):
+            primary, standby = self.postgres, PostgresServer(SETTINGS, follows=self.postgres)
+            await asyncio.to_thread(self._stack.enter_context, standby)
+            await asyncio.to_thread(primary.wait_for_standby)
+            await self._work(clients)
+            await asyncio.to_thread(primary.stop, signal.SIGKILL)
+            await asyncio.to_thread(standby.promote)
+            self.postgres = standby
+            for proxy in self._to_store():
+                proxy.lead_to(standby.port)
             await self._work(clients)
 
     async def take_all_connections(self, clients: Clients) -> None:
@@ -219,6 +241,7 @@ FAULTS = (
     "restart_in_turn",
     "cut_commits",
     "fill_disk",
+    "fail_over",
 )
 
 
@@ -227,8 +250,7 @@ async def built(folder: Path, chance: random.Random, replicas: int = 3) -> Async
     """A house with that many replicas, all of them listening."""
     async with AsyncExitStack() as stack:
         disk = stack.enter_context(small_disk())
-        settings = {"max_connections": CONNECTIONS, "min_wal_size": "32MB", "max_wal_size": "64MB"}
-        postgres = stack.enter_context(PostgresServer(settings, within=disk))
+        postgres = stack.enter_context(PostgresServer(SETTINGS, within=disk))
         nats = stack.enter_context(NatsServer())
         made: list[ReplicaProcess] = []
         for number in range(replicas):
@@ -240,7 +262,7 @@ async def built(folder: Path, chance: random.Random, replicas: int = 3) -> Async
             stack.push_async_callback(_end, replica)
             made.append(replica)
         await asyncio.gather(*(replica.start() for replica in made))
-        yield House(postgres, nats, made, chance, disk)
+        yield House(postgres, nats, made, chance, stack, disk)
 
 
 @contextmanager

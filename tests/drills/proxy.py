@@ -32,6 +32,11 @@ class Proxy:
         self._spoils: Callable[[bytes], bool] = lambda sent: False
         self._open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}
 
+    def lead_to(self, port: int) -> None:
+        """Lead to another port of the same host from now on, as an address that moves does. Cut what is open."""
+        self._upstream = self._upstream[0], port
+        self.cut()
+
     def cut(self) -> None:
         """Reset every connection that is open now."""
         for ours, theirs in tuple(self._open.items()):

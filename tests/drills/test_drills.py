@@ -38,9 +38,7 @@ async def test_a_cluster_that_is_harmed_in_every_way_keeps_what_it_promised(tmp_
                 await getattr(house, name)(clients)
                 print(f"{name}: {monotonic() - began_s:.1f} s")
 
-        record = await drill(
-            house.postgres.url(), house.urls, all_faults, senders=6, followers=12, seed=seed, stopped=True
-        )
+        record = await drill(house.read, house.urls, all_faults, senders=6, followers=12, seed=seed, stopped=True)
         assert record.retries > 0
         await house.whole()
         check_logs(house)
@@ -54,7 +52,7 @@ async def test_a_cluster_under_load_keeps_what_it_promised(tmp_path: Path, name:
         house.rounds, house.long_s = 5, 60.0 if name == "stall_postgres" else 10.0
         print(f"{name}: ", end="")
         await drill(
-            house.postgres.url(),
+            house.read,
             house.urls,
             getattr(house, name),
             senders=32,

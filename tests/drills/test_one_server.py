@@ -33,7 +33,7 @@ async def test_a_kill_of_the_only_server_takes_nothing_back(tmp_path: Path) -> N
             await server.start()
 
     try:
-        record = await drill(url, [server.url], kill, senders=8, followers=8, seed=random.randrange(1 << 30), read=read)
+        record = await drill(read, [server.url], kill, senders=8, followers=8, seed=random.randrange(1 << 30))
         assert record.retries > 0
     finally:
         await server.kill()

@@ -71,6 +71,18 @@ async def test_bytes_pass_in_both_directions(peer: tuple[Peer, Proxy]) -> None:
         assert await client.reader.read() == b""
 
 
+async def test_an_address_that_moves_leads_to_another_server(peer: tuple[Peer, Proxy]) -> None:
+    old, proxy = peer
+    new = Peer()
+    async with await asyncio.start_server(new.serve, "127.0.0.1", 0) as server, connected(proxy) as client:
+        assert await client.say(b"one") == b"one"
+        proxy.lead_to(server.sockets[0].getsockname()[1])
+        assert await client.say(b"two") == b""
+        async with connected(proxy) as again:
+            assert await again.say(b"three") == b"three"
+    assert (old.got, new.got) == (b"one", b"three")
+
+
 async def test_a_cut_ends_the_open_connections_and_new_ones_pass(peer: tuple[Peer, Proxy]) -> None:
     _, proxy = peer
     async with connected(proxy) as client:
