@@ -314,7 +314,7 @@ async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(browser: B
         await expect(page.get_by_role("region", name="Frames by dialect")).to_be_visible()
 
 
-VIEWS = ("", "/tasks", "/agents", "/servers", "TASK", "TASK?tab=wire", "/nowhere")
+VIEWS = ("", "/tasks", "/agents", "/servers", "/usage", "/try", "TASK", "TASK?tab=wire", "/nowhere")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -364,3 +364,54 @@ async def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Sit
         await page.get_by_label("Moment of the replay").focus()
         await page.keyboard.press("Home")
         await expect(moment(page)).to_contain_text("submitted")
+
+
+async def test_an_operator_answers_and_refuses_for_the_caller(browser: Browser, site: Site) -> None:
+    answered, refused = await site.send("asks"), await site.send("asks")
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, answered)
+        await page.get_by_label("Answer", exact=True).get_by_label("Answer", exact=True).fill("left")
+        await page.keyboard.press("Enter")
+        await expect(moment(page)).to_contain_text("so left")
+        await expect(timeline(page)).to_contain_text("operator:local answered")
+        await open_task(page, site, refused)
+        await page.get_by_label("Reason, for the log").fill("too late")
+        await page.get_by_role("button", name="Refuse").click()
+        await expect(moment(page)).to_contain_text("so no")
+        await expect(timeline(page)).to_contain_text("too late")
+
+
+async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Try it").click()
+        talk = page.get_by_role("region", name="Conversation")
+        await page.get_by_role("combobox", name="Agent").select_option("asks")
+        await talk.get_by_label("Message to asks").fill("hello")
+        program = page.get_by_role("region", name="The same from a program")
+        await expect(program).to_contain_text('"text":"hello"')
+        await page.keyboard.press("Enter")
+        await expect(talk).to_contain_text("Which way?")
+        await talk.get_by_label("Message to asks").fill("right")
+        await page.keyboard.press("Enter")
+        await expect(talk).to_contain_text("so right")
+        await expect(talk.get_by_text("completed")).to_be_visible()
+        await page.get_by_label("raw JSON").check()
+        await expect(talk.get_by_role("button", name="event 1").first).to_be_visible()
+        await program.get_by_role("button", name="Python").click()
+        await expect(program).to_contain_text(f'connect("{site.url}/agents/asks")')
+        await talk.get_by_role("link", name="its task").last.click()
+        await expect(moment(page)).to_contain_text("so right")
+
+
+async def test_usage_is_added_up_and_silence_is_no_zero(browser: Browser, site: Site) -> None:
+    await site.send("echo")
+    await site.send("broken")
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Usage").click()
+        echo = page.get_by_role("row").filter(has_text="echo")
+        await expect(echo).to_contain_text("12")
+        await expect(echo).to_contain_text("34")
+        await expect(page.get_by_role("row").filter(has_text="broken")).to_contain_text("not reported")
+        await expect(page.get_by_role("status")).to_contain_text("1 agent says nothing of tokens: broken")
+        await page.get_by_label("principal").uncheck()
+        await expect(page.get_by_role("columnheader", name="principal")).to_have_count(0)

@@ -10,7 +10,7 @@ export type { Token };
 /** The tokens of a text. A very long text is shown as one plain paragraph, because taking it apart takes too long. */
 export function tokens(text: string): readonly Token[] {
   if (text.length > CHARACTERS_MAX) return [{ type: "text", raw: text, text }];
-  return new Lexer({ gfm: true }).lex(text);
+  return new Lexer({ gfm: true, breaks: true }).lex(text);
 }
 
 const SAFE_LINK = /^(https?|mailto):/i;

@@ -84,13 +84,13 @@ function place(shown: readonly Shown[], event: LogEvent, artifact: Artifact): re
   if (before === undefined) return [...shown, { artifact, parts: artifact.parts, open }];
   const continued = event.append ?? false;
   const placed: Shown = continued
-    ? { artifact: before.artifact, parts: joined(before.parts, artifact.parts), open }
+    ? { artifact: before.artifact, parts: joinParts(before.parts, artifact.parts), open }
     : { artifact, parts: artifact.parts, open };
   return shown.map((each, at) => (at === index ? placed : each));
 }
 
 /** The first part of a chunk continues the text before it, if both are plain text. */
-function joined(before: readonly Part[], more: readonly Part[]): readonly Part[] {
+export function joinParts(before: readonly Part[], more: readonly Part[]): readonly Part[] {
   const last = before.at(-1);
   const first = more[0];
   if (last === undefined || first === undefined || !isPlain(last) || !isPlain(first)) return [...before, ...more];

@@ -17,7 +17,7 @@ from dragoman.bindings.admin import Admin
 from dragoman.bindings.backend import Backend, Elsewhere
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.console import Console
+from dragoman.bindings.console import PROOF, Console
 from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
@@ -109,6 +109,7 @@ class App:
         self._home = home
         self._cors = cors
         self._traffic = traffic
+        self._console = console
         self._workers = workers
         self._streams = Streams() if streams is None else streams
         self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere, traffic)
@@ -149,6 +150,8 @@ class App:
                     if found.asks:
                         if found.identify is not None:
                             request.principal = await found.identify(request)
+                        elif self._console is not None and PROOF in request.headers:
+                            request.principal = await self._console.identify(request)
                         else:
                             request.principal = self._callers.known(request) or await self._callers.identify(request)
                         if request.route.agent and request.route.mount != "/":  # at the root, the tenant names it

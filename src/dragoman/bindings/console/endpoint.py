@@ -24,7 +24,10 @@ from dragoman.model.ids import timestamp
 from dragoman.model.principal import Principal
 
 COOKIE = "dragoman-console"
+
 PROOF = b"x-dragoman-proof"
+"""The header in which a page repeats the proof of its session. Requests to agents belong to a session only with it."""
+
 SESSION = ("session",)
 NO_STORE: Header = (b"cache-control", b"no-store")
 
@@ -76,7 +79,7 @@ class Console:
         session = await self._sessions.find(secret)
         if session is None:
             raise Unauthorized(SIGN_IN, missing=True)
-        if request.method not in READS:
+        if request.method not in READS or PROOF in request.headers:
             self._check_proof(request, session)
         return session.principal
 
