@@ -9,5 +9,5 @@ SELECT agent, sum(n0), sum(n1), sum(n2 + n3),
 FROM scopes s WHERE n0 > 0 OR n1 > 0 OR n2 > 0 OR n3 > 0 GROUP BY agent ORDER BY agent;
 
 -- name: size_bytes
--- The size of the tables and indexes, without the WAL.
+-- The size of a store in memory.
 SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size();

@@ -212,10 +212,11 @@ class Reads:
         """The size of the store, whose file is `path`, and the tasks that have not ended."""
         with self._gate:
             open_tasks = read_open_tasks(self.cursor.execute(self.sql["open_by_agent"]).fetchall())
-            size_bytes = int(self.cursor.execute(self.sql["size_bytes"]).get)
+            size_bytes = 0 if path is not None else int(self.cursor.execute(self.sql["size_bytes"]).get)
         if path is not None:
-            with suppress(FileNotFoundError):  # it is gone while nothing has been written
-                size_bytes += path.with_name(f"{path.name}-wal").stat().st_size
+            for file in (path, path.with_name(f"{path.name}-wal")):
+                with suppress(FileNotFoundError):  # there is no WAL while nothing is written
+                    size_bytes += file.stat().st_size
         return StoreFigures(size_bytes=size_bytes, open_tasks=open_tasks)
 
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
