@@ -258,7 +258,6 @@ async def test_a_message_sent_again_with_its_key_is_taken_once() -> None:
         ("authorization", "Bearer sesame", "Bearer wrong"),
         ("x-api-key", "wrong", "sesame"),
         ("idempotency-key", "k1", "k2"),
-        ("a2a-version", "1.0", "0.3"),
         ("x-dragoman-agent", "one", "other"),
         ("last-event-id", "a", "b"),
     ],
@@ -271,6 +270,14 @@ async def test_metadata_with_two_values_is_refused_whichever_is_first(key: str, 
             code, status = await refusal(caller.stub.SendMessage(message("hi"), metadata=metadata))
             assert (code, reason(status)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
             assert key in status.message
+
+
+async def test_the_last_version_counts_as_the_official_client_sends_its_own_first() -> None:
+    async with grpc_served(echo()) as caller:
+        call = caller.stub.SendMessage(message("hi"), metadata=(*V1, ("a2a-version", "9.9")))
+        code, status = await refusal(call)
+        assert (code, reason(status)) == (grpc.StatusCode.FAILED_PRECONDITION, "VERSION_NOT_SUPPORTED")
+        assert (await caller.stub.SendMessage(message("hi"), metadata=(("a2a-version", "9.9"), *V1))).HasField("task")
 
 
 async def test_metadata_may_be_repeated_and_lists_are_joined() -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dragoman.bindings.grpc.services import AGENT_HEADER
 from dragoman.bindings.limits import Unread
-from dragoman.bindings.request import IDEMPOTENCY_KEY, RESUMES_AFTER, VERSION, Header, Request
+from dragoman.bindings.request import IDEMPOTENCY_KEY, RESUMES_AFTER, Header, Request
 from dragoman.bindings.routes import Route
 from dragoman.model.errors import InvalidRequest
 
@@ -20,8 +20,12 @@ Metadata = Sequence[tuple[str, str | bytes]]
 """Names and values; a value is bytes if its name ends in `-bin`."""
 
 
-SINGLE = (b"authorization", b"x-api-key", VERSION, IDEMPOTENCY_KEY, RESUMES_AFTER, AGENT_HEADER)
-"""The metadata that the server reads and that are no lists. gRPC's library itself keeps one `traceparent` only."""
+SINGLE = (b"authorization", b"x-api-key", IDEMPOTENCY_KEY, RESUMES_AFTER, AGENT_HEADER)
+"""The metadata that the server reads and that are no lists.
+
+`a2a-version` is not among them: the official Python client (1.3.0) sends its own before the one that its caller names,
+so the last one counts. Of several `traceparent` gRPC's library itself keeps the last.
+"""
 
 
 class HttpSide(Struct, frozen=True):
