@@ -28,7 +28,14 @@ class Lane:
     def client(self, agent: str) -> tuple[A2AClient, dict[str, Any]]:
         """A client from the agent's card, and the metadata of its messages."""
         at = f"{self.base_url}/agents/{agent}" if self.name == "agents" else self.base_url
-        skill = {"countdown": "countdown", "trip": "book", "papers": "files", "fail": "fail", "login": "login"}
+        skill = {
+            "countdown": "countdown",
+            "trip": "book",
+            "papers": "files",
+            "fail": "fail",
+            "login": "login",
+            "guide": "guide",
+        }
         client = A2AClient(at, fetch_card=True)
         assert client.agent_card is not None
         assert all(each["input_modes"] and each["output_modes"] for each in client.agent_card["skills"])
@@ -97,6 +104,20 @@ async def answered_at_once(lane: Lane) -> None:
     task = await sent(client, said({"text": "2 every 0.3 s"}), metadata)
     assert task["status"]["state"] in ("submitted", "working"), task
     assert words(await settled(client, task["id"])) == "2\n1\n"
+
+
+async def message_or_task(lane: Lane) -> None:
+    """An agent that decides by its work: the answer is a message, or a task if it reports what it does."""
+    client, metadata = lane.client("guide")
+    waits = {"accepted_output_modes": [], "blocking": True}
+    answer = await client.send_message(said({"text": "Rome"}), metadata=metadata or None, configuration=waits)
+    assert answer["result"].keys() == {"message"}, answer
+    assert words(answer["result"]["message"]) == "About Rome"
+    assert [frame.keys() for frame in await streamed(client, said({"text": "Rome"}), metadata)] == [{"message"}]
+    done = await sent(client, said({"text": "plan Rome"}), metadata, blocking=True)
+    assert (done["status"]["state"], words(await settled(client, done["id"]))) == ("completed", "About plan Rome")
+    at_once = await sent(client, said({"text": "Rome"}), metadata)  # who does not wait gets a task to ask for
+    assert words(await settled(client, at_once["id"])) == "About Rome"
 
 
 async def context(lane: Lane) -> None:
@@ -169,7 +190,8 @@ async def invalid_params(lane: Lane) -> None:
 
 
 SCENARIOS = (
-    send_and_get, blocking, answered_at_once, context, stream, question, question_ends_stream, files_and_data, failure,
+    send_and_get, blocking, answered_at_once, message_or_task,
+    context, stream, question, question_ends_stream, files_and_data, failure,
     unknown_task, invalid_params,
 )  # fmt: skip
 

@@ -53,6 +53,16 @@ async def call(base_url: str) -> None:
         assert told["usage"]["total_tokens"] == 4
 
 
+async def message_or_task(base_url: str) -> None:
+    """An agent that decides by its work makes a task for each: a result of MCP names one."""
+    async with session(base_url) as open_session:
+        for text in ("Rome", "plan Rome"):
+            told = structured(await open_session.call_tool("guide", {"message": text}))
+            assert (told["text"], told["state"]) == (f"About {text}", "completed"), told
+            again = structured(await open_session.call_tool("guide", {"task_id": told["task_id"]}))
+            assert (again["text"], again["task_id"]) == (told["text"], told["task_id"]), again
+
+
 async def progress(base_url: str) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
@@ -230,7 +240,8 @@ async def refused(asked: Awaitable[object]) -> McpError:
 
 
 SCENARIOS = (
-    tools, call, progress, logs, cancel, leave, question, elicitation, declined, files, failed, schemas, unknown_tool,
+    tools, call, message_or_task,
+    progress, logs, cancel, leave, question, elicitation, declined, files, failed, schemas, unknown_tool,
 )  # fmt: skip
 
 

@@ -16,7 +16,14 @@ from python_a2a.exceptions import A2AConnectionError
 from python_a2a.models import Conversation, FunctionCallContent, FunctionParameter, Metadata
 from report import Scenario, run, selected
 
-SKILLS = {"countdown": "countdown", "trip": "book", "papers": "files", "fail": "fail", "login": "login"}
+SKILLS = {
+    "countdown": "countdown",
+    "trip": "book",
+    "papers": "files",
+    "fail": "fail",
+    "login": "login",
+    "guide": "guide",
+}
 
 
 class Lane:
@@ -98,6 +105,16 @@ async def task_send_and_get(lane: Lane) -> None:
     assert again.get_text() == "hello"
     history = (await asyncio.to_thread(client.get_task, done.id, 5)).history
     assert [part["text"] for each in history for part in each["parts"]] == ["hello"], history
+
+
+async def message_or_task(lane: Lane) -> None:
+    """An agent that decides by its work makes a task for each: the library reads no other result."""
+    client = await lane.client("guide")
+    for text in ("Rome", "plan Rome"):
+        done = await client.send_task_async(lane.task("guide", text))
+        assert (done.status.state, done.get_text()) == (TaskState.COMPLETED, f"About {text}"), done
+        assert (await asyncio.to_thread(client.get_task, done.id)).get_text() == f"About {text}"
+        assert said(await client.send_message_async(lane.message("guide", text))) == f"About {text}"
 
 
 async def session(lane: Lane) -> None:
@@ -237,7 +254,8 @@ async def conversation(lane: Lane) -> None:
 
 SCENARIOS = (
     card, ask, send_message, other_format, function_call, task_send_and_get, session, question, question_as_message,
-    cancel, failure, unknown_task, stream_response, streaming_client, stream_question, stream_failure, stream_task,
+    cancel, failure, unknown_task, message_or_task,
+    stream_response, streaming_client, stream_question, stream_failure, stream_task,
     send_subscribe_question, resubscribe, bare_message, conversation,
 )  # fmt: skip
 

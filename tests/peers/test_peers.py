@@ -69,17 +69,17 @@ CHAT = frozenset(
 )
 TOOLS = frozenset(
     {"tools", "call", "progress", "logs", "cancel", "leave", "question", "elicitation", "declined", "files", "failed"}
-    | {"schemas", "unknown_tool"}
+    | {"schemas", "unknown_tool", "message_or_task"}
 )
 OF_FASTA2A = frozenset(
     {"send_and_get", "blocking", "answered_at_once", "context", "stream", "question", "question_ends_stream"}
-    | {"files_and_data", "failure", "unknown_task", "invalid_params"}
+    | {"files_and_data", "failure", "unknown_task", "invalid_params", "message_or_task"}
 )
 OF_PYTHON_A2A = frozenset(
     {"card", "ask", "send_message", "other_format", "function_call", "task_send_and_get", "session", "question"}
     | {"question_as_message", "cancel", "failure", "unknown_task", "stream_response", "streaming_client"}
     | {"stream_question", "stream_failure", "stream_task", "send_subscribe_question", "resubscribe", "bare_message"}
-    | {"conversation"}
+    | {"conversation", "message_or_task"}
 )
 MOUNTS = ("agents", "root")
 NODE = Path(shutil.which("node") or "node")
@@ -128,14 +128,24 @@ def _await_health(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The root of a server with the example agents."""
+    """The root of a server with the example agents, and `guide.py`."""
     if "DRAGOMAN_PEERS_URL" in os.environ:
         yield os.environ["DRAGOMAN_PEERS_URL"]
         return
     port, grpc_port = kept_port(), kept_port()
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("server") / "log"
     dragoman = Path(sys.executable).with_name("dragoman")
-    command = [*ENDS_WITH_US, dragoman, "serve", "examples/agents.py", "--port", str(port), "--store", "memory:"]
+    command = [
+        *ENDS_WITH_US,
+        dragoman,
+        "serve",
+        "examples/agents.py",
+        "tests/peers/guide.py",
+        "--port",
+        str(port),
+        "--store",
+        "memory:",
+    ]
     command += ["--push-allowed-hosts", "127.0.0.1", "--grpc-port", str(grpc_port)]
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)

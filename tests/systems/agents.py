@@ -43,7 +43,7 @@ def _direct() -> Agent:
 def _auto() -> Agent:
     agent = Agent("auto", direct="auto", direct_wait_s=60)
 
-    @agent.skill
+    @agent.skill("auto")
     async def echo(ctx: Context) -> AsyncIterator[str]:
         """Answers with a message, and with a task if it is to report."""
         if ctx.text.startswith("report"):

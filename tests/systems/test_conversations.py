@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.systems.conftest import Site
-from tests.systems.speakers import ALL, BEEOS, EVOAI, NEW, OLD, PROTOAGENT, Speaker, task_of
+from tests.systems.speakers import ALL, BEEOS, EVOAI, KAOS, NEW, OLD, PROTOAGENT, Speaker, task_of
 
 STREAMS = {BEEOS: "SendStreamingMessage", EVOAI: "message/stream", PROTOAGENT: "message/stream", OLD: "message/stream"}
 
@@ -73,6 +73,17 @@ async def test_an_agent_that_may_answer_with_a_message_makes_a_task_where_there_
             message = told.result.get("message", told.result)
             assert message["role"] in ("ROLE_AGENT", "agent")
             assert message["parts"][0]["text"] == text
+
+
+@pytest.mark.parametrize("speaker", [KAOS, PROTOAGENT], ids=named)
+async def test_such_an_agent_makes_a_task_where_a_skill_names_it(served: Site, speaker: Speaker) -> None:
+    for text in ("hello", "report"):
+        params = {**speaker.said(text), "metadata": {"skill": "auto"}}
+        task = (await speaker.call(served, speaker.methods[0], params)).result
+        assert speaker.shows(task)
+        assert plain(task["status"]["state"]) == "completed"
+        assert text in str(task["artifacts"])
+        assert (await speaker.get(served, task_of(task))).result["id"] == task_of(task)
 
 
 @pytest.mark.parametrize("speaker", ALL, ids=named)
