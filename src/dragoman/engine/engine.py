@@ -540,6 +540,12 @@ class Engine:
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
+    async def follow(self, task_id: str, after: str) -> OpenStream:
+        """Follow the log of any task: see `engine.handlers.access.OperatedEngine`."""
+        if self._stopping.begun:
+            raise policy.stopping()
+        return await self._tails.of_log(task_id, after)
+
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
         """Delete tasks that have ended: see `engine.handlers.access.OperatedEngine`."""
         deleted = await self._store.delete(task_ids)

@@ -273,7 +273,7 @@ class Inspector:
         logged = (await self._store.read(task_id, after, LOG_BYTES))[:limit]
         last = logged[-1].seq if logged else after
         return Timeline(
-            events=tuple(map(_entry, logged)),
+            events=tuple(map(timeline_entry, logged)),
             seq=seq,
             ended=state in TERMINAL,
             pruned=(logged[0].seq > after + 1) if logged else after < seq,
@@ -319,7 +319,8 @@ def _ago_ms(age_s: float, now_ms: int) -> int:
     return now_ms - int(age_s * 1000)
 
 
-def _entry(logged: Logged) -> TimelineEntry:
+def timeline_entry(logged: Logged) -> TimelineEntry:
+    """An event as operators see it."""
     event: Event = logged.event
     match event:
         case Submitted(message=message, timestamp=at):

@@ -14,7 +14,7 @@ from dragoman.engine.intake import Taken
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.model.errors import UnsupportedOperation
+from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
@@ -276,7 +276,23 @@ class Tails:
         finally:
             self._tasks.unpin(task)
 
+    async def of_log(self, task_id: str, after: str) -> Tail:
+        """Open a stream of the events after `after` until the task ends, whoever owns it.
+
+        If those events were pruned, a snapshot comes first. Raises A2AError or StoreError.
+        """
+        task = await self._tasks.pin_known(task_id)
+        if task is None:
+            raise TaskNotFound(task_id)
+        try:
+            return await self._after(task, after, ends=False, folds=False)
+        finally:
+            self._tasks.unpin(task)
+
     async def _resumed(self, call: Call, task: TaskLog, after: str, *, ends: bool) -> Tail:
+        return await self._after(task, after, ends=ends, folds=call.folds)
+
+    async def _after(self, task: TaskLog, after: str, *, ends: bool, folds: bool) -> Tail:
         """Open a stream after the last id the caller saw. If those events were pruned, a snapshot comes first."""
         seq, frame = policy.read_after(after, task.seq)
         first = max(0, seq - 1) if frame else seq
@@ -285,7 +301,7 @@ class Tails:
             if not following or following[0].seq != first + 1:
                 return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
         base = None
-        if call.folds and first > 0:
+        if folds and first > 0:
             log = await task.whole()
             base = fold(task.head, None, (logged for logged in log if logged.seq <= first))
         return self._tail(task, first, None, ends=ends, base=base)

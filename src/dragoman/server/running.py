@@ -176,7 +176,7 @@ async def running(
                 cluster=watch.figures,
             )
         traffic = None if counts is None and access is None else Traffic(counts, access, clock)
-        administration = Administration(engine, store, trail, clock, config.prices, files.linked)
+        administration = Administration(engine, store, trail, clock, config.prices, files.linked, config.keepalive_s)
         operators = None
         if config.console and config.tasks and config.profile is None:
             operators = OperatorSessions(store.shared, store.keys, clock, lambda: authenticator.required)
@@ -247,6 +247,7 @@ async def running(
                     await reloading.stop()
                     lifetimes.stop_work()
                     notifications.stop()
+                    administration.stop()
                     await engine.drain(shutdown.runs_s)  # no new work, streams end, runs get their time
                     await asyncio.gather(
                         listener.close(shutdown.answers_s),

@@ -306,6 +306,18 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     text: str
 
 
+class StatusRow(Struct, frozen=True, kw_only=True):
+    """Where a task stands, and since when."""
+
+    id: str
+    agent: str
+    owner: str
+    context_id: str
+    state: TaskState
+    status_ms: int
+    seq: int
+
+
 class SearchPage(Struct, frozen=True):
     """The tasks that fit, among those that were looked at. The search goes on with `below`; None: it is over."""
 
@@ -451,6 +463,13 @@ class Store(Protocol):
 
     async def search(self, query: TaskSearch) -> SearchPage:
         """Look through tasks. The cost grows with `scan_max` and not with the number of tasks."""
+        ...
+
+    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+        """The tasks whose status is not older than a time, the oldest status first, at most `limit`.
+
+        The cost grows with the number of these tasks, and with that of owners and agents, but with no other tasks.
+        """
         ...
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:

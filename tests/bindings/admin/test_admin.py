@@ -270,6 +270,8 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
         described = {(path, method.upper()) for path, each in document["paths"].items() for method in each}
         assert described == {(PREFIX + route.path, route.method) for route in ROUTES}
         for route in ROUTES:
+            if route.answer is None:
+                continue  # a stream
             path = route.path.replace("{id}", await make_task(http, "echo", route.name)) + QUERIES.get(route.name, "")
             status, answer = await read(http, path, ops, route.method, json=BODIES.get(route.name))
             assert status == 200, (path, answer)

@@ -3,6 +3,7 @@
 Invariant: nobody but an operator gets here, which `Callers.admit_operator` decides before.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,22 @@ from dragoman import __version__
 from dragoman.bindings.admin.openapi import make_document
 from dragoman.bindings.admin.routes import ROUTES, AdminRoute, Asked
 from dragoman.bindings.calls import decode_body
-from dragoman.bindings.http import HttpRequest, HttpResponse, error_response, json_response, read_json
+from dragoman.bindings.http import (
+    EventsResponse,
+    HttpRequest,
+    HttpResponse,
+    error_response,
+    json_response,
+    read_json,
+)
 from dragoman.bindings.limits import Limits
-from dragoman.bindings.request import Header, Request
-from dragoman.dialects import json_bounds, json_fields
+from dragoman.bindings.request import RESUMES_AFTER, Header, Request
+from dragoman.dialects import json_bounds, json_fields, sse
+from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.handlers.access import Operator
 from dragoman.engine.handlers.administration import Administration
+from dragoman.engine.handlers.feeds import FeedItem
 from dragoman.engine.overview import ServerFacts
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
 
@@ -35,8 +45,9 @@ class Admin:
         self._administration = administration
         self._limits = limits
         self._facts = facts
+        administration.serve(facts)
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer one request of an operator. Raises A2AError."""
         segments = request.route.segments
         if segments == DOCUMENT:
@@ -46,6 +57,13 @@ class Admin:
         route, ids = _find(request.method, segments)
         given = await self._read(request, route)
         asked = Asked(Operator(request.principal.id, request.peer), ids, given, self._facts)
+        if route.follow is not None and (route.act is None or _wants_events(request)):
+            if request.method == "HEAD":
+                return HttpResponse(200, list(STREAM_HEADERS), b"")
+            sent = request.headers.get(RESUMES_AFTER)
+            asked = msgspec.structs.replace(asked, position=None if sent is None else sent.decode("latin-1"))
+            return EventsResponse(await route.follow(self._administration, asked), _encode_feed)
+        assert route.act is not None  # a route without it is followed
         return json_response(200, msgspec.json.encode(await route.act(self._administration, asked)), NO_STORE)
 
     def refuse(self, request: Request, error: A2AError) -> HttpResponse:
@@ -63,6 +81,20 @@ class Admin:
             await decode_body(request, limits, partial(json_bounds.check, body, limits.max_depth, limits.max_values))
             return _convert(json_fields.read(msgspec.json.Decoder(dict[str, Any]), body), route.given, strict=True)
         return _convert(request.query_fields(), route.given, strict=False)
+
+
+def _wants_events(request: HttpRequest) -> bool:
+    return sse.CONTENT_TYPE.encode() in request.headers.get(b"accept", b"").lower()
+
+
+def _encode_feed(batch: Sequence[FeedItem]) -> Iterable[bytes]:
+    """Encode the items of a feed as one piece."""
+    frames = []
+    for item in batch:
+        position = f"id: {item.position}\n" if item.position else ""
+        data = msgspec.json.encode(item.data)
+        frames.append(b"event: %s\n%sdata: %s\n\n" % (item.name.encode(), position.encode(), data))
+    return (b"".join(frames),)
 
 
 def _find(method: str, segments: tuple[str, ...]) -> tuple[AdminRoute, dict[str, str]]:

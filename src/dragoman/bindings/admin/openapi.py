@@ -30,7 +30,8 @@ class ErrorAnswer(Struct, frozen=True):
 
 def make_document(version: str) -> bytes:
     """The document as JSON. `version` is that of the server."""
-    types = [ErrorAnswer, *(each for route in ROUTES for each in (route.answer, route.given) if each is not None)]
+    used = (each for route in ROUTES for each in (route.answer, route.given, *route.events.values()))
+    types = [ErrorAnswer, *(each for each in used if each is not None)]
     schemas, components = msgspec.json.schema_components(types, ref_template=SCHEMAS)
     by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -57,12 +58,23 @@ def make_document(version: str) -> bytes:
     )
 
 
+def _contents(route: AdminRoute, by_type: dict[Any, Any]) -> dict[str, Any]:
+    """The forms of an answer. OpenAPI has no words for the events of a stream: they are named beside the schema."""
+    contents: dict[str, Any] = {}
+    if route.answer is not None:
+        contents["application/json"] = {"schema": by_type[route.answer]}
+    if route.events:
+        events = {name: by_type[each] for name, each in route.events.items()}
+        contents["text/event-stream"] = {"schema": {"type": "string"}, "x-events": events}
+    return contents
+
+
 def _operation(route: AdminRoute, by_type: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
         "responses": {
-            "200": {"description": "The answer.", "content": {"application/json": {"schema": by_type[route.answer]}}},
+            "200": {"description": "The answer.", "content": _contents(route, by_type)},
             "default": {
                 "description": "The request was refused.",
                 "content": {"application/json": {"schema": by_type[ErrorAnswer]}},
@@ -81,6 +93,9 @@ def _operation(route: AdminRoute, by_type: dict[Any, Any], components: dict[str,
             {"name": name, "in": "query", "required": name in needed, "schema": one}
             for name, one in schema["properties"].items()
         ]
+    if route.events:
+        resumes = {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}}
+        parameters.append(resumes)
     if parameters:
         described["parameters"] = parameters
     return described

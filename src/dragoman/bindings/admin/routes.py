@@ -8,8 +8,20 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from dragoman.bindings.streams import Batches
 from dragoman.engine.handlers.access import Operator
 from dragoman.engine.handlers.administration import Administration
+from dragoman.engine.handlers.feeds import (
+    FeedReset,
+    LogEnded,
+    LogPruned,
+    OperatorAct,
+    ReplicaFacts,
+    ServedAgentFacts,
+    TaskChange,
+    UpstreamFacts,
+    WorkerFacts,
+)
 from dragoman.engine.handlers.task_changes import (
     CancelReason,
     CancelReport,
@@ -20,7 +32,7 @@ from dragoman.engine.handlers.task_changes import (
     DeleteRequest,
     TaskAnswer,
 )
-from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
+from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline, TimelineEntry
 from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
 from dragoman.engine.playback import Recording, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport
@@ -57,26 +69,36 @@ class WireQuery(LogQuery, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True):
-    """A request as read: the ids in its path, its query or body, who sent it, and what the server knows."""
+    """A request as read: the ids in its path, its query or body, who sent it, and what the server knows.
+
+    `position` is the last id that the reader of a stream has seen; None if it has seen none.
+    """
 
     operator: Operator
     ids: Mapping[str, str]
     given: Any
     facts: ServerFacts
+    position: str | None = None
 
 
 class AdminRoute(Struct, frozen=True, kw_only=True):
     """One operation. `path` is below the prefix; a part in braces stands for an id. `given` is read from the body of a
-    POST, otherwise from the query; None if the operation takes nothing. `optional`: the body may be left out."""
+    POST, otherwise from the query; None if the operation takes nothing. `optional`: the body may be left out.
+
+    `act` answers with `answer`. `follow` opens a stream of `events`, by their names, for those who accept
+    `text/event-stream`, or for all if there is no `act`.
+    """
 
     name: str
     method: str
     path: str
     summary: str
-    answer: type[Struct]
-    act: Callable[[Administration, Asked], Awaitable[Struct]]
+    answer: type[Struct] | None = None
+    act: Callable[[Administration, Asked], Awaitable[Struct]] | None = None
     given: type[Struct] | None = None
     optional: bool = False
+    follow: Callable[[Administration, Asked], Awaitable[Batches]] | None = None
+    events: Mapping[str, type[Struct]] = {}
 
     def match(self, segments: Sequence[str]) -> dict[str, str] | None:
         """The ids in a path by their names; None for a path of another route."""
@@ -168,6 +190,26 @@ ROUTES: tuple[AdminRoute, ...] = (
         given=LogQuery,
         answer=Timeline,
         act=lambda admin, asked: admin.read_log(asked.operator, asked.ids["id"], asked.given.after, asked.given.limit),
+        follow=lambda admin, asked: admin.follow_log(
+            asked.operator, asked.ids["id"], asked.position or str(asked.given.after)
+        ),
+        events={"event": TimelineEntry, "pruned": LogPruned, "end": LogEnded},
+    ),
+    AdminRoute(
+        name="followChanges",
+        method="GET",
+        path="/events",
+        summary="Follow what changes: tasks, agents, workers, upstreams, replicas, and what operators do.",
+        follow=lambda admin, asked: admin.follow_changes(asked.operator, asked.position),
+        events={
+            "reset": FeedReset,
+            "task": TaskChange,
+            "act": OperatorAct,
+            "agents": ServedAgentFacts,
+            "workers": WorkerFacts,
+            "upstreams": UpstreamFacts,
+            "replicas": ReplicaFacts,
+        },
     ),
     AdminRoute(
         name="readContent",

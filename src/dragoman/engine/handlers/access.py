@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from dragoman.engine.handler import Handler
+from dragoman.engine.handler import Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
@@ -37,6 +37,10 @@ class Operator(Struct, frozen=True):
 
 class OperatedEngine(Handler, Protocol):
     """The engine as operators reach it, without admission, since they have no quota."""
+
+    async def follow(self, task_id: str, after: str) -> OpenStream:
+        """Open a stream of the events after the id `after` until the task ends. Raises A2AError or StoreError."""
+        ...
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
         """Delete those of the tasks that have ended, with their files. Returns their ids. Raises StoreError."""

@@ -5,10 +5,12 @@ out as a call of the task's owner. Only bindings that have admitted an operator 
 """
 
 from collections.abc import Sequence
+from weakref import WeakSet
 
 from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.feeds import ChangeFeed, LogFeed
 from dragoman.engine.handlers.task_changes import TaskChanges
 from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskReport, Timeline
 from dragoman.engine.overview import (
@@ -23,6 +25,7 @@ from dragoman.engine.overview import (
 from dragoman.engine.playback import Linked, Playback, Recording, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.model.ids import Clock
+from dragoman.model.task import TERMINAL
 from dragoman.store.api import Store
 
 
@@ -37,12 +40,19 @@ class Administration:
         clock: Clock,
         prices: Prices = NO_PRICES,
         linked: Linked = lambda event: event,
+        keepalive_s: float = 15.0,
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
         self._overview = Overview(store, clock)
         self._usage = UsageReporter(store, clock, prices)
         self._playback = Playback(store, linked)
+        self._engine = engine
+        self._store = store
+        self._clock = clock
+        self._keepalive_s = keepalive_s
+        self._facts: ServerFacts
+        self._feeds: WeakSet[ChangeFeed] = WeakSet()
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str) -> TaskLines:
@@ -57,6 +67,33 @@ class Administration:
         """The events of a task after seq `after`. Raises A2AError."""
         work = self._inspector.log(task_id, after, limit)
         return await self._notes.noted(operator, "tasks.log", work, task_id=task_id)
+
+    async def follow_log(self, operator: Operator, task_id: str, after: str) -> LogFeed:
+        """The events of a task after the id `after`, and those to come. Raises A2AError."""
+        return await self._notes.noted(operator, "tasks.follow", self._follow(task_id, after), task_id=task_id)
+
+    async def _follow(self, task_id: str, after: str) -> LogFeed:
+        known = await self._store.head(task_id)
+        feed = LogFeed(await self._engine.follow(task_id, after))
+        if known is not None and known[2] in TERMINAL:
+            feed.ended(known[2])
+        return feed
+
+    async def follow_changes(self, operator: Operator, position: str | None) -> ChangeFeed:
+        """What changes from now on, or from a position in an earlier feed. Raises A2AError."""
+        feed = ChangeFeed(self._store, self._clock, lambda: self._facts, self._keepalive_s, position)
+        self._feeds.add(feed)
+        self._notes.note(operator, "events.follow")
+        return feed
+
+    def serve(self, facts: ServerFacts) -> None:
+        """Set what the server knows, also for the feeds that are open, at the start and after a reload."""
+        self._facts = facts
+
+    def stop(self) -> None:
+        """End all feeds of changes, because the server stops."""
+        for feed in tuple(self._feeds):
+            feed.stop()
 
     async def read_content(self, operator: Operator, task_id: str, after: int, limit: int) -> Recording:
         """The events of a task after seq `after`, with their content. Raises A2AError."""

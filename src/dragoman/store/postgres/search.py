@@ -1,12 +1,12 @@
-"""A search through tasks by what no index answers.
+"""A search through tasks by what no index answers, and the tasks whose status has changed lately.
 
-Invariant: it looks at so many rows of the table and no more, in the order of their numbers, and reads no log.
+Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers.
 """
 
 from collections.abc import Mapping
 
 from dragoman.model.task import STATES
-from dragoman.store.api import Owners, SearchPage, TaskRow, TaskSearch
+from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
 from dragoman.store.codec import Codec
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
@@ -46,6 +46,22 @@ async def search_tasks(pool: Pool, sql: Mapping[str, str], codec: Codec, query: 
         for row in found
     )
     return SearchPage(rows, found[-1]["task"] if len(found) == query.limit else end)
+
+
+async def changed_tasks(pool: Pool, sql: Mapping[str, str], since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+    """The tasks whose status is not older than a time. Raises StoreError."""
+    return tuple(
+        StatusRow(
+            id=from_text(row["id"]),
+            agent=from_text(row["agent"]),
+            owner=from_text(row["owner"]),
+            context_id=from_text(row["context"]),
+            state=STATES[row["state"]],
+            status_ms=row["status_ms"],
+            seq=row["seq"],
+        )
+        for row in await pool.read(sql["changes"], since_ms, limit)
+    )
 
 
 def _text(value: str | None) -> str | None:

@@ -1,4 +1,4 @@
--- The statements of a search through tasks by what no index answers.
+-- The statements of a search through tasks by what no index answers, and of those whose status has changed lately.
 
 -- name: search_end
 -- The last of the $2 newest tasks below a number.
@@ -15,3 +15,19 @@ WHERE t.task >= $1 AND t.task < $2 AND ($3::text IS NULL OR o.owner = $3) AND ($
     AND ($9::text IS NULL OR t.dialect = $9)
     AND ($10::text IS NULL OR strpos(lower(t.text), lower($10::text COLLATE "C")) > 0)
 ORDER BY t.task DESC LIMIT $11;
+
+-- name: changes
+-- The $2 oldest statuses that are not older than $1. Those of interrupted and ended tasks are found by the index of the sweep,
+-- all others by owners and agents.
+SELECT t.id, o.agent, o.owner, t.context, t.state, t.status_ms, t.seq FROM (
+    SELECT k.task FROM unnest('{0,1,2}'::int[]) AS v (kind) CROSS JOIN LATERAL (
+        SELECT a.task FROM dragoman.tasks a
+        WHERE a.state > 1 AND (CASE WHEN a.state < 4 THEN 0 WHEN a.pruned THEN 2 ELSE 1 END) = v.kind AND a.status_ms >= $1
+        ORDER BY a.status_ms LIMIT $2) k
+    UNION ALL
+    SELECT p.task FROM dragoman.scopes o CROSS JOIN unnest('{0,1}'::smallint[]) AS v (state) CROSS JOIN LATERAL (
+        SELECT w.task FROM dragoman.tasks w WHERE w.scope = o.scope AND w.state = v.state AND w.status_ms >= $1
+        ORDER BY w.status_ms LIMIT $2) p
+) c CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = c.task LIMIT 1) t
+JOIN dragoman.scopes o ON o.scope = t.scope
+ORDER BY t.status_ms, t.id LIMIT $2;

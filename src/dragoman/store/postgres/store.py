@@ -28,6 +28,7 @@ from dragoman.store.api import (
     Refused,
     Repeat,
     SearchPage,
+    StatusRow,
     Stored,
     StoreError,
     TaskSearch,
@@ -52,7 +53,7 @@ from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
-from dragoman.store.postgres.search import search_tasks
+from dragoman.store.postgres.search import changed_tasks, search_tasks
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
 from dragoman.store.postgres.usage import UsageTable
@@ -311,6 +312,10 @@ class PostgresStore:
     async def search(self, query: TaskSearch) -> SearchPage:
         """Two statements. Tasks that are made in between are not looked at."""
         return await search_tasks(self._pool(), self._searches, self._codec, query)
+
+    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+        """One statement."""
+        return await changed_tasks(self._pool(), self._searches, since_ms, limit)
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """In the index of open tasks, or of those that are offered."""

@@ -221,6 +221,23 @@ WHERE t.task >= :end AND t.task < :below AND (:owner IS NULL OR s.owner = :owner
     AND (:dialect IS NULL OR t.dialect = :dialect) AND (:text IS NULL OR instr(lower(t.text), lower(:text)))
 ORDER BY t.task DESC LIMIT :limit;
 
+-- name: changes
+-- The ?2 oldest statuses that are not older than ?1. Those of interrupted and ended tasks are found by the index of the sweep,
+-- all others by owners and agents that have any.
+SELECT t.id, s.agent, s.owner, t.context, t.state, t.status_ms, t.seq FROM (
+    SELECT task FROM (SELECT task FROM tasks INDEXED BY tasks_aging
+        WHERE state > 1 AND (state > 3) + pruned = 0 AND status_ms >= ?1 ORDER BY status_ms LIMIT ?2)
+    UNION ALL SELECT task FROM (SELECT task FROM tasks INDEXED BY tasks_aging
+        WHERE state > 1 AND (state > 3) + pruned = 1 AND status_ms >= ?1 ORDER BY status_ms LIMIT ?2)
+    UNION ALL SELECT task FROM (SELECT task FROM tasks INDEXED BY tasks_aging
+        WHERE state > 1 AND (state > 3) + pruned = 2 AND status_ms >= ?1 ORDER BY status_ms LIMIT ?2)
+    UNION ALL SELECT o.task FROM scopes s CROSS JOIN tasks o INDEXED BY tasks_by_scope
+        ON o.scope = s.scope AND o.state = 0 AND o.status_ms >= ?1 WHERE s.n0 > 0
+    UNION ALL SELECT o.task FROM scopes s CROSS JOIN tasks o INDEXED BY tasks_by_scope
+        ON o.scope = s.scope AND o.state = 1 AND o.status_ms >= ?1 WHERE s.n1 > 0
+) c CROSS JOIN tasks t ON t.task = c.task CROSS JOIN scopes s ON s.scope = t.scope
+ORDER BY t.status_ms, t.id LIMIT ?2;
+
 -- name: list_order
 -- The order of a list, for one arm or the merge of several.
 ORDER BY status_ms DESC, id DESC LIMIT :limit OFFSET :offset;

@@ -1,12 +1,12 @@
-"""A search through tasks by what no index answers.
+"""A search through tasks by what no index answers, and the tasks whose status has changed lately.
 
-Invariant: it looks at so many rows of the table and no more, in the order of their numbers, and reads no log.
+Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers.
 """
 
 from typing import Any
 
 from dragoman.model.task import STATES
-from dragoman.store.api import Owners, SearchPage, TaskRow, TaskSearch
+from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
 from dragoman.store.sqlite.reads import Reads
 
 NUMBER_MAX = (1 << 63) - 1
@@ -44,3 +44,21 @@ def search_tasks(reads: Reads, query: TaskSearch) -> SearchPage:
         for _, head, state, status_ms, holder, cancel, text in found
     )
     return SearchPage(rows, found[-1][0] if len(found) == query.limit else end)
+
+
+def changed_tasks(reads: Reads, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+    """The tasks whose status is not older than a time."""
+    with reads.moment():
+        found: list[Any] = reads.cursor.execute(reads.sql["changes"], (since_ms, limit)).fetchall()
+    return tuple(
+        StatusRow(
+            id=task_id,
+            agent=agent,
+            owner=owner,
+            context_id=context,
+            state=STATES[state],
+            status_ms=status_ms,
+            seq=seq,
+        )
+        for task_id, agent, owner, context, state, status_ms, seq in found
+    )

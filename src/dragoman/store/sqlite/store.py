@@ -30,6 +30,7 @@ from dragoman.store.api import (
     NewTask,
     Repeat,
     SearchPage,
+    StatusRow,
     Stored,
     StoreError,
     TaskSearch,
@@ -53,7 +54,7 @@ from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.pool import ConnectionPool, Readers
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
-from dragoman.store.sqlite.search import search_tasks
+from dragoman.store.sqlite.search import changed_tasks, search_tasks
 from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
@@ -388,6 +389,10 @@ class SqliteStore:
     async def search(self, query: TaskSearch) -> SearchPage:
         """On a reader thread."""
         return await self._readers.run(lambda reads: search_tasks(reads, query))
+
+    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: changed_tasks(reads, since_ms, limit))
 
     async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
         """Leased by the writer, then read on a reader thread."""

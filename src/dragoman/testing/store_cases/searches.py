@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Part
-from dragoman.model.task import TaskState
-from dragoman.store.api import Owners, Store, TaskSearch
+from dragoman.model.task import STATES, TaskState
+from dragoman.store.api import Owners, StatusRow, Store, TaskSearch
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, D, W, ending, message, new_task
 
 EVERYBODY = TaskSearch(owner=Owners.ALL, agent=None)
@@ -78,8 +78,35 @@ async def only_the_beginning_of_a_message_is_searched(bench: Bench) -> None:
         assert (rows["file"], len(rows["long"])) == ("", 200)
 
 
+async def changes_are_the_tasks_with_the_newest_statuses(bench: Bench) -> None:
+    """Whatever their state, the oldest first, and those whose log was swept, too."""
+    async with bench.store() as store:
+        for number, state in enumerate(STATES):
+            held = "h1" if state is W else None
+            at = START_MS + number
+            await store.create(new_task(f"t{number}", context_id="c7", owner="bob", at=at, state=state, holder=held))
+        await store.create(new_task("late", at=START_MS + 20))
+        await store.append(ending("late", 1, at=START_MS + 30))
+        changed = await store.changes(START_MS + 1, 100)
+        assert [row.id for row in changed] == [f"t{number}" for number in range(1, len(STATES))] + ["late"]
+        assert [row.state for row in changed] == [*STATES[1:], D]
+        assert [row.id for row in await store.changes(START_MS + 1, 3)] == ["t1", "t2", "t3"]
+        (late,) = await store.changes(START_MS + 21, 100)
+        assert late == StatusRow(
+            id="late", agent="echo", owner="ann", context_id="c1", state=D, status_ms=START_MS + 30, seq=2
+        )
+        while await store.sweep(START_MS + 1000, -1, 900, -1):
+            pass
+        while await store.sweep(START_MS + 1000, -1, 0, -1):
+            pass
+        assert await store.read("late", 0, 1 << 20) == ()
+        assert await store.changes(START_MS + 21, 100) == (late,)
+        assert await store.changes(START_MS + 31, 100) == ()
+
+
 SEARCHES: tuple[Case, ...] = (
     tasks_are_found_by_what_no_index_answers,
     only_the_beginning_of_a_message_is_searched,
+    changes_are_the_tasks_with_the_newest_statuses,
 )
 """Cases for searches."""

@@ -1,0 +1,219 @@
+"""The streams of the admin API: the log of a task, and what changes on a server or on several that share a store."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+import pytest
+
+from dragoman.bindings.admin.routes import PREFIX, ROUTES
+from dragoman.config import Config
+from dragoman.engine.handlers.feeds import CHANGES_MAX, GAP_MAX_MS
+from dragoman.model.principal import AccessRole
+from dragoman.server import serving
+from tests.bindings.admin.test_admin import (
+    DEADLINE_S,
+    bearer,
+    make_keys,
+    make_task,
+    read,
+    server,
+    url_of,
+    waiting_agent,
+)
+
+EVENTS = {route.path: route.events for route in ROUTES if route.events}
+STREAM = {"Accept": "text/event-stream"}
+
+
+class Event(NamedTuple):
+    name: str
+    data: dict[str, Any]
+    id: str
+
+
+class Reader:
+    """Reads the events of a stream, each of which must fit the type that the API declares."""
+
+    def __init__(self, path: str, answer: aiohttp.ClientResponse) -> None:
+        self._types = EVENTS[path]
+        self._answer = answer
+        self.seen: list[Event] = []
+
+    async def next(self) -> Event | None:
+        fields: dict[str, str] = {}
+        while line := (await self._answer.content.readline()).decode():
+            name, colon, value = line.rstrip("\n").partition(": ")
+            if colon and name:
+                fields[name] = value
+            elif "data" in fields:
+                break
+        if "data" not in fields:
+            return None
+        event = Event(fields["event"], json.loads(fields["data"]), fields.get("id", ""))
+        assert msgspec.convert(event.data, self._types[event.name])
+        self.seen.append(event)
+        return event
+
+    async def until(self, name: str, **members: Any) -> Event:
+        """The next event of that name with these members."""
+        while (event := await self.next()) is not None:
+            if event.name == name and event.data | members == event.data:
+                return event
+        raise AssertionError(f"the stream ended without {name} {members}: {self.seen}")
+
+    @property
+    def last_id(self) -> str:
+        return next(event.id for event in reversed(self.seen) if event.id)
+
+
+@asynccontextmanager
+async def reading(
+    http: aiohttp.ClientSession, path: str, headers: dict[str, str], last_id: str | None = None, **ids: str
+) -> AsyncIterator[Reader]:
+    resumed = {} if last_id is None else {"Last-Event-ID": last_id}
+    async with http.get(PREFIX + path.format(**ids), headers=headers | STREAM | resumed) as answer:
+        assert answer.status == 200, await answer.text()
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        yield Reader(path, answer)
+
+
+LOG, CHANGES = "/tasks/{id}/log", "/events"
+
+
+async def test_the_log_of_a_task_is_followed_to_its_end_and_resumed(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        task_id = await make_task(http, "echo", "one")
+        async with reading(http, LOG, ops, id=task_id) as reader:
+            await reader.until("event", state="input-required")
+            assert [event.id for event in reader.seen] == [str(seq) for seq in range(1, len(reader.seen) + 1)]
+            assert reader.seen[0].data["text"] == "one"
+            last_id = reader.last_id
+        assert (await read(http, f"/tasks/{task_id}:cancel", ops, "POST", json={"reason": "too dear"}))[0] == 200
+        async with reading(http, LOG, ops, last_id, id=task_id) as reader:
+            word, end, over = [await reader.next() for _ in range(3)]
+            assert word is not None
+            assert (word.id, word.data["kind"], word.data["action"]) == (str(int(last_id) + 1), "operator", "cancel")
+            assert end is not None
+            assert end.data["state"] == "canceled"
+            assert over == Event("end", {"state": "canceled"}, "")
+            assert await reader.next() is None
+        async with reading(http, LOG, ops, end.id, id=task_id) as reader:
+            assert await reader.next() == Event("end", {"state": "canceled"}, ""), (
+                "a reader that returns learns the end"
+            )
+        for wrong in ("x", "999"):
+            status, _ = await read(http, f"/tasks/{task_id}/log", ops | STREAM | {"Last-Event-ID": wrong})
+            assert status == 400
+        assert (await read(http, "/tasks/none/log", ops | STREAM))[0] == 404
+
+
+async def test_the_log_of_a_deleted_task_ends(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        task_id = await make_task(http, "echo", "one")
+        async with reading(http, LOG, ops, id=task_id) as reader:
+            await reader.until("event", state="input-required")
+            assert (await read(http, f"/tasks/{task_id}?force=true", ops, "DELETE"))[0] == 200
+            assert (await reader.until("end")).data == {"state": "canceled"}
+
+
+async def test_changes_are_told_once_and_a_reader_that_returns_misses_none(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        async with reading(http, CHANGES, ops) as reader:
+            reset = await reader.next()
+            assert reset is not None
+            assert (reset.name, reset.data["reason"]) == ("reset", "start")
+            agents = await reader.until("agents")
+            assert [agent["id"] for agent in agents.data["agents"]] == ["echo", "other"]
+            assert len((await reader.until("replicas")).data["replicas"]) == 1
+            first = await make_task(http, "echo", "one")
+            change = await reader.until("task", id=first, state="input-required")
+            assert (change.data["agent"], change.data["principal"]) == ("echo", "anonymous")
+            second = await make_task(http, "other", "two")
+            await reader.until("task", id=second, state="input-required")
+            told = [event.data for event in reader.seen if event.name == "task" and event.data["id"] == first]
+            assert len(told) == len({(data["at"], data["state"]) for data in told}), "no change is told twice"
+            last_id = reader.last_id
+        assert (await read(http, f"/tasks/{first}?force=true", ops, "DELETE"))[0] == 200
+        assert (await read(http, f"/tasks/{second}:cancel", ops, "POST"))[0] == 200
+        async with reading(http, CHANGES, ops, last_id) as reader:
+            await reader.until("task", id=second, state="canceled")
+            await reader.until("act", action="tasks.delete", task=first, principal="operator:local")
+            assert all(event.name != "reset" for event in reader.seen)
+            assert all(event.data["action"] != "tasks.list" for event in reader.seen if event.name == "act")
+        milliseconds, acts = last_id.split("-")
+        async with reading(http, CHANGES, ops, f"{int(milliseconds) - GAP_MAX_MS - 60_000}-{acts}") as reader:
+            assert (await reader.until("reset")).data["reason"] == "gap"
+        assert (await read(http, CHANGES, ops | {"Last-Event-ID": "yesterday"}))[0] == 400
+        assert (await read(http, CHANGES, {}))[0] == 401
+
+
+async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CHANGES_MAX > 1
+    monkeypatch.setattr("dragoman.engine.handlers.feeds.CHANGES_MAX", 1)
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        async with reading(http, CHANGES, ops) as reader:
+            await reader.until("replicas")
+            await asyncio.gather(make_task(http, "echo", "one"), make_task(http, "echo", "two"))
+            await reader.until("reset", reason="many")
+
+
+async def test_a_stream_of_changes_ends_with_the_server(tmp_path: Path) -> None:
+    config = Config(port=0, store=url_of(tmp_path), shutdown_grace_s=2)
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    stopping = asyncio.Event()
+
+    async def serve() -> None:
+        async with serving(config, [waiting_agent("echo")]) as url:
+            started.set_result(url)
+            await stopping.wait()
+
+    serves = asyncio.create_task(serve())
+    timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+    async with (
+        aiohttp.ClientSession(await started, timeout=timeout) as http,
+        reading(http, CHANGES, bearer(config.store)) as reader,
+    ):
+        await reader.until("replicas")
+        stopping.set()
+        assert await reader.next() is None
+    await serves
+
+
+async def test_every_replica_tells_what_the_others_change(postgres_url: str) -> None:
+    keys = await make_keys(postgres_url, ann=(AccessRole.CALLER, None), ops=(AccessRole.OPERATOR, None))
+    config = Config(port=0, store=postgres_url, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    async with AsyncExitStack() as stack:
+        urls = [
+            await stack.enter_async_context(serving(config, [waiting_agent("echo"), waiting_agent("other")]))
+            for _ in range(2)
+        ]
+        timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+        one, other = [await stack.enter_async_context(aiohttp.ClientSession(url, timeout=timeout)) for url in urls]
+        async with reading(one, CHANGES, keys["ops"]) as reader:
+            await reader.until("replicas")
+            task_id = await make_task(other, "echo", "one", keys["ann"])
+            change = await reader.until("task", id=task_id, state="input-required")
+            assert change.data["principal"] == "key:ann"
+            async with reading(one, LOG, keys["ops"], id=task_id) as log:
+                await log.until("event", state="input-required")
+                assert (await read(other, f"/tasks/{task_id}?force=true", keys["ops"], "DELETE"))[0] == 200
+                await reader.until("act", action="tasks.delete", task=task_id)
+                last_id = reader.last_id
+        async with reading(other, CHANGES, keys["ops"], last_id) as reader:
+            second = await make_task(one, "other", "two", keys["ann"])
+            await reader.until("task", id=second, state="input-required")
+            assert all(event.name != "reset" for event in reader.seen), "it goes on at another replica"
