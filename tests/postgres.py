@@ -177,7 +177,20 @@ class PostgresServer:
 
     def promote(self) -> None:
         """Make a primary of a standby, and return once it is one."""
-        assert self.execute("SELECT pg_promote(wait_seconds => 60)") == [(True,)]
+        assert self.execute("SELECT pg_promote(wait => false)") == [(True,)]
+        deadline = time.monotonic() + START_S
+        while not self._is_primary():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the standby was not promoted:\n{self.log.read_text()}")
+            time.sleep(0.02)
+
+    def _is_primary(self) -> bool:
+        import asyncpg
+
+        try:
+            return self.execute("SELECT pg_is_in_recovery()") == [(False,)]
+        except asyncpg.SerializationError:  # a standby cancels statements in conflict with what it still applies
+            return False
 
     def wait_for_standby(self) -> None:
         """Let each commit wait for the standby from now on, and return once it keeps up."""
