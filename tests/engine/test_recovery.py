@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.engine import recovery
 from dragoman.engine.api import Run
 from dragoman.engine.supervisor import INTERRUPTED_TEXT
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import Record, TaskState, Usage
+from dragoman.testing.buses import Hub
+from dragoman.testing.store_cases.bench import new_task
 from tests.engine.house import DEADLINE_S, Scripted, echo, house, read, say, seqs, text_of
+from tests.engine.replicas import Stage, replicas
 
 S = TaskState
 
@@ -258,3 +263,17 @@ async def test_a_suspended_run_stays_a_question(url: str) -> None:
         assert (await h.get(task_id)).state is S.INPUT_REQUIRED
     async with house(Scripted(script), url=url) as h:
         assert text_of(await h.send("yes", task_id=task_id)) == "yes"
+
+
+async def test_a_task_whose_agent_nobody_serves_is_failed_once_it_may_be_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may not be claimed yet when this server starts, because its replica may be about to start as well."""
+    monkeypatch.setattr(recovery, "UNSERVED_LOOK_S", 0.0)
+    async with replicas(1, Stage(), Hub().bus) as (one,):
+        await one.store.create(new_task("t", agent="gone", owner="anna", holder="dead"))
+        one.engine.claim_soon()
+        async with asyncio.timeout(DEADLINE_S):
+            while (stored := await one.store.load("t")).state is not S.FAILED:
+                await asyncio.sleep(0.001)
+        assert interrupted(fold(stored.head, stored.snapshot, stored.events))

@@ -18,6 +18,7 @@ from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import (
     BEGIN_MS,
+    UNSERVED_S,
     Append,
     Appended,
     Dedupe,
@@ -401,7 +402,8 @@ class Database:
         for replica in self.replicas.values():
             if not replica.dead and replica.until_ms <= now_ms:
                 self.leave(replica.id)
-        served = {agent for replica in self.living() for agent in replica.agents}
+        recent = [replica for replica in self.replicas.values() if replica.until_ms > now_ms - UNSERVED_S * 1000]
+        served = {agent for replica in (*self.living(), *recent) for agent in replica.agents}
         claimed: list[Stored] = []
         for row in tuple(self.rows.values()):
             if len(claimed) == limit:

@@ -6,6 +6,7 @@ whose agent may have done things outside runs again only if its agent is declare
 
 import asyncio
 import logging
+import math
 from functools import partial
 
 from dragoman.engine.delegation import Delegations
@@ -16,7 +17,7 @@ from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.task import TaskState
-from dragoman.store.api import OutcomeUnknown, Refused, Store, Stored, StoreError
+from dragoman.store.api import UNSERVED_S, OutcomeUnknown, Refused, Store, Stored, StoreError
 
 log = logging.getLogger("dragoman.runs")
 
@@ -26,6 +27,9 @@ CLAIMED_MAX = 500
 SHARE_MAX = 20
 """How many tasks are claimed at once while the engine runs. Small batches spread the tasks of a dead replica."""
 
+UNSERVED_LOOK_S = 2 * UNSERVED_S
+"""How long after its start an engine looks once more for tasks of agents that nobody serves: by then those that were
+served until the start may be claimed, too, unless a replica that serves them has started."""
 
 CHECK_S = 10.0
 """How often an engine looks for tasks that are leased to it although nobody here works on them."""
@@ -59,6 +63,8 @@ class Recovery:
         self._failing = False
         self._check_s = 0.0
         """When to look for lost tasks again, a time of the loop."""
+        self._unserved_s = 0.0
+        """When to look for tasks of agents that nobody serves, which may not have been claimed yet at the start."""
         self._enforce_s = 0.0
         """When to look for delegated tasks again that have to end, a time of the loop."""
 
@@ -68,8 +74,8 @@ class Recovery:
         """Settle the tasks that dead holders left unfinished, so that none stays `working` for ever.
 
         Tasks of a restartable agent run again; others fail with reason `interrupted`, and so do those of agents that
-        nobody alive serves. A requested cancel takes precedence. Raises StoreError: a server that cannot write its
-        store must not start.
+        nobody alive serves, once they may be claimed. A requested cancel takes precedence. Raises StoreError: a server
+        that cannot write its store must not start.
         """
         waiting = self._wants() if self._settings.poll_s > 0 else ()  # their tasks wait for those who want them
         own = tuple(agent for agent in self._leases.runners if agent not in waiting)
@@ -82,6 +88,7 @@ class Recovery:
     def watch(self, group: asyncio.TaskGroup) -> None:
         """Claim every `claim_s` from now on, if other engines write to the store."""
         if self._settings.poll_s > 0:
+            self._unserved_s = self._supervisor.loop.time() + UNSERVED_LOOK_S
             self._watching = group.create_task(self._watch(), name="claims")
 
     def wake(self, *, lost: bool = False) -> None:
@@ -117,6 +124,10 @@ class Recovery:
                     await self._claim_lost(offered=True)
                 while self._leases.takes_work and await self._claim_some():
                     pass
+                if loop.time() >= self._unserved_s:
+                    while await self._claim(SHARE_MAX, None):
+                        pass
+                    self._unserved_s = math.inf
                 if loop.time() >= self._enforce_s:  # hints may come much more often
                     self._enforce_s = loop.time() + self._settings.claim_s
                     await self._delegations.enforce()
@@ -141,9 +152,9 @@ class Recovery:
             await self._claim(min(number, SHARE_MAX), (agent,))
         return more
 
-    async def _claim(self, limit: int, agents: tuple[str, ...]) -> bool:
+    async def _claim(self, limit: int, agents: tuple[str, ...] | None) -> bool:
         """Claim at most `limit` tasks of these agents. Returns whether there may be more."""
-        if not (limit and agents):
+        if not limit or agents == ():
             return False
         supervisor = self._supervisor
         claimed = await self._store.claim(self._leases.holder, limit, agents)

@@ -31,6 +31,11 @@ BEGIN_MS = 10_000
 claim the task."""
 
 
+UNSERVED_S = 300.0
+"""How long an agent counts as served after the last replica that served it was alive. Its tasks wait for it that long:
+replicas with different agents may restart at the same moment, and an update may take some minutes."""
+
+
 class StoreError(Exception):
     """The store cannot do it now: the disk is full, the file is gone, the connection is lost. Nothing was written."""
 
@@ -369,7 +374,8 @@ class Store(Protocol):
         time. So the old holder's writes are refused from now on. Concurrent claims get different tasks. A task without
         `offered_until_ms` may have been worked on; the others are offered to `holder` for `BEGIN_MS`.
 
-        Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`.
+        Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`, and that
+        no other process has served for `UNSERVED_S`, if others may write to the store.
         Raises StoreError if `holder` is dead itself.
         """
         ...

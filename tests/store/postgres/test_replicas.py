@@ -7,11 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
-from dragoman.store.api import StoreError
+from dragoman.store.api import UNSERVED_S, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
 from dragoman.store.postgres.database.address import Address, parse_address
@@ -27,6 +28,11 @@ PATIENCE_S = 60
 QUICK = Heartbeat(lease_s=1.5, beat_s=0.3)
 STEADY = Heartbeat(lease_s=600, beat_s=200)
 """Its beats come too rarely for a test to see the second one."""
+
+PASS = """
+UPDATE dragoman.replicas SET beats_until = beats_until - make_interval(secs => $1) WHERE id IN ('stopped', 'killed')
+"""
+"""Lets time pass for the two that are dead."""
 
 
 @asynccontextmanager
@@ -239,4 +245,28 @@ async def test_a_process_that_begins_anew_counts_and_claims_under_its_new_id(use
         assert [tuple(row) for row in counted] == [("one", 1), ("two", 1)]
     finally:
         await pool.close()
+        await store.close()
+
+
+async def test_tasks_wait_for_the_replica_of_their_agent_for_a_while(used_postgres_url: str) -> None:
+    """Replicas with different agents may restart at the same moment: the first to start fails no task of the others."""
+    store = open_store(used_postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        await store.replicas.join("h1", address="", agents=("echo",))
+        for holder, agent in (("stopped", "other"), ("killed", "third")):
+            await store.replicas.join(holder, address="", agents=(agent,))
+            await store.create(new_task(agent, agent=agent, holder=holder))
+        await store.replicas.leave("stopped")
+        await connection.execute("UPDATE dragoman.replicas SET beats_until = clock_timestamp() WHERE id = 'killed'")
+        for seconds in (0.0, UNSERVED_S - 60):
+            await connection.execute(PASS, seconds)
+            assert await store.claim("h1", 10, None) == ()
+        await store.replicas.join("killed again", address="", agents=("third",))
+        await connection.execute(PASS, 90.0)
+        assert [stored.head.id for stored in await store.claim("h1", 10, None)] == ["other"]
+        assert [stored.head.id for stored in await store.claim("killed again", 10, ("third",))] == ["third"]
+    finally:
+        await connection.close()
         await store.close()

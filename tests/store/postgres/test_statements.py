@@ -80,8 +80,8 @@ async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(us
             await store.replicas.join(name, address="", agents=("echo",))
         await store.create(new_task("t1", holder="h1"))
         await store.replicas.leave("h1")
-        assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0) == []
-        assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0)) == 1
+        assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0, 300) == []
+        assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0, 300)) == 1
     finally:
         await connection.close()
         await store.close()
@@ -105,13 +105,14 @@ async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere
         )
         await connection.execute(
             """INSERT INTO dragoman.tasks
-                (seq, status_ms, log_bytes, scope, agent, epoch, state, files, pushed, id, context, holder, head)
+                (seq, status_ms, log_bytes, scope, agent, epoch, state, files, pushed, id, context, holder, dialect,
+                text, head)
             SELECT 1, 1, 1, o.scope, o.agent, 1, CASE number % 10 WHEN 4 THEN 0 WHEN 5 THEN 1 ELSE 4 END, false, false,
-                'w' || number, 'c', CASE WHEN number % 10 = 5 THEN 'gone' END, ''
+                'w' || number, 'c', CASE WHEN number % 10 = 5 THEN 'gone' END, '', '', ''
             FROM generate_series(1, 20000) AS number JOIN dragoman.scopes o ON o.owner = 'o' || (1 + number % 1000)"""
         )
         for known in ("nothing", "the tables"):
-            read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0)
+            read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0, 300)
             assert 20 <= read < 20 * 4 * 4, f"the planner knows {known}"
             await connection.execute("ANALYZE")
     finally:
@@ -171,10 +172,11 @@ async def test_a_look_for_orphans_reads_one_task_for_each_parent_that_it_looks_a
         await store.create(replace(new, head=replace(new.head, parent="p1999")))
         await connection.execute(
             """INSERT INTO dragoman.tasks
-                (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, parent, head)
+                (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, parent, dialect, text,
+                head)
             SELECT 1, 1, 1, 1, 1, CASE number WHEN 11999 THEN 4 ELSE 1 END, false, false,
                 CASE WHEN number < 10000 THEN 'c' ELSE 'p' END || number % 10000, 'c',
-                CASE WHEN number < 10000 THEN 'p' || number / 5 END, ''
+                CASE WHEN number < 10000 THEN 'p' || number / 5 END, '', '', ''
             FROM generate_series(0, 11999) AS number WHERE number NOT BETWEEN 9995 AND 9999"""
         )
         for known in ("nothing", "the tables"):

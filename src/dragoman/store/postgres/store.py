@@ -16,6 +16,7 @@ from dragoman.model.message import Message
 from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import (
     BEGIN_MS,
+    UNSERVED_S,
     Append,
     Appended,
     Dedupe,
@@ -187,7 +188,7 @@ class PostgresStore:
 
         async def run() -> list[int]:
             now_ms = self.clock.now_ms()
-            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS
+            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS, UNSERVED_S
             return [row[0] for row in await self._pool().write(self._sql["claim"], *values)]
 
         claimed: list[int] = await self._submit(run)

@@ -305,8 +305,8 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 
 -- name: claim
 -- Lease to $1 at most $2 tasks, oldest first, that are queued, whose holder is dead, or that were offered until $3 at the
--- latest: tasks of the agents $4, or (null) of those that nobody alive serves. Tasks that nobody has begun
--- are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
+-- latest: tasks of the agents $4, or (null) of those that nobody alive serves, or has served for $6 seconds. Tasks that
+-- nobody has begun are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
 -- first. Open tasks are read agent by agent, so that those of other agents cost nothing. The order is that of the index of
 -- open tasks: by the number alone, the planner would walk through all tasks. And a subquery locks each task by its number,
@@ -329,7 +329,8 @@ WITH RECURSIVE holders (holder) AS (
         SELECT unnest($4::text[]) AS agent
         UNION ALL
         SELECT a.agent FROM agents a
-        WHERE a.agent <> ALL (ARRAY(SELECT DISTINCT unnest(o.agents) FROM dragoman.replicas o WHERE NOT o.dead))) a
+        WHERE a.agent <> ALL (ARRAY(SELECT DISTINCT unnest(o.agents) FROM dragoman.replicas o
+            WHERE NOT o.dead OR o.beats_until > clock_timestamp() - make_interval(secs => $6)))) a
     WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
 ), dead (holder) AS MATERIALIZED (
     SELECT h.holder FROM holders h
