@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import PostgresServer
+from tests.scratch import use_memory
 from tests.soak import SOAK
 
 try:
@@ -41,12 +43,29 @@ FOREIGN_NAMES = frozenset(
 makes each process that a test starts compile some 450 modules."""
 
 
-def pytest_configure() -> None:
-    """Forget the settings of whoever runs the tests, before the first server is started."""
+SCRATCH = pytest.StashKey[Path | None]()
+"""The directory of temporary files that this process has to remove."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Forget the settings of whoever runs the tests, before the first server is started, and keep files in memory."""
+    config.stash[SCRATCH] = use_memory()
     for name in tuple(os.environ):
         foreign = name.startswith(FOREIGN) and not name.startswith("DRAGOMAN_PEER")
         if foreign or name.lower() in FOREIGN_NAMES:
             del os.environ[name]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the files of tests that failed."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED:
+        session.config.stash[SCRATCH] = None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the temporary files, after the last fixture and the last worker."""
+    if directory := config.stash.get(SCRATCH, None):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
