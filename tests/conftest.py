@@ -20,7 +20,7 @@ except ModuleNotFoundError:
 else:
     # No deadlines: the machine may be busy.
     busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-    settings.register_profile("usual", busy, max_examples=30, derandomize=True)
+    settings.register_profile("usual", busy, max_examples=20, derandomize=True)
     settings.register_profile("soak", busy, max_examples=2000)
     settings.load_profile("soak" if SOAK else "usual")
 
