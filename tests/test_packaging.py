@@ -65,3 +65,17 @@ def test_a_server_imports_only_the_kinds_of_agent_that_it_has() -> None:
     assert kinds.isdisjoint({"mcp", "model"})
     assert "dragoman.agents.program.agent" not in shown.stdout.split()
     assert "dragoman.kaos" not in shown.stdout.split()
+
+
+def test_a_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
+    """Templates and SQL are no modules, and are read from where the package is installed."""
+    import subprocess
+    from zipfile import ZipFile
+
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    source = ROOT / "src"
+    there = {str(path.relative_to(source)) for path in source.rglob("*") if path.suffix in (".sql", ".tmpl", ".typed")}
+    assert len(there) > 30
+    assert there <= set(ZipFile(wheel).namelist())

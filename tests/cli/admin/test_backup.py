@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
 from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman
 from tests.durability.test_full_disk import namespace
+from tests.processes import ENDS_WITH_US
 
 STORE = "sqlite:///store.db"
 
@@ -168,6 +170,45 @@ async def test_a_running_server_is_backed_up_and_served_again_elsewhere_with_its
     place.unlink()
     found = await admin(there, "check", **files)
     assert (found.status, found.out) == (1, f"files: {task['id']}/{place.name} is missing\n")
+
+
+async def test_a_backup_without_the_files_is_refused_and_a_lost_file_is_told(tmp_path: Path) -> None:
+    files = {"DRAGOMAN_FILES": "folder:files", "DRAGOMAN_FILES_ABOVE": "1000"}
+    config = Config(port=0, store=f"sqlite:///{tmp_path}/store.db", files=f"folder:{tmp_path}/files", files_above=1000)
+    async with serving(config, [large_agent()]) as url:
+        task = await send(url, "one")
+    unset = await admin(tmp_path, "backup", "b.tar")
+    assert (unset.status, "set files to the folder where they are" in unset.err) == (1, True)
+    bucket = await admin(tmp_path, "backup", "bucket.tar", DRAGOMAN_FILES="s3://bucket?endpoint=https://s3.example")
+    assert (bucket.status, bucket.err) == (0, "Files in s3://bucket are not in it: back up the bucket as well.\n")
+    (place,) = [path for path in (tmp_path / "files").rglob("*") if path.is_file() and len(path.name) == 40]
+    place.unlink()
+    lost = await admin(tmp_path, "backup", "b.tar", **files)
+    assert lost.status == 1
+    assert lost.err.splitlines()[0] == f"files: {task['id']}/{place.name} is missing"
+    assert (tmp_path / "b.tar").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_command_that_is_ended_leaves_no_half_file(tmp_path: Path, number: signal.Signals) -> None:
+    await fill(tmp_path, tasks=1000)
+    caught = False
+    while not caught:  # it is stopped at work, unless it was faster than we are
+        process = await asyncio.create_subprocess_exec(
+            *(*ENDS_WITH_US, sys.executable, "-m", "dragoman", "admin", "backup", "b.tar", "--force"),
+            cwd=tmp_path,
+            env={**os.environ, "DRAGOMAN_STORE": STORE},
+        )
+        while process.returncode is None and not list(tmp_path.glob(".b.tar.*")):
+            await asyncio.sleep(0)
+        if process.returncode is None:
+            process.send_signal(signal.SIGSTOP)
+            caught = bool(list(tmp_path.glob(".b.tar.*")))
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
+        code = await asyncio.wait_for(process.wait(), DEADLINE_S)
+        assert code == 128 + number or not caught
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"b.tar", "store.db", "store.db.lock"}
 
 
 async def test_leases_of_the_old_server_count_no_more(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Invariant: nothing is printed or left behind that holds a secret, but the backup itself, which only its owner may read.
 """
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from dragoman.store.path import hide_password, is_shared
 
 if TYPE_CHECKING:
     from dragoman.store.api import Store
+
+FAULTS_SHOWN = 20
+"""How many faults a backup names; `check` names all."""
 
 MISSING_SHOWN = 10
 """How many missing files are named; the others are counted."""
@@ -92,7 +96,7 @@ def backup(config: Config, archive: Path, force: bool) -> None:
         click.echo(f"{_count(done.gone, 'file')} had been deleted with their tasks meanwhile.", err=True)
     if done.manifest.elsewhere:
         click.echo(f"Files in {done.manifest.elsewhere} are not in it: back up the bucket as well.", err=True)
-    for fault in done.faults:
+    for fault in done.faults[:FAULTS_SHOWN]:
         click.echo(fault, err=True)
     if done.faults:
         raise click.ClickException("the store has these faults, and so has its backup: see `dragoman admin check`")
@@ -221,9 +225,19 @@ class StageBars:
 
 @contextmanager
 def _progress() -> Iterator[StageBars]:
+    """Yield the bars. A signal that ends the process is an exception meanwhile, so that no half file is left."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     show = StageBars()
-    with show.bars:
-        yield show
+    try:
+        with show.bars:
+            yield show
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """The contents of an archive. `sha256` and `bytes` are those of the database; `made` is a timestamp in UTC.
 
     `schema` is the version of its tables and `program` the Dragoman that wrote the archive. `files` counts the files
-    from the blob store. `elsewhere` names a blob store that the archive leaves out.
+    from the blob store. `owed` webhook calls are pending. `elsewhere` names a blob store that the archive leaves out.
     """
 
     format: int
@@ -48,6 +48,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     sha256: str
     bytes: int
     totals: Totals
+    owed: int
     files: int
     file_bytes: int
     elsewhere: str = ""
@@ -73,13 +74,14 @@ def write_archive(
     path_of: Callable[[BlobAddress], Path],
     describe: Callable[[int, int], Manifest],
     show: Show,
-) -> tuple[Manifest, int]:
-    """Write an archive to the new file `target`, synced to the disk. Returns its manifest and how many files were gone.
+) -> tuple[Manifest, list[BlobAddress]]:
+    """Write an archive to the new file `target`, synced to the disk. Returns its manifest, and the files that are gone.
 
     `describe` makes the manifest, given the number of files and their bytes. Raises OSError.
     """
     size = database.stat().st_size
-    files = file_bytes = gone = 0
+    files = file_bytes = 0
+    gone: list[BlobAddress] = []
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as out, tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         with database.open("rb") as content:
@@ -90,7 +92,7 @@ def write_archive(
                     entry = _entry(f"{FILES}{place}", os.fstat(stored.fileno()).st_size)
                     archive.addfile(entry, stored)
             except FileNotFoundError:
-                gone += 1
+                gone.append(place)
                 continue
             files, file_bytes = files + 1, file_bytes + entry.size
         manifest = describe(files, file_bytes)

@@ -6,7 +6,8 @@ except an older backup if the caller says so.
 
 import errno
 import os
-import tempfile
+import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from dragoman.store.sqlite.connection import ProcessLock
 from dragoman.store.sqlite.snapshot import (
     Show,
     find_faults,
+    present_tasks,
     read_contents,
     revive,
     schema_version,
@@ -33,7 +35,10 @@ NO_SPACE = "no space left on its disk: free some, or name a file on another disk
 
 
 class BackupWritten(Struct, frozen=True):
-    """A backup that was written. `gone` files were deleted with their tasks meanwhile; `faults` are the store's own."""
+    """A backup that was written. `gone` files were deleted with their tasks meanwhile; `faults` are the store's own.
+
+    A file that is missing although its task is there is one of these faults.
+    """
 
     manifest: Manifest
     gone: int
@@ -84,18 +89,29 @@ def back_up(
                 sha256=digest,
                 bytes=size,
                 totals=contents.totals,
+                owed=contents.owed,
                 files=files,
                 file_bytes=file_bytes,
                 elsewhere=elsewhere,
             )
 
-        places: Iterator[BlobAddress] = iter(()) if blobs is None else stored_files(database)
-        path_of = _no_path if blobs is None else blobs.path
-        manifest, gone = write_archive(part, database, places, path_of, describe, show)
+        named: Iterator[BlobAddress] = stored_files(database)
+        if blobs is None and not elsewhere and next(named, None) is not None:
+            raise StoreError(
+                f"store file {path} names files outside of it: set files to the folder where they are, or name the "
+                "server's file with --config"
+            )
+        places = iter(()) if blobs is None else named
+        manifest, absent = write_archive(
+            part, database, places, _no_path if blobs is None else blobs.path, describe, show
+        )
+        there = present_tasks(path, {place.task_id for place in absent}) if absent else set()
+        lost = [place for place in absent if place.task_id in there]
+        faults += [f"files: {place} is missing" for place in lost]
         if read_archive(part, show) != manifest:
             raise StoreError(f"backup {target}: what was read back differs from what was written: check the disk")
         _name(part, target, force=force)
-    return BackupWritten(manifest, gone, faults)
+    return BackupWritten(manifest, len(absent) - len(lost), faults)
 
 
 def restore(
@@ -123,11 +139,11 @@ def restore(
                 raise StoreError(
                     f"store file {present} exists, and is not overwritten: move it away, or name another with --store"
                 )
+        drops = bool(manifest.owed) and drops_webhooks(manifest.owed)  # somebody may have to be waited for
         with _translated(path), _workplace(path) as folder, _written_files(blobs) as write:
             database = folder / "database"
             read_archive(archive, show, on_database=lambda pieces: _extract(database, pieces))
             contents = read_contents(database)
-            drops = bool(contents.owed) and drops_webhooks(contents.owed)
             show("Preparing", 0, 1)
             revive(database, drop_webhooks=drops)
             show("Preparing", 1, 1)
@@ -138,7 +154,7 @@ def restore(
             _name(database, path, force=False)
     finally:
         lock.release()
-    return Restored(manifest, contents.owed, drops)
+    return Restored(manifest, manifest.owed, drops)
 
 
 def missing_files(path: Path, blobs: FolderBlobs | None) -> tuple[int, list[str]]:
@@ -174,8 +190,16 @@ def _written_files(blobs: FolderBlobs | None) -> Iterator[Callable[[BlobAddress,
 @contextmanager
 def _workplace(target: Path) -> Iterator[Path]:
     """Yield a folder beside `target` that only this user may read. It is deleted at the end, however that comes."""
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.absolute().parent) as folder:
-        yield Path(folder)
+    folder = target.absolute().parent / f".{target.name}.{secrets.token_hex(6)}"
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except BaseException:  # a signal interrupted it
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 @contextmanager

@@ -26,6 +26,10 @@ SELECT t.head, p.events, 1 FROM tasks t JOIN pages p ON p.task = t.task WHERE in
 UNION ALL
 SELECT t.head, s.record, 0 FROM tasks t JOIN snapshots s ON s.task = t.task WHERE instr(s.record, CAST(t.id || '/' AS BLOB));
 
+-- name: present
+-- Which tasks of a JSON array of ids are there.
+SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?1));
+
 -- name: void_leases
 -- Nobody who held a lease when the backup was made may write: the epoch makes the old right worthless.
 UPDATE tasks SET epoch = epoch + (holder IS NOT NULL), keeper = NULL, offered_until_ms = NULL

@@ -4,11 +4,12 @@ Invariant: a copy holds everything that was committed before one moment, and not
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 from msgspec import Struct
 
 from dragoman.model.parts import every_part
@@ -149,6 +150,21 @@ def stored_files(path: Path) -> Iterator[BlobAddress]:
                     if place is not None and str(place) not in seen:
                         seen.add(str(place))
                         yield place
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translated(error, location) from error
+
+
+def present_tasks(path: Path, task_ids: Collection[str]) -> set[str]:
+    """Those of the tasks that the file at `path` has now. Raises StoreError."""
+    location = _file(path)
+    try:
+        connection = connect(location, readonly=True)
+        try:
+            ids = msgspec.json.encode(sorted(task_ids)).decode()
+            found: Any = connection.execute(read_statements("backup.sql")["present"], (ids,))
+            return {task_id for (task_id,) in found}
         finally:
             connection.close()
     except apsw.Error as error:
