@@ -70,6 +70,17 @@ class Authority:
         issued.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, sealed))
         return issued
 
+    def revoke(self, *issued: Issued, days: int = 5, name: str = "revoked") -> Path:
+        """Write a list of revoked certificates, which is outdated after so many days."""
+        now = datetime.now(UTC)
+        builder = x509.CertificateRevocationListBuilder(self._name, now - timedelta(days=2), now + timedelta(days=days))
+        for each in issued:
+            revoked = x509.RevokedCertificateBuilder(each.serial, now - timedelta(days=1)).build()
+            builder = builder.add_revoked_certificate(revoked)
+        path = self._folder / f"{name}.crl"
+        path.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+        return path
+
     def client_context(self, shown: Issued | None = None) -> ssl.SSLContext:
         """How a client connects that trusts this authority, and shows a certificate."""
         context = ssl.create_default_context(cafile=str(self.path))

@@ -130,6 +130,42 @@ async def test_only_clients_with_a_certificate_are_served(tmp_path: Path, author
                     pass
 
 
+async def test_a_client_whose_certificate_is_revoked_is_refused(
+    tmp_path: Path, authority: Authority, quick_looks: None
+) -> None:
+    clients = Authority(tmp_path, "clients")
+    good, lost = clients.issue("client"), clients.issue("lost")
+    revoked = clients.revoke()
+    async with running(config(authority.issue(), clients, tls_client_crl=str(revoked)), [echo]) as server:
+        for shown in (good, lost):
+            async with connect(server.url, tls=trusting(authority, shown)) as agent:
+                assert isinstance(await agent.send("hello"), Task)
+        clients.revoke(lost)
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    async with connect(server.url, tls=trusting(authority, lost)):
+                        await asyncio.sleep(0.01)  # until the server has looked at the list
+                except NotReached as error:
+                    assert "only clients with a certificate" in str(error)  # noqa: PT017  what ends the wait
+                    break
+        async with connect(server.url, tls=trusting(authority, good)) as agent:
+            assert isinstance(await agent.send("hello"), Task)
+
+
+def test_revocation_lists_that_cannot_work(tmp_path: Path, authority: Authority) -> None:
+    issued, clients, others = authority.issue(), Authority(tmp_path, "clients"), Authority(tmp_path, "others")
+    served = {"tls_cert": str(issued.cert), "tls_key": str(issued.key)}
+    asks = {**served, "tls_client_ca": str(clients.path)}
+    assert refused(tls_client_crl="x.crl").startswith("tls_client_crl is set without tls_cert: ")
+    assert refused(**served, tls_client_crl="x.crl").startswith("tls_client_crl is set without tls_client_ca: ")
+    assert "holds no revocation list in PEM" in refused(**asks, tls_client_crl=str(clients.path))
+    assert "a list is outdated since" in refused(**asks, tls_client_crl=str(clients.revoke(days=-1)))
+    strange = refused(**asks, tls_client_crl=str(others.revoke(name="strange")))
+    assert "has no list of CN=clients, which is in tls_client_ca: add its list" in strange
+    assert "leave out one of the two" in refused(**asks, tls_client_crl=str(clients.revoke()), grpc_port=1)
+
+
 async def test_clients_with_certificates_are_no_strangers(
     tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:

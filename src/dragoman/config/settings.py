@@ -351,6 +351,11 @@ class Config(Struct, frozen=True, kw_only=True):
         PEM_FILE,
         "PEM file with the authorities of clients' certificates: a client without a certificate of theirs is refused.",
     ] = None
+    tls_client_crl: Annotated[
+        str | None,
+        PEM_FILE,
+        "PEM file with a revocation list of each authority in tls_client_ca; cannot be used together with grpc_port.",
+    ] = None
     public_url: Annotated[
         str | None, URL, "Base URL in cards; unset, it is taken from the address and Host header of each request."
     ] = None

@@ -431,7 +431,12 @@ def _make_telemetry(config: Config) -> "OpenTelemetry | None":
 
 def _make_tls(config: Config) -> "ServerTls | None":
     """Read the certificate, if there is one. The modules that read it are imported only then. Raises StartError."""
-    if config.tls_cert is None and config.tls_key is None and config.tls_client_ca is None:
+    if (
+        config.tls_cert is None
+        and config.tls_key is None
+        and config.tls_client_ca is None
+        and config.tls_client_crl is None
+    ):
         return None
     from dragoman.server.tls import make_tls, utc_now
 

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -38,6 +39,8 @@ READS_MAX = 5
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers of TLS 1.2: all have forward secrecy and authenticated encryption. Those of TLS 1.3 are all good."""
 
+_CRL_BEGIN = b"-----BEGIN X509 CRL-----"
+
 OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Stamp = tuple[int, int, int, int]
@@ -50,10 +53,12 @@ class TlsFiles(Struct, frozen=True):
     cert: str
     key: str | None = None
     client_ca: str | None = None
+    client_crl: str | None = None
 
     def stamps(self) -> tuple[Stamp | None, ...]:
         """The state of the files; None for one that is not there."""
-        return tuple(_stamp(path) for path in (self.cert, self.key, self.client_ca) if path is not None)
+        named = (self.cert, self.key, self.client_ca, self.client_crl)
+        return tuple(_stamp(path) for path in named if path is not None)
 
 
 class TlsIdentity(Struct, frozen=True):
@@ -134,11 +139,18 @@ class ServerTls:
 def make_tls(config: Config, now: Callable[[], datetime]) -> ServerTls | None:
     """Read the files that the settings name; None if the server has no TLS. Raises StartError."""
     if config.tls_cert is None:
-        for name in ("tls_key", "tls_client_ca"):
+        for name in ("tls_key", "tls_client_ca", "tls_client_crl"):
             if getattr(config, name) is not None:
                 raise StartError(f"{name} is set without tls_cert: set tls_cert, too, or leave {name} out")
         return None
-    return ServerTls(TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca), now)
+    if config.tls_client_crl is not None and config.tls_client_ca is None:
+        raise StartError("tls_client_crl is set without tls_client_ca: set tls_client_ca, too, or leave it out")
+    if config.tls_client_crl is not None and config.grpc_port:
+        # C-core checks revocation lists, but grpcio (1.85) has no way to give it any.
+        raise StartError(
+            "tls_client_crl and grpc_port: gRPC for Python cannot check revocation lists: leave out one of the two"
+        )
+    return ServerTls(TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca, config.tls_client_crl), now)
 
 
 def utc_now() -> datetime:
@@ -184,6 +196,10 @@ def _read_once(files: TlsFiles, now: datetime, stamps: tuple[Stamp | None, ...])
         _check_authorities(files.client_ca, client_ca, now)
         context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
         context.verify_mode = ssl.CERT_REQUIRED
+        if files.client_crl is not None:
+            _check_revocations(files.client_crl, client_ca, now)
+            context.load_verify_locations(cafile=files.client_crl)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     begins, expires = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     due = expires - (expires - begins) * DUE
     return TlsIdentity(context, chain, key, client_ca, _name(leaf), due, expires, stamps)
@@ -260,6 +276,31 @@ def _check_authorities(path: str, pem: bytes, now: datetime) -> None:
         raise StartError(f"tls_client_ca {path!r} holds no certificate of an authority: {fix}")
     if all(now > each.not_valid_after_utc for each in authorities):
         _check_time("tls_client_ca", path, authorities[0], now)
+
+
+def _check_revocations(path: str, client_ca: bytes, now: datetime) -> None:
+    """Check that each authority of clients has a list in force. Without one OpenSSL refuses all of its clients."""
+    pem = _read("tls_client_crl", path)
+    try:
+        lists = [x509.load_pem_x509_crl(_CRL_BEGIN + each) for each in pem.split(_CRL_BEGIN)[1:]]
+    except ValueError as error:
+        raise StartError(f"tls_client_crl {path!r} cannot be read: name a file with -----BEGIN X509 CRL") from error
+    if not lists:
+        fix = "name a file with -----BEGIN X509 CRL (openssl crl -inform der -in FILE -out FILE.pem converts one)"
+        raise StartError(f"tls_client_crl {path!r} holds no revocation list in PEM: {fix}")
+    for each in lists:
+        if each.next_update_utc is not None and now > each.next_update_utc:
+            since = _day(each.next_update_utc)
+            raise StartError(f"tls_client_crl {path!r}: a list is outdated since {since}: get the newest one")
+    for authority in filter(_is_authority, x509.load_pem_x509_certificates(client_ca)):
+        if not any(_is_list_of(each, authority) for each in lists):
+            name = authority.subject.rfc4514_string()
+            raise StartError(f"tls_client_crl {path!r} has no list of {name}, which is in tls_client_ca: add its list")
+
+
+def _is_list_of(revocations: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    key: Any = authority.public_key()  # an authority's key can sign
+    return revocations.issuer == authority.subject and revocations.is_signature_valid(key)
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:
