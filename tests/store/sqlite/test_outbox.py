@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.store.api import Append, NewTask, OverQuota, Quota, Store, StoreError
+from dragoman.store.codec import Codec
 from dragoman.store.outbox import Delivery, Due, Lane, Settled
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.schema import check, migrations
@@ -241,7 +242,9 @@ async def test_what_was_owed_before_sizes_were_known_is_claimed_by_its_size(tmp_
     older.execute("INSERT INTO scopes (scope, owner, agent) VALUES (1, 'ann', 'echo')")
     for task, size in enumerate((20_000, 10, 16_384), 1):
         columns = "task, id, scope, context, state, status_ms, seq, epoch, log_bytes, head, pushed"
-        older.execute(f"INSERT INTO tasks ({columns}) VALUES (?, ?, 1, 'c', 4, 1, 1, 0, 0, x'', 1)", (task, f"t{task}"))
+        head = Codec().encode(new_task(f"t{task}").head)
+        values = (task, f"t{task}", head)
+        older.execute(f"INSERT INTO tasks ({columns}) VALUES (?, ?, 1, 'c', 4, 1, 1, 0, 0, ?, 1)", values)
         older.execute(
             "INSERT INTO push_configs (config, task, host, due_ms, id, settings) VALUES (?, ?, 1, ?, 'w', ?)",
             (task, task, 4 + task, settings),
