@@ -7,7 +7,15 @@ contradicts the path, the path counts.
 
 from functools import partial
 
-from dragoman.bindings.calls import Reception, active_extensions, decode_body, encode_result, find_owner, make_call
+from dragoman.bindings.calls import (
+    FOLLOWED,
+    Reception,
+    active_extensions,
+    decode_body,
+    encode_result,
+    find_owner,
+    make_call,
+)
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import EventsResponse, HttpRequest, HttpResponse, error_response, read_json
 from dragoman.bindings.limits import LARGE_BYTES, Limits
@@ -20,7 +28,7 @@ from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
 from dragoman.model.events import seq_and_frame
-from dragoman.model.operations import GetTask, ListTasks, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.operations import GetTask, ListTasks, Operation, SendMessage
 from dragoman.model.task import Record
 
 
@@ -52,7 +60,7 @@ class A2a:
         more: list[Header] = []
         if call.extensions and (active := active_extensions(reception, call)):
             more.append((dialect.extensions_header, active.encode()))
-        if isinstance(operation, StreamMessage | Subscribe):
+        if isinstance(operation, FOLLOWED):
             opened = await handler.stream(call)
             if opened.head is not None:
                 request.task_id = opened.head.id

@@ -45,6 +45,9 @@ CREDENTIALS = ("authorization", "x-api-key")
 WITHOUT_AGENT = ("/", "/a2a")
 """Mounts whose path names no agent: messages there go to the server as a whole."""
 
+FOLLOWED = StreamMessage | Subscribe
+"""Operations that are answered with a stream."""
+
 HEAVY_BYTES = 512 * 1024
 """Results with at least this many bytes of texts and files are encoded on the thread: it takes 0.5 ms or more."""
 
@@ -103,7 +106,7 @@ async def make_call(
         for extension in profile.extensions:  # a mount's extensions are never required
             if extension.required and extension.uri not in parameters.extensions:
                 raise ExtensionSupportRequired(extension.uri)
-    if isinstance(operation, StreamMessage | Subscribe):
+    if isinstance(operation, FOLLOWED):
         if after is None and isinstance(operation, Subscribe):
             after = operation.after
         if after is not None:

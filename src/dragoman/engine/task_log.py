@@ -839,12 +839,12 @@ def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None
     """Set the outcome on its waiter, unless that was cancelled or has stopped waiting."""
     if waiter.done():
         return
-    if isinstance(outcome, OutcomeUnknown):
-        outcome = StoreError(f"the outcome of a write is unknown: {outcome}")
-    if isinstance(outcome, BaseException):
-        waiter.set_exception(outcome)
-    else:
+    if not isinstance(outcome, BaseException):
         waiter.set_result(outcome)
+    elif isinstance(outcome, OutcomeUnknown):
+        waiter.set_exception(StoreError(f"the outcome of a write is unknown: {outcome}"))
+    else:
+        waiter.set_exception(outcome)
 
 
 def _retrieve(done: "Task[None]") -> None:

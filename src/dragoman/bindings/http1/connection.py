@@ -261,7 +261,7 @@ class ServerConnection(asyncio.Protocol):
             self._unread += data
             self._pause_reading()
             return
-        at, view = 0, memoryview(data)
+        at, view = 0, data if len(data) <= SLICE_BYTES else memoryview(data)
         while at < len(data):
             if self._waiting:
                 self._unread = data[at:]

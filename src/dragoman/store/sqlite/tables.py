@@ -6,7 +6,6 @@ scope (an owner with an agent) are the sums over its contexts.
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from operator import add
 
 import apsw
 import msgspec
@@ -47,8 +46,8 @@ class Tables:
         self.push_configs = msgspec.msgpack.Decoder(PushConfig)
         self.counts: dict[tuple[int, str], list[int]] = {}
         """How this transaction changes the tasks of each scope and context, by state: see `write_counts`."""
-        self.usage: dict[tuple[int, int, str], list[int]] = {}
-        """What the runs that end in this transaction used, by day, scope and model: the numbers of `Used`."""
+        self.usage: dict[tuple[int, int, str], list[Used]] = {}
+        """What the runs that end in this transaction used, by day, scope and model."""
         self._forms: dict[tuple[str, int], str] = {}
         self.last_task, self.last_file, self.last_config = self.cursor.execute(sql["last_numbers"]).get
 
@@ -119,10 +118,7 @@ class Tables:
     def count_usage(self, ended_ms: int, scope: int, used: Iterable[Used]) -> None:
         """Count a run that ended at a time."""
         for each in used:
-            key = (ended_ms // DAY_MS, scope, each.model)
-            _, *numbers = astuple(each)
-            known = self.usage.get(key)
-            self.usage[key] = numbers if known is None else [*map(add, known, numbers)]
+            self.usage.setdefault((ended_ms // DAY_MS, scope, each.model), []).append(each)
 
     def count_answer(self, usage: AnswerUsage) -> None:
         """Count a direct answer."""
@@ -156,7 +152,10 @@ class Tables:
         if self.day_counts:
             self.execute_rows("count_days", [(*day, made) for day, made in self.day_counts.items()])
         if self.usage:
-            used = [(*key, "", 0, *numbers) for key, numbers in self.usage.items()]
+            used: list[tuple[object, ...]] = []
+            for by, runs in self.usage.items():
+                _, *numbers = zip(*map(astuple, runs), strict=True)  # without the model
+                used.append((*by, "", 0, *map(sum, numbers)))
             if len(used) == 1:
                 self.cursor.execute(self.one_row["add_usage"], used[0])
             else:
