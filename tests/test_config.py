@@ -391,6 +391,8 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
             "agents[0].direct_wait_s",
             "from 0.01 to 60",
         ),
+        ('[[agents]]\nid = "a"\nrun = "m:o"\ndeadline_s = 0\n', "agents[0].deadline_s", "from 0.1 to 2592000"),
+        ('[[agents]]\nid = "a"\nrun = "m:o"\ndeadline_s = "30s"\n', "agents[0].deadline_s", "a number of seconds"),
         ('[[agents]]\nid = "a"\nrun = "m"\n', "agents[0].run", "module:object"),
         ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "URL of an API"),
         ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),

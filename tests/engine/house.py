@@ -61,6 +61,7 @@ class Scripted:
         *,
         direct: DirectMode = False,
         direct_wait_s: float = DEADLINE_S,
+        deadline_s: float | None = None,
         restartable: bool = False,
         one_message: bool = False,
         **profile: Any,
@@ -71,6 +72,7 @@ class Scripted:
         )
         self.direct: DirectMode = direct
         self.direct_wait_s = direct_wait_s
+        self.deadline_s = deadline_s
         self.restartable = restartable
         self.one_message = one_message
         self.offline = False

@@ -37,6 +37,13 @@ R = TypeVar("R", bound=Runner)
 
 def make_agent(entry: AgentEntry) -> Runner:
     """Make the agent of a table of the file. Raises AgentReferenceError."""
+    agent = _make_agent(entry)
+    if entry.deadline_s is not None:
+        agent.deadline_s = entry.deadline_s
+    return agent
+
+
+def _make_agent(entry: AgentEntry) -> Runner:
     if entry.run == WORKER:
         return _worker_agent(entry)
     if entry.upstream is not None:

@@ -4,6 +4,8 @@ Invariant: pure values. It imports only the table of systems and the URLs of sto
 """
 
 from dragoman.config.agents import (
+    DEADLINE_S_MAX,
+    DEADLINE_S_MIN,
     DIRECT_WAIT_S_MAX,
     DIRECT_WAIT_S_MIN,
     RESERVED_AGENT_IDS,
@@ -24,6 +26,8 @@ from dragoman.config.upstreams import A2A, Upstream, UpstreamCredentials
 __all__ = [
     "A2A",
     "COMMAND",
+    "DEADLINE_S_MAX",
+    "DEADLINE_S_MIN",
     "DIRECT_WAIT_S_MAX",
     "DIRECT_WAIT_S_MIN",
     "FILE",

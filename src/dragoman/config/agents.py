@@ -40,6 +40,7 @@ WORKER = "worker"
 """The value of `run` for an agent whose tasks are done by worker processes."""
 LEASE_S_MIN, LEASE_S_MAX = 0.5, 86_400.0
 DIRECT_WAIT_S_MIN, DIRECT_WAIT_S_MAX = 0.01, 60.0
+DEADLINE_S_MIN, DEADLINE_S_MAX = 0.1, 2_592_000.0
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
 
 
@@ -92,8 +93,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     With `push` False no webhooks are called for its tasks, and registering one is refused. `offline` is for workers and
     for agents of other servers: whether tasks are accepted while none is there (`queue`) or refused (`error`).
     `lease_s` is for workers: how long one may be silent before its task goes to another. With `direct` "auto" a run
-    answers with a Message, unless it needs a task or takes longer than `direct_wait_s`. `upstream`, `model` and
-    `program` hold the keys of an agent of that kind.
+    answers with a Message, unless it needs a task or takes longer than `direct_wait_s`. `deadline_s` is how long
+    its runs may work at a stretch. `upstream`, `model` and `program` hold the keys of an agent of that kind.
     """
 
     id: str
@@ -117,6 +118,7 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     program: Program | None = None
     direct: Literal["auto"] | None = None
     direct_wait_s: Annotated[float, msgspec.Meta(ge=DIRECT_WAIT_S_MIN, le=DIRECT_WAIT_S_MAX)] | None = None
+    deadline_s: Annotated[float, msgspec.Meta(ge=DEADLINE_S_MIN, le=DEADLINE_S_MAX)] | None = None
 
 
 _TABLE = tuple(name for name in AgentEntry.__struct_fields__ if name not in {kind.field for kind in KINDS})
@@ -130,6 +132,7 @@ _ALLOWED = {
     "offline": "must be error or queue",
     "direct": "must be auto, or be left out",
     "direct_wait_s": f"must be a number of seconds from {DIRECT_WAIT_S_MIN:g} to {DIRECT_WAIT_S_MAX:g}",
+    "deadline_s": f"must be a number of seconds from {DEADLINE_S_MIN:g} to {DEADLINE_S_MAX:.0f}",
     **dict.fromkeys(("extended", "push"), "must be true or false"),
     "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
 }

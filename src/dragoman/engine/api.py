@@ -253,18 +253,21 @@ class Runner(Protocol):
     A `direct` runner answers with one Message instead of a task. With "auto" it answers with a Message, or makes a task
     at the first thing that a Message cannot hold, or after its `direct_wait_s` (default: `DIRECT_WAIT_S`). A
     `restartable` one may be run again from the start after a crash. A `one_message` runner takes no further message
-    while it works. While it is `offline`, sends are refused with AgentOffline.
+    while it works. While it is `offline`, sends are refused with AgentOffline. A run that works for longer than
+    `deadline_s` at a stretch is stopped, and its task fails; the time in which it waits for an answer does not count.
 
-    A runner of agents elsewhere may have three more attributes, False where they are absent. With `waits` its task
-    stays `submitted` until the run says `working`. With `speaks_soon` that word is held back briefly, to be written
-    with the agent's first event, which is usually on its way by then; it saves a commit. With `may_refuse` the run may
-    find that nobody takes the task on at present (`Ended.retry_after_s`). One with `wants`, a number, begins only as
+    A runner of agents elsewhere may have more attributes, False where they are absent. With `waits` its task stays
+    `submitted` until the run says `working`. With `speaks_soon` that word is held back briefly, to be written with
+    the agent's first event, which is usually on its way by then; it saves a commit. With `queues_runs` the time
+    towards its deadline begins when the run says `working`, not with the run. With `may_refuse` the run may find
+    that nobody takes the task on at present (`Ended.retry_after_s`). One with `wants`, a number, begins only as
     many queued tasks as that says at the moment: others of its tasks are for other replicas.
     """
 
     profile: Profile
     restartable: bool
     one_message: bool
+    deadline_s: float | None
 
     @property
     def direct(self) -> DirectMode: ...

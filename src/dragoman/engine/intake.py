@@ -419,7 +419,11 @@ class Intake:
             dedupe = None
         head, message = self._head(call, send, self._clock.now_ms())
         run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._server)
-        answer = await run.answer(new_id(), self._settings.blocking_timeout_s)
+        deadline_s, timeout_s = getattr(runner, "deadline_s", None), self._settings.blocking_timeout_s
+        if deadline_s is not None and deadline_s < timeout_s:
+            answer = await run.answer(new_id(), deadline_s, "deadline_s")
+        else:
+            answer = await run.answer(new_id(), timeout_s)
         if dedupe is not None:
             earlier = await self._store.remember(dedupe, answer, self._usage(head, run.used))
             if earlier is not None and earlier.answer is not None:

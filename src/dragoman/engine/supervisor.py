@@ -20,7 +20,7 @@ from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
-from dragoman.engine.runs.run import Delegate, RunServices, TaskRun, closing, failed
+from dragoman.engine.runs.run import OVERDUE, Delegate, RunServices, TaskRun, closing, failed, overdue_text
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import Unavailable
@@ -119,6 +119,7 @@ class Supervisor:
             files=self._files,
             server=self._server,
             delegate=self._delegate,
+            overdue=self._stop_overdue,
             suspend_max_s=self._settings.suspend_max_s,
             retry_s=self._settings.retry_s,
         )
@@ -172,7 +173,8 @@ class Supervisor:
         if execution is not None:
             self._executions[run] = execution
             run.outcome.add_done_callback(partial(self._decided, run))
-        run.begin(asyncio_task, getattr(runner, "direct_wait_s", DIRECT_WAIT_S))
+        wait_s: float = getattr(runner, "direct_wait_s", DIRECT_WAIT_S)
+        run.begin(asyncio_task, min(wait_s, getattr(runner, "deadline_s", None) or wait_s))
         asyncio_task.add_done_callback(partial(self._auto_done, run))
         return run
 
@@ -439,6 +441,26 @@ class Supervisor:
                 waiter.set_result(None)
         if idle:
             self.tell_runner(task)
+
+    def _stop_overdue(self, run: TaskRun) -> None:
+        """End the tasks that a run past its deadline delegated, and its own, if the agent does not stop."""
+        self._parent_stops(run.log)
+        self.errand(run.log, lambda: self._end_overdue(run))
+
+    async def _end_overdue(self, run: TaskRun) -> None:
+        """Let the agent clean up for `cancel_grace_s`. Then its task fails without it."""
+        task, deadline = run.log, self.loop.time() + self._settings.cancel_grace_s
+        while not task.terminal and self.run_of(task) is run:
+            if not await task.wait(self.loop, deadline):
+                break
+        while not task.terminal and self.run_of(task) is run:
+            assert run.deadline_s is not None
+            try:
+                await self.end(task, TaskState.FAILED, overdue_text(run.deadline_s), OVERDUE, epoch=run.lease)
+            except StoreError:
+                await asyncio.sleep(self._settings.retry_s)
+            except Refused:
+                return
 
     async def _stop_run(self, task: TaskLog) -> None:
         """Mark the task, ask its run to stop, and wait for that up to `cancel_grace_s`; not for a suspended run."""

@@ -273,6 +273,7 @@ class ProcessRunner:
 
     direct = False
     restartable = False
+    deadline_s: float | None = None
     one_message = False
     offline = False
 

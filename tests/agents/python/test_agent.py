@@ -465,6 +465,8 @@ def test_how_an_agent_answers_is_checked() -> None:
         ({"direct": "always"}, ValueError, "must be True, False or 'auto'"),
         ({"direct_wait_s": 0}, ValueError, "must be from 0.01 to 60 seconds"),
         ({"direct_wait_s": "1"}, TypeError, "must be a number of seconds"),
+        ({"deadline_s": 0}, ValueError, "must be from 0.1 to 2592000 seconds"),
+        ({"deadline_s": True}, TypeError, "must be a number of seconds"),
     ):
         with pytest.raises(error, match=text):
             Agent("either", **wrong)  # type: ignore[arg-type]

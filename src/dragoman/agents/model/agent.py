@@ -56,6 +56,7 @@ class ChatAgent:
         self.profile = profile
         self.direct = False
         self.restartable = True
+        self.deadline_s: float | None = None
         self.one_message = True
         self.may_refuse = True
         self._asking = asking

@@ -95,6 +95,7 @@ class ProgramAgent:
         self.direct = direct
         self.direct_wait_s = direct_wait_s
         self.restartable = program.restartable
+        self.deadline_s: float | None = None
         self._program = program
         self._environ = environ
         path = find_executable(program.command[0], environ) or os.path.abspath(program.command[0])

@@ -15,7 +15,7 @@ from dragoman.agents.content import Artifacts
 from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.python.context import Context, FinalWord
 from dragoman.agents.python.threads import Crossing, SyncContext, Threads
-from dragoman.config import DIRECT_WAIT_S_MAX, DIRECT_WAIT_S_MIN, agent_id_fault
+from dragoman.config import DEADLINE_S_MAX, DEADLINE_S_MIN, DIRECT_WAIT_S_MAX, DIRECT_WAIT_S_MIN, agent_id_fault
 from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Reject, Run
 from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
 
@@ -32,10 +32,11 @@ F = TypeVar("F", bound=SkillFunction)
 class Agent:
     """Python functions behind a card: each is a skill. Satisfies `Runner`.
 
-    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. With "auto" a run
-    that a Message cannot hold, or that takes longer than `direct_wait_s`, becomes a task. `restartable`: a run that a
-    crash interrupted may be run again from its start. `one_message` takes no further message while the agent
-    works. `streams` False refuses streaming. `versions` are the official protocol versions that the agent is served in.
+    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. With "auto" a
+    run that a Message cannot hold, or that takes longer than `direct_wait_s`, becomes a task. A run that works for
+    longer than `deadline_s` at a stretch is stopped, and its task fails. `restartable`: a run that a crash
+    interrupted may be run again from its start. `one_message` takes no further message while the agent works.
+    `streams` False refuses streaming. `versions` are the official protocol versions that the agent is served in.
     Card fields that are left out keep the defaults of `Profile`.
 
     `threads` run the plain functions; a server lets its agents share one `Threads`.
@@ -58,6 +59,7 @@ class Agent:
         extensions: Iterable[AgentExtension | str] = (),
         direct: DirectMode = False,
         direct_wait_s: float = DIRECT_WAIT_S,
+        deadline_s: float | None = None,
         restartable: bool = False,
         one_message: bool = False,
         streams: bool = True,
@@ -88,6 +90,7 @@ class Agent:
         self.direct: DirectMode = _direct(id, direct)
         self.direct_wait_s = _direct_wait(id, direct_wait_s)
         self.restartable = restartable
+        self.deadline_s = _deadline(id, deadline_s)
         self.one_message = one_message
         self.offline = False
         self.threads = Threads()
@@ -263,6 +266,17 @@ def _direct_wait(agent_id: str, wait_s: float) -> float:
         allowed = f"must be from {DIRECT_WAIT_S_MIN:g} to {DIRECT_WAIT_S_MAX:g} seconds"
         raise ValueError(f"agent {agent_id}: direct_wait_s={wait_s!r}: {allowed}")
     return wait_s
+
+
+def _deadline(agent_id: str, deadline_s: float | None) -> float | None:
+    if deadline_s is None:
+        return None
+    if isinstance(deadline_s, bool) or not isinstance(deadline_s, int | float):
+        raise TypeError(f"agent {agent_id}: deadline_s={deadline_s!r}: must be a number of seconds")
+    if not DEADLINE_S_MIN <= deadline_s <= DEADLINE_S_MAX:
+        allowed = f"must be from {DEADLINE_S_MIN:g} to {DEADLINE_S_MAX:.0f} seconds"
+        raise ValueError(f"agent {agent_id}: deadline_s={deadline_s!r}: {allowed}")
+    return deadline_s
 
 
 def _versions(agent_id: str, versions: Iterable[str]) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class UpstreamAgent:
         self.direct = direct
         self.direct_wait_s = direct_wait_s
         self.restartable = True
+        self.deadline_s: float | None = None
         self.one_message = False
         self.speaks_soon = True
         self.profile = self._ours = adjust(profile)

@@ -51,6 +51,8 @@ class WorkerAgent:
         self.profile = profile
         self.direct = False
         self.restartable = True
+        self.deadline_s: float | None = None
+        self.queues_runs = True
         self.one_message = False
         self.leases = Leases(profile.id, lease_s, seen_s)
         self._queues = queues

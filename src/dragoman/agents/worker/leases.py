@@ -280,6 +280,7 @@ class Leases:
         )
         item.lease, item.leased, item.first, item.replays = lease, True, stored.first, stored.replays
         self._leases[lease.token] = item, lease
+        run.working()
         self._renew(item, lease, found.left_s)
         self._enter(item)
 
@@ -434,6 +435,7 @@ class Leases:
                 return False
         item.lease, item.leased, item.replays = lease, True, replays
         self._leases[lease.token] = item, lease
+        run.working()
         self._renew(item, lease)
         return True
 

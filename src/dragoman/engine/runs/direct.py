@@ -49,10 +49,11 @@ class DirectRun:
         """The tokens used so far."""
         self._events: list[Event] = [Submitted(message, head.created_at)]
 
-    async def answer(self, message_id: str, timeout_s: float) -> Message:
+    async def answer(self, message_id: str, timeout_s: float, setting: str = "blocking_timeout_s") -> Message:
         """Run the agent and return everything it emitted as one message.
 
-        Raises UnsupportedOperation if it rejects, Unavailable if it takes longer than `timeout_s`, else InternalError.
+        Raises UnsupportedOperation if it rejects, Unavailable if it takes longer than `timeout_s`, which `setting`
+        says, else InternalError.
         """
         limit, last = asyncio.timeout(timeout_s), tuple[Part, ...]()
         try:
@@ -74,9 +75,7 @@ class DirectRun:
             raise InternalError(failed(self.head, "canceled itself", error)) from error
         except BaseException as error:
             if limit.expired():
-                raise Unavailable(
-                    f"{self.head.agent} did not answer within {timeout_s:g} s (blocking_timeout_s)"
-                ) from error
+                raise Unavailable(f"{self.head.agent} did not answer within {timeout_s:g} s ({setting})") from error
             raise InternalError(failed(self.head, "raised", error)) from error
         return answer_with(self.record, last, message_id)
 

@@ -18,9 +18,10 @@ from dragoman.model.events import (
     StatusChanged,
     Submitted,
 )
+from dragoman.model.ids import timestamp_ms
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.task import INTERRUPTED, TaskHead, Usage
+from dragoman.model.task import INTERRUPTED, TaskHead, TaskState, Usage
 
 DELIVERED = ".delivered"
 """The note with which a runner marks that a worker begins with the task. Each worker gets one."""
@@ -41,10 +42,22 @@ class Replay:
     last answered question; a run that replaces one that `crashed`, which died while it worked, counts on from there.
     `delegated` holds the outcomes of delegations by number, `passed` the answers that were passed on to delegated
     tasks, by task. `delivered` are the artifacts written since the task was last given to a worker (`DELIVERED`). The
-    replay is `active` as long as recorded answers are left, including those passed on.
+    replay is `active` as long as recorded answers are left, including those passed on. `began_ms` is when the task was
+    taken on after its last question, or at all; None if it has not been.
     """
 
-    __slots__ = ("_answers", "_baseline", "_delegated", "_passed", "active", "crashed", "delivered", "late", "usage")
+    __slots__ = (
+        "_answers",
+        "_baseline",
+        "_delegated",
+        "_passed",
+        "active",
+        "began_ms",
+        "crashed",
+        "delivered",
+        "late",
+        "usage",
+    )
 
     def __init__(
         self,
@@ -55,8 +68,10 @@ class Replay:
         delegated: Iterable[Delegated] = (),
         passed: Iterable[tuple[str, Message]] = (),
         delivered: Iterable[str] = (),
+        began_ms: int | None = None,
     ) -> None:
         self.usage = usage
+        self.began_ms = began_ms
         self.delivered = frozenset(delivered)
         self._delegated: dict[int, Delegated] = {}
         for each in delegated:
@@ -156,6 +171,7 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
     delegated: list[Delegated] = []
     passed: list[tuple[str, Message]] = []
     written: set[str] = set()
+    began: str | None = None
     for logged in log:
         event = logged.event
         match event:
@@ -179,13 +195,21 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
                     written.clear()
             case ArtifactChunk(artifact):
                 written.add(artifact.artifact_id)
-            case StatusChanged() | Intervened():
+            case StatusChanged():
+                if event.state in INTERRUPTED:
+                    began = None
+                elif event.state is TaskState.WORKING:
+                    began = began or event.timestamp
+            case Intervened():
                 pass
         fold.add(logged.seq, event)
     if first is None:
         raise ValueError("a log begins with Submitted")
     late = (message for _, message in answers[answered:])
-    replay = Replay(answers[:answered], late, baseline if crashed else None, usage, delegated, passed, written)
+    began_ms = None if began is None else timestamp_ms(began)
+    replay = Replay(
+        answers[:answered], late, baseline if crashed else None, usage, delegated, passed, written, began_ms
+    )
     return first, replay
 
 

@@ -47,6 +47,14 @@ MISMATCH: Ending = (
 )
 """The ending of a run that cannot be replayed."""
 
+OVERDUE = "deadline_exceeded"
+"""The reason for programs of a run that took longer than its agent's deadline."""
+
+
+def overdue_text(deadline_s: float) -> str:
+    """The text for the caller of a run that took longer than its deadline."""
+    return f"The agent took longer than deadline_s = {deadline_s:g}."
+
 
 def refusal_of(record: Record) -> Unavailable | None:
     """The error for the call that made a task that failed because nobody took it on; else None."""
@@ -120,6 +128,7 @@ class RunServices(Struct, frozen=True, kw_only=True):
     """The values that all runs of a process share. `server` is the name of this server in lineages.
 
     `delegate` makes the task of a delegation with the given number, unless it exists, and waits for its outcome.
+    `overdue` is called with a run that is past its deadline, after its agent was asked to stop.
     """
 
     clock: Clock
@@ -128,6 +137,7 @@ class RunServices(Struct, frozen=True, kw_only=True):
     files: Files
     server: str
     delegate: "Delegate"
+    overdue: "Callable[[TaskRun], None]"
     suspend_max_s: float
     retry_s: float
 
@@ -143,7 +153,9 @@ class TaskRun:
         "_announces",
         "_answer",
         "_asks_for",
+        "_began_ms",
         "_clock",
+        "_deadline",
         "_failure",
         "_files",
         "_keeps_files",
@@ -152,6 +164,7 @@ class TaskRun:
         "_note",
         "_numbered",
         "_offered",
+        "_queues",
         "_retry_after_s",
         "_services",
         "_used",
@@ -161,6 +174,7 @@ class TaskRun:
         "abandoned",
         "again",
         "cancel_requested",
+        "deadline_s",
         "elsewhere",
         "epoch",
         "expired",
@@ -170,6 +184,7 @@ class TaskRun:
         "leaving",
         "log",
         "message",
+        "overdue",
         "principal",
         "replay",
         "runner",
@@ -218,6 +233,12 @@ class TaskRun:
         self._keeps_files = services.files.keeps
         self._numbered = 0
         self._announces = announce
+        self._queues: bool = getattr(runner, "queues_runs", False)
+        """Whether the time towards the deadline begins with `working`."""
+        self._began_ms = replay.began_ms if work is None else timestamp_ms(head.created_at)
+        """When the task was taken on, if that was before this run; for a run that became a task, when it began."""
+        if self._queues:
+            self._began_ms = None
         self._work = runner.run if work is None else work
         self._writer = RunWriter(
             log,
@@ -245,6 +266,10 @@ class TaskRun:
         self.lease_lost = False
         """Whether this run was given up because another server has leased the task."""
         self.cancel_requested = False
+        self.overdue = False
+        """Whether the run is past its deadline."""
+        self.deadline_s: float | None = getattr(runner, "deadline_s", None)
+        self._deadline: asyncio.TimerHandle | None = None
         self.expired = False
         """Whether this run was given up because no answer came for so long."""
         self.leaving = False
@@ -263,6 +288,7 @@ class TaskRun:
         """Stop the agent without writing anything: another run, or nobody, goes on with the task."""
         if not self.abandoned:
             self.abandoned = True
+            self._disarm()
             self._writer.stop()
             if self.task is not None:
                 self.task.cancel()
@@ -357,7 +383,7 @@ class TaskRun:
     @property
     def canceled(self) -> bool:
         """Whether the task is to stop."""
-        return self.cancel_requested and not self.abandoned
+        return (self.cancel_requested or self.overdue) and not self.abandoned
 
     @property
     def shown(self) -> CallerCredentials | None:
@@ -398,6 +424,8 @@ class TaskRun:
             await self._answered()
         if self.replay.active:
             return
+        if self.deadline_s is not None and self._deadline is None:
+            self._arm()
         now_ms = self._clock.now_ms()
         message = agent_message(self.head, parts) if parts else None
         made = None if progress is None else Progress(*progress, message.text if message is not None else "")
@@ -445,6 +473,8 @@ class TaskRun:
 
     def working(self) -> None:
         """Report that the task has been taken on."""
+        if self.deadline_s is not None and self._deadline is None:
+            self._arm()
         self._announce()
         if not self.log.taken_on:
             self.log.taken_on = True
@@ -583,8 +613,14 @@ class TaskRun:
             await self._writer.drained()
             if self.leaving and not answer.done():
                 self.abandon()
+            asks = not answer.done()
+            if asks:
+                self._disarm()
             expiry = self._loop.call_later(self._services.suspend_max_s, self._expire)
-            return await answer
+            answered = await answer
+            if asks and self.deadline_s is not None:
+                self._arm()
+            return answered
         finally:
             if expiry is not None:
                 expiry.cancel()
@@ -618,6 +654,8 @@ class TaskRun:
         """
         if self._announces and not getattr(self.runner, "waits", False):
             self._announce()
+        if self.deadline_s is not None and self._writer.state is TaskState.WORKING and not self._queues:
+            self._arm()
         ending: Ending | None
         try:
             await self._work(self)
@@ -633,6 +671,9 @@ class TaskRun:
             ending = self._ending_of(error)
             if ending is None:
                 raise
+        finally:
+            if self._deadline is not None:
+                self._disarm()
         if self._keeps_files:
             ending = await self._keep_ending(ending)
         while not self.abandoned:
@@ -690,6 +731,39 @@ class TaskRun:
             if self.cancel_requested or self.abandoned:
                 return TaskState.CANCELED, "", ""
             raise
+
+    # -- its deadline --------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Begin to count towards the deadline, from when the task was taken on, which may have been another run."""
+        assert self.deadline_s is not None
+        now_ms = self._clock.now_ms()
+        began_ms = self._began_ms or now_ms
+        self._began_ms = None  # after a question the time begins anew
+        self._disarm()
+        left_s = self.deadline_s - max(0, now_ms - began_ms) / 1000
+        self._deadline = self._loop.call_later(max(0.0, left_s), self._stop_overdue)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _stop_overdue(self) -> None:
+        """Ask the agent to stop because it is past its deadline. Its task fails once it has."""
+        if self.abandoned or self.cancel_requested or self.task is None or self.log.terminal:
+            return
+        assert self.deadline_s is not None
+        self.overdue = True
+        self._failure = self._failure or (TaskState.FAILED, overdue_text(self.deadline_s), OVERDUE)
+        log.warning(
+            "task %s: agent %s took longer than deadline_s = %g: it is stopped",
+            self.head.id,
+            self.head.agent,
+            self.deadline_s,
+        )
+        self.task.cancel()
+        self._services.overdue(self)
 
     # -- within -------------------------------------------------------------------------------------------------------
 

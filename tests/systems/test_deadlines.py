@@ -1,0 +1,143 @@
+"""deadline_s in the tables of a file: for each kind of agent, its work elsewhere is stopped and its task fails."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dragoman import Agent, Context
+from dragoman.cli.entries import make_agent
+from dragoman.config import load
+from dragoman.server import serving
+from tests.systems.test_programs import gone
+
+DEADLINE_S = 60.0
+V1 = {"A2A-Version": "1.0"}
+CODE = """
+import asyncio
+from dragoman import Agent, Context
+
+agent = Agent("code")
+
+@agent.skill
+async def wait(ctx: Context) -> str:
+    await asyncio.Event().wait()
+"""
+PROGRAM = """#!/bin/sh
+echo $$ > program.pid
+exec sleep 1000
+"""
+
+
+class Far:
+    """An agent of another server, which knows how its work ended."""
+
+    def __init__(self) -> None:
+        self.stopped = asyncio.Event()
+
+    def agent(self) -> Agent:
+        agent = Agent("far")
+
+        @agent.skill
+        async def wait(ctx: Context) -> None:
+            """Wait until it is stopped."""
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.stopped.set()
+
+        return agent
+
+
+@asynccontextmanager
+async def endpoint(left: asyncio.Event) -> AsyncIterator[str]:
+    """The endpoint of a model that never answers, and notes when its caller leaves."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65536):
+            pass
+        left.set()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+@asynccontextmanager
+async def served(folder: Path, table: str, *, deadline_s: float = 0.3) -> AsyncIterator[aiohttp.ClientSession]:
+    file = folder / "dragoman.toml"
+    text = (
+        f'port = 0\nstore = "memory:"\nshutdown_grace_s = 0.2\ncancel_grace_s = 5\n[[agents]]\nid = "agent"\n{table}\n'
+    )
+    file.write_text(f"{text}deadline_s = {deadline_s}\n")
+    config = load(file, {}, {})
+    async with (
+        serving(config, [make_agent(entry) for entry in config.agents]) as url,
+        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
+    ):
+        yield http
+
+
+async def send(http: aiohttp.ClientSession) -> Any:
+    """A message, and its task once that has ended."""
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+    async with http.post("/agents/agent/message:send", json={"message": message}, headers=V1) as answer:
+        assert answer.status == 200, await answer.text()
+        return (await answer.json())["task"]
+
+
+def check(task: Any) -> None:
+    assert task["status"]["state"] == "TASK_STATE_FAILED", task
+    assert task["status"]["message"]["parts"] == [{"text": "The agent took longer than deadline_s = 0.3."}]
+    assert task["status"]["message"]["metadata"] == {"reason": "deadline_exceeded"}
+
+
+async def test_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "code.py").write_text(CODE)
+    async with served(tmp_path, f'run = "{tmp_path}/code.py:agent"') as http:
+        check(await send(http))
+
+
+async def test_a_program_is_ended(tmp_path: Path) -> None:
+    program = tmp_path / "program.sh"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    async with served(tmp_path, f'run = "command:{program}"\ncwd = "{tmp_path}"') as http:
+        check(await send(http))
+        await gone(int((tmp_path / "program.pid").read_text()))
+
+
+async def test_the_task_of_another_server_is_canceled(tmp_path: Path) -> None:
+    far = Far()
+    async with AsyncExitStack() as stack:
+        config = load(None, {}, {"port": "0", "store": "memory:"})
+        url = await stack.enter_async_context(serving(config, [far.agent()]))
+        http = await stack.enter_async_context(served(tmp_path, f'run = "a2a:{url}"'))
+        check(await send(http))
+        await asyncio.wait_for(far.stopped.wait(), DEADLINE_S)
+
+
+async def test_a_model_is_asked_no_longer(tmp_path: Path) -> None:
+    left = asyncio.Event()
+    async with endpoint(left) as url, served(tmp_path, f'run = "openai:{url}"\nmodel = "m"') as http:
+        check(await send(http))
+        await asyncio.wait_for(left.wait(), DEADLINE_S)
+
+
+async def test_a_worker_hears_that_its_task_is_over_and_the_time_in_the_queue_does_not_count(tmp_path: Path) -> None:
+    async with served(tmp_path, 'run = "worker"\noffline = "queue"') as http:
+        sent = asyncio.create_task(send(http))
+        with pytest.raises(TimeoutError):  # twice the deadline passes in the queue, and nothing happens
+            async with asyncio.timeout(0.6):
+                await asyncio.shield(sent)
+        async with http.post("/workers/agent/lease", json={"worker": "w", "wait_s": 25}) as answer:
+            leased = json.loads(await answer.text())
+        check(await sent)
+        async with http.post("/workers/agent/heartbeat", json={"lease": leased["lease"], "wait_s": 10}) as answer:
+            assert json.loads(await answer.text())["cancel"] is True
