@@ -39,21 +39,25 @@ async def test_a_follower_gets_every_event_by_hints_and_reads_nothing_for_them()
 
 
 async def test_a_page_too_large_for_a_hint_is_read_once_for_all_who_follow() -> None:
-    stage, hub, followers, pages = Stage(), Hub(), 200, 10
-    async with replicas(2, stage, hub.bus) as (one, other):
+    """1,000 clients follow one task on three replicas: one read for each replica and page."""
+    stage, hub, clients, pages = Stage(), Hub(), 1000, 10
+    async with replicas(3, stage, hub.bus) as (one, *others):
         task_id = await one.begin()
         await stage.begun.wait()
-        following = [await other.follow(task_id) for _ in range(followers)]
-        await until(lambda: other.bus.followed[task_id])
-        await until(lambda: other.store.reads["read_since"])
-        before, last = other.store.reads.total(), len(await one.log(task_id))
+        following = [await (one, *others)[number % 3].follow(task_id) for number in range(clients)]
+        for other in others:
+            await until(lambda other=other: other.bus.followed[task_id])
+            await until(lambda other=other: other.store.reads["read_since"])
+        last = len(await one.log(task_id))
+        before = [other.store.reads.total() for other in others]
         for number in range(1, pages + 1):
             stage.pieces.put_nowait(LARGE)
-            await until(lambda number=number: other.seq(task_id) == last + number)
+            await until(lambda number=number: all(other.seq(task_id) == last + number for other in others))
         stage.pieces.put_nowait(None)
         for seen in await asyncio.gather(*following):
             assert seqs(seen)[-1] == last + pages + 1
-        assert other.store.reads.total() - before <= pages + 1, other.store.reads  # one a page, and the end
+        for other, reads in zip(others, before, strict=True):
+            assert other.store.reads.total() - reads <= pages + 1, other.store.reads  # one a page, and the end
 
 
 async def test_followers_see_each_event_once_and_in_order_whatever_becomes_of_the_hints() -> None:
