@@ -31,12 +31,19 @@ class AgentFacts(Struct, frozen=True, kw_only=True):
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
-    """The workers of an agent. `connected`: one waits for work, or has called lately. `idle` is how many tasks they
-    wait for here."""
+    """The workers of an agent. `connected`: one waits for work, or has called lately, here or on another replica.
+
+    The rest is what this server knows: how many `workers` have called lately, how many tasks they wait for (`idle`) and
+    have (`working`), how many wait for a worker (`queued`), and for how long the oldest has; null if none waits.
+    """
 
     agent: str
     connected: bool
+    workers: int
     idle: int
+    working: int
+    queued: int
+    oldest_queued_s: float | None = None
 
 
 class UpstreamLine(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from dragoman.agents.lifecycle import Dependent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.leases import Leases
 from dragoman.engine.api import Runner
 from dragoman.engine.overview import AgentFacts, UpstreamLine, WorkerLine
 
@@ -35,7 +36,7 @@ class ServedAgents:
     def workers(self) -> tuple[WorkerLine, ...]:
         """Those that workers serve."""
         return tuple(
-            WorkerLine(agent=agent_id, connected=runner.leases.seen, idle=runner.leases.wants)
+            _worker_line(agent_id, runner.leases)
             for agent_id, runner in self._runners.items()
             if isinstance(runner, WorkerAgent)
         )
@@ -47,6 +48,18 @@ class ServedAgents:
             for agent_id, runner in self._runners.items()
             if isinstance(runner, UpstreamAgent)
         )
+
+
+def _worker_line(agent_id: str, leases: Leases) -> WorkerLine:
+    return WorkerLine(
+        agent=agent_id,
+        connected=leases.seen,
+        workers=leases.connected,
+        idle=leases.wants,
+        working=leases.held,
+        queued=leases.queued,
+        oldest_queued_s=leases.oldest_s if leases.queued else None,
+    )
 
 
 def _kind(runner: Runner) -> str:

@@ -44,12 +44,24 @@ def agents(place: TaskPlace, form: str) -> None:
 @output
 @with_server
 def workers(place: TaskPlace, form: str) -> None:
-    """Show the agents that workers serve, and whether a worker is there."""
+    """Show the agents that workers serve, whether a worker is there, and how many tasks wait for one."""
     from dragoman.engine.overview import WorkerLines
 
     found = _get(place, "/workers", WorkerLines)
-    rows = [(each.agent, "yes" if each.connected else "no", str(each.idle)) for each in found.workers]
-    _show(found, form, ("AGENT", "CONNECTED", "IDLE"), rows)
+    head = ("AGENT", "CONNECTED", "WORKERS", "IDLE", "WORKING", "QUEUED", "OLDEST")
+    rows = [
+        (
+            each.agent,
+            "yes" if each.connected else "no",
+            str(each.workers),
+            str(each.idle),
+            str(each.working),
+            str(each.queued),
+            "-" if each.oldest_queued_s is None else age(each.oldest_queued_s),
+        )
+        for each in found.workers
+    ]
+    _show(found, form, head, rows)
 
 
 @click.command()
