@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.peer]
 def make_agents(gate: asyncio.Event) -> list[Agent]:
     """Agents whose tasks end, wait for their caller, fail, or go on when `gate` is open."""
     echo, steps, asks, broken = Agent("echo"), Agent("steps"), Agent("asks"), Agent("broken")
+    chief = Agent("chief")
 
     @echo.skill
     async def give_back(ctx: Context) -> tuple[Part, ...]:
@@ -56,7 +57,12 @@ def make_agents(gate: asyncio.Event) -> list[Agent]:
         """Fail."""
         raise RuntimeError("on purpose")
 
-    return [echo, steps, asks, broken]
+    @chief.skill
+    async def share(ctx: Context) -> str:
+        """Give the work to echo."""
+        return (await ctx.delegate("echo", ctx.text)).text
+
+    return [echo, steps, asks, broken, chief]
 
 
 class Site:
@@ -257,10 +263,10 @@ async def test_the_wire_shows_each_dialect(browser: Browser, site: Site) -> None
 async def test_agents_and_servers_are_listed(browser: Browser, site: Site) -> None:
     async with console(browser, site.url, site.token) as (page, _):
         await page.get_by_role("link", name="Agents").first.click()
-        for agent in ("echo", "steps", "asks", "broken"):
+        for agent in ("echo", "steps", "asks", "broken", "chief"):
             await expect(page.get_by_role("heading", name=agent)).to_be_visible()
         await page.get_by_role("link", name="Servers and workers").click()
-        await expect(page.get_by_role("cell", name="asks, broken, echo, steps", exact=False)).to_be_visible()
+        await expect(page.get_by_role("cell", name="asks, broken, chief, echo, steps", exact=False)).to_be_visible()
 
 
 async def test_a_lost_server_is_told_and_found_again_without_a_reload(browser: Browser, tmp_path: Path) -> None:
@@ -415,3 +421,16 @@ async def test_usage_is_added_up_and_silence_is_no_zero(browser: Browser, site: 
         await expect(page.get_by_role("status")).to_contain_text("1 agent says nothing of tokens: broken")
         await page.get_by_label("principal").uncheck()
         await expect(page.get_by_role("columnheader", name="principal")).to_have_count(0)
+
+
+async def test_delegations_are_shown_in_the_order_of_time(browser: Browser, site: Site) -> None:
+    task = await site.send("chief", {"text": "share this"})
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        await expect(timeline(page)).to_contain_text("Delegated to echo")
+        await page.get_by_role("tab", name="Delegations").click()
+        tree = page.get_by_role("region", name="Delegations")
+        await expect(tree.get_by_role("listitem")).to_have_count(2)
+        await tree.get_by_role("link", name="echo").click()
+        await expect(page.get_by_text("Delegated by")).to_be_visible()
+        await expect(moment(page)).to_contain_text("share this")

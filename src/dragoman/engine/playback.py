@@ -31,6 +31,9 @@ from dragoman.store.api import Store
 
 DIALECTS: Mapping[str, Dialect] = {system.dialect.name: system.dialect for system in SYSTEMS}
 
+TREE_TASKS = 100
+"""Most tasks of one tree of delegations."""
+
 Linked = Callable[[Event], Event]
 """Replaces bytes of an event that are in the blob store by URLs to get them from."""
 
@@ -90,6 +93,24 @@ class Wire(Struct, frozen=True, kw_only=True):
     next_after: int | None = None
 
 
+class TreeTask(Struct, frozen=True, kw_only=True):
+    """A task of a tree of delegations. `ended_at` is null while it is open."""
+
+    id: str
+    parent: str | None
+    agent: str
+    state: StateWord
+    created_at: str
+    ended_at: str | None = None
+
+
+class Tree(Struct, frozen=True, kw_only=True):
+    """A task, those that it delegated, and so on, each after its parent. `more`: there are others beyond the limit."""
+
+    tasks: tuple[TreeTask, ...]
+    more: bool = False
+
+
 class Playback:
     """Reads the logs of everybody from a store."""
 
@@ -142,6 +163,42 @@ class Playback:
             ended=ended,
             next_after=last if last < seq else None,
         )
+
+    async def tree(self, task_id: str) -> Tree:
+        """The task with those that were delegated from it, at most `TREE_TASKS`. Raises TaskNotFound, or StoreError."""
+        await self._head(task_id)  # or there is no such task
+        found: list[TreeTask] = []
+        ahead: list[tuple[str, str | None]] = [(task_id, None)]
+        while ahead and len(found) < TREE_TASKS:
+            here, parent = ahead.pop(0)
+            known = await self._store.head(here)
+            if known is None:
+                continue  # it has been deleted since
+            head, _, state = known
+            children: dict[str, None] = {}
+            ended_at = None
+            after = 0
+            while page := await self._store.read(here, after, LOG_BYTES):
+                after = page[-1].seq
+                for logged in page:
+                    match logged.event:
+                        case Delegated(task_id=child) if child:
+                            children[child] = None
+                        case StatusChanged(state=reached, timestamp=at) if reached in TERMINAL:
+                            ended_at = at
+            children.update(dict.fromkeys(child.id for child in await self._store.children(here)))
+            found.append(
+                TreeTask(
+                    id=here,
+                    parent=parent,
+                    agent=head.agent,
+                    state=SPELLED[state],  # type: ignore[arg-type]  # the words of StateWord
+                    created_at=head.created_at,
+                    ended_at=ended_at,
+                )
+            )
+            ahead += [(child, here) for child in children]
+        return Tree(tasks=tuple(found), more=bool(ahead))
 
     async def _head(self, task_id: str) -> tuple[TaskHead, int, bool]:
         known = await self._store.head(task_id)

@@ -34,7 +34,7 @@ from dragoman.engine.handlers.task_changes import (
 )
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline, TimelineEntry
 from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
-from dragoman.engine.playback import Recording, Wire
+from dragoman.engine.playback import Recording, Tree, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport
 
 PREFIX = "/admin/v1"
@@ -221,6 +221,14 @@ ROUTES: tuple[AdminRoute, ...] = (
         act=lambda admin, asked: admin.read_content(
             asked.operator, asked.ids["id"], asked.given.after, asked.given.limit
         ),
+    ),
+    AdminRoute(
+        name="readTree",
+        method="GET",
+        path="/tasks/{id}/tree",
+        summary="Read the task with those that were delegated from it.",
+        answer=Tree,
+        act=lambda admin, asked: admin.read_tree(asked.operator, asked.ids["id"]),
     ),
     AdminRoute(
         name="readWire",

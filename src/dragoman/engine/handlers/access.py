@@ -16,7 +16,7 @@ from dragoman.model.ids import Clock
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry
 
-READS = (".list", ".show", ".log", ".content", ".wire")
+READS = (".list", ".show", ".log", ".content", ".wire", ".tree")
 """The ends of the names of actions that change nothing."""
 
 REPEATED_MS = 60_000

@@ -22,7 +22,7 @@ from dragoman.engine.overview import (
     UpstreamLines,
     WorkerLines,
 )
-from dragoman.engine.playback import Linked, Playback, Recording, Wire
+from dragoman.engine.playback import Linked, Playback, Recording, Tree, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.model.ids import Clock
 from dragoman.model.task import TERMINAL
@@ -99,6 +99,10 @@ class Administration:
         """The events of a task after seq `after`, with their content. Raises A2AError."""
         work = self._playback.content(task_id, after, limit)
         return await self._notes.noted(operator, "tasks.content", work, task_id=task_id)
+
+    async def read_tree(self, operator: Operator, task_id: str) -> Tree:
+        """The task with those that were delegated from it. Raises A2AError."""
+        return await self._notes.noted(operator, "tasks.tree", self._playback.tree(task_id), task_id=task_id)
 
     async def read_wire(
         self, operator: Operator, task_id: str, dialects: Sequence[str], after: int, limit: int
