@@ -1,27 +1,18 @@
-// Values that stay current. Each is read again when the server says that something changed, and after a lost connection.
+// Values that stay current: each is read again when the server says that something of its kind has changed, after a lost
+// connection, and now and then.
 
 import { ApiError } from "../api/client";
+import { changes, type Topic } from "./changes.svelte";
 import { session } from "./session.svelte";
+
+/** Reads of one value are at least this far apart, however much changes. */
+const PAUSE_MS = 500;
+
+/** Numbers that no change announces, such as those of the process, are at most this old. */
+const SLOWEST_MS = 10_000;
 
 const RETRY_MS_MIN = 500;
 const RETRY_MS_MAX = 8000;
-
-/** Whether the server answers. Every failed read says so to everybody. */
-class Connection {
-  lost = $state(false);
-  lostSince = $state(0);
-
-  failed(): void {
-    if (!this.lost) this.lostSince = Date.now();
-    this.lost = true;
-  }
-
-  answered(): void {
-    this.lost = false;
-  }
-}
-
-export const connection = new Connection();
 
 export interface Live<T> {
   readonly value: T | undefined;
@@ -30,10 +21,10 @@ export interface Live<T> {
 }
 
 /**
- * Read a value now and every `everyMs` while the page can be seen. Call it while a component is made: the reading
- * follows the state that `read` uses, and ends with the component.
+ * Read a value now, and again after changes of `topics`, while the page can be seen. Call it while a component is made:
+ * the reading follows the state that `read` uses, and ends with the component.
  */
-export function live<T>(read: (signal: AbortSignal) => Promise<T>, everyMs: () => number): Live<T> {
+export function live<T>(read: (signal: AbortSignal) => Promise<T>, topics: readonly Topic[]): Live<T> {
   let value = $state.raw<T | undefined>();
   let error = $state<string | undefined>();
   let asked = $state(0);
@@ -42,35 +33,53 @@ export function live<T>(read: (signal: AbortSignal) => Promise<T>, everyMs: () =
     void asked;
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    let wait = RETRY_MS_MIN;
+    let retry = RETRY_MS_MIN;
+    let reading = false;
+    let changed = false;
+    let lastMs = 0;
 
-    const turn = async (): Promise<void> => {
+    const plan = (ms: number): void => {
+      clearTimeout(timer);
+      timer = setTimeout(turn, ms);
+    };
+    const turn = (): void => {
+      if (document.hidden) document.addEventListener("visibilitychange", turn, { once: true, signal: stop.signal });
+      else if (!reading) void look();
+    };
+    const look = async (): Promise<void> => {
+      reading = true;
+      changed = false;
       try {
         const found = await read(stop.signal);
         if (stop.signal.aborted) return;
         value = found;
         error = undefined;
-        wait = RETRY_MS_MIN;
-        connection.answered();
-        timer = setTimeout(again, everyMs());
+        retry = RETRY_MS_MIN;
+        changes.answered();
+        plan(changed ? PAUSE_MS : SLOWEST_MS);
       } catch (problem) {
         if (stop.signal.aborted) return;
         const status = problem instanceof ApiError ? problem.status : 0;
-        if (status === 0 || status >= 500) connection.failed();
-        else connection.answered();
+        if (status === 0 || status >= 500) changes.failed();
+        else changes.answered();
         error = problem instanceof Error ? problem.message : String(problem);
         if (session.state !== "in") return;
-        timer = setTimeout(again, wait);
-        wait = Math.min(wait * 2, RETRY_MS_MAX);
+        plan(retry);
+        retry = Math.min(retry * 2, RETRY_MS_MAX);
+      } finally {
+        reading = false;
+        lastMs = Date.now();
       }
     };
-    const again = (): void => {
-      if (document.hidden) document.addEventListener("visibilitychange", again, { once: true, signal: stop.signal });
-      else void turn();
-    };
-    void turn();
+
+    const deaf = changes.listen(topics, () => {
+      changed = true;
+      if (!reading) plan(Math.max(0, lastMs + PAUSE_MS - Date.now()));
+    });
+    void look();
     return () => {
       stop.abort();
+      deaf();
       clearTimeout(timer);
     };
   });

@@ -15,6 +15,12 @@ class Session {
   state = $state<SignIn>("unknown");
   principal = $state("");
   proof = "";
+  #ended = new Set<() => void>();
+
+  /** Be told when the session has ended. */
+  onEnd(ended: () => void): void {
+    this.#ended.add(ended);
+  }
 
   /** Sign in with the token in the URL's fragment, if the server's banner was clicked; else look for a session. */
   async begin(): Promise<void> {
@@ -50,6 +56,7 @@ class Session {
 
   /** The server no longer knows the session. */
   lose(): void {
+    for (const ended of this.#ended) ended();
     this.state = "out";
     this.proof = "";
     this.principal = "";
