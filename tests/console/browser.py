@@ -107,7 +107,7 @@ async def console(browser: Browser, url: str, token: str = "", **options: Any) -
 
 
 async def axe(page: Page) -> list[str]:
-    """What axe-core finds wrong with the page, a line for each rule."""
+    """The faults that axe-core finds on the page, a line for each rule."""
     if not await page.evaluate("() => 'axe' in globalThis"):
         await page.evaluate(AXE.read_text())
     found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")

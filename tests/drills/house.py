@@ -92,7 +92,7 @@ class House:
         await asyncio.sleep(self.long_s)  # the fault itself: nothing tells its end
 
     async def read(self) -> dict[str, Kept]:
-        """What the store holds, on the server that is in use now."""
+        """The contents of the store, on the server that is in use now."""
         return await read_beside(self.postgres.url())
 
     async def whole(self) -> None:

@@ -84,7 +84,7 @@ async def test_reject_rejects_with_its_text() -> None:
 
 
 async def test_progress_usage_and_duration_are_in_the_task() -> None:
-    """What 1.0 lacks."""
+    """Fields that 1.0 lacks."""
 
     async with house(Scripted(lambda run: script(run))) as h:
 

@@ -42,7 +42,7 @@ PATH_MAX = 200
 
 
 class Outcome(StrEnum):
-    """What became of a request. `LEFT`: its caller did not wait for the answer, or for the end of the stream."""
+    """The outcome of a request. `LEFT`: its caller did not wait for the answer, or for the end of the stream."""
 
     OK = "ok"
     REFUSED = "refused"

@@ -433,7 +433,7 @@ class Intake:
         return answer
 
     def _usage(self, head: TaskHead, used: Usage | None) -> AnswerUsage:
-        """What the run of a direct answer used, which ends now."""
+        """Return the usage of a direct answer's run, which ends now."""
         now_ms = self._clock.now_ms()
         duration_ms = max(0, now_ms - timestamp_ms(head.created_at))
         return AnswerUsage(head.owner, head.agent, now_ms, used_by_answer(used, duration_ms))

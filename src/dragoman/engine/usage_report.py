@@ -55,7 +55,7 @@ class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class UsageLine(Struct, frozen=True, kw_only=True):
-    """What the runs of a group used: those of tasks that have ended, and direct answers.
+    """The usage of a group's runs: those of tasks that have ended, and direct answers.
 
     A field that does not tell the groups apart is null. An empty `model` stands for agents that named none.
     `messages` are those of callers. `unreported` runs said nothing of tokens; `input_tokens`, `output_tokens` and
@@ -120,7 +120,7 @@ class UsageReporter:
 
 
 def read_dimensions(by: str) -> tuple[Dimension, ...]:
-    """What tells groups apart, in the order given. Raises InvalidParams."""
+    """Read the dimensions that tell groups apart, in the order given. Raises InvalidParams."""
     names = tuple(name.strip() for name in by.split(","))
     found = tuple(name for name in DIMENSIONS if name in names)
     if len(found) != len(names):

@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 class Used(Struct, frozen=True):
-    """What one run used of one model. Only the first `Used` of a run counts the run, its messages and its time.
+    """The usage of one model by one run. Only the first `Used` of a run counts the run, its messages and its time.
 
     `tasks` is 0 for a direct answer, which leaves no task. `reported` is 1 if the agent said how many tokens it used.
     `duration_ms` is from the first message to the end. `model` is empty if the agent named none.
@@ -33,7 +33,7 @@ class Used(Struct, frozen=True):
 
 
 class AnswerUsage(Struct, frozen=True):
-    """What the run of a direct answer used, and when it ended, in milliseconds since the epoch."""
+    """The usage of a direct answer's run, and when it ended, in milliseconds since the epoch."""
 
     owner: str
     agent: str
@@ -42,7 +42,7 @@ class AnswerUsage(Struct, frozen=True):
 
 
 class UsageDay(Used, frozen=True, kw_only=True):
-    """What all runs that ended in a `day` used, by owner, agent and model. Days count from 1970, in UTC."""
+    """The usage of all runs that ended in a `day`, by owner, agent and model. Days count from 1970, in UTC."""
 
     day: int
     owner: str
@@ -53,7 +53,7 @@ class UsageBook(Protocol):
     """The stored usage."""
 
     async def days(self, first: int, last: int) -> tuple[UsageDay, ...]:
-        """What was used from the day `first` to the day `last`, both included, in no particular order."""
+        """Return the usage from the day `first` to the day `last`, both included, in no particular order."""
         ...
 
     def gather(self, usage: AnswerUsage) -> None:
@@ -69,7 +69,7 @@ class UsageBook(Protocol):
 
 
 def used_by_task(record: Record) -> tuple[Used, ...]:
-    """What a task that has ended used."""
+    """Return the usage of a task that has ended."""
     history, duration_ms = record.history, record.duration_ms or 0
     messages = 1 if len(history) == 1 else sum(message.role is Role.USER for message in history)
     if record.usage is None:
@@ -78,7 +78,7 @@ def used_by_task(record: Record) -> tuple[Used, ...]:
 
 
 def used_by_answer(usage: Usage | None, duration_ms: int) -> tuple[Used, ...]:
-    """What a direct answer used."""
+    """Return the usage of a direct answer."""
     return _used(usage, 0, 1, duration_ms)
 
 

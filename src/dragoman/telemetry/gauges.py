@@ -1,6 +1,6 @@
 """The figures that are read when somebody scrapes: of the store, of streams, of the cluster.
 
-Invariant: values. What is not known, because the store does not answer, is None or empty.
+Invariant: values. A figure that is not known, because the store does not answer, is None or empty.
 """
 
 from msgspec import Struct

@@ -26,7 +26,7 @@ from tests.cli.admin.site import dragoman
 TASKS = 100_000
 OWNERS, AGENTS = 20, 5
 PAGE_STEPS = 80_000
-"""What a page may cost: at most 51 rows of each of 8 states of 20 owners with an agent, at some 6 steps a row."""
+"""The most that a page may cost: 51 rows of each of 8 states of 20 owners with an agent, at some 6 steps a row."""
 
 START_MS = 1_800_000_000_000
 

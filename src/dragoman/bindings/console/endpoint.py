@@ -41,7 +41,7 @@ class Credential(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionAnswer(Struct, frozen=True):
-    """Who has signed in. `proof` goes into the header `x-dragoman-proof` of every request that changes something."""
+    """The operator that signed in. Each request that changes something has `proof` in the header `x-dragoman-proof`."""
 
     principal: str
     proof: str

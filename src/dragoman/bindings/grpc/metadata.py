@@ -24,7 +24,7 @@ SINGLE = (b"authorization", b"x-api-key", IDEMPOTENCY_KEY, RESUMES_AFTER, AGENT_
 """The metadata that the server reads and that are no lists.
 
 `a2a-version` is not among them: the official Python client (1.3.0) sends its own before the one that its caller names,
-so the last one counts. Of several `traceparent` gRPC's library itself keeps the last.
+so the last one counts. gRPC's library itself keeps the last of several `traceparent`.
 """
 
 

@@ -1,7 +1,7 @@
 """ServerConnection: the HTTP/1.1 of one client's connection.
 
 Invariant: the requests of a connection are answered one after the other, in the order in which they arrived, and each
-in full. What a client can make the connection hold is bounded.
+in full. A connection holds a bounded number of bytes.
 """
 
 import asyncio

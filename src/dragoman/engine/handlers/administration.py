@@ -80,7 +80,7 @@ class Administration:
         return feed
 
     async def follow_changes(self, operator: Operator, position: str | None) -> ChangeFeed:
-        """What changes from now on, or from a position in an earlier feed. Raises A2AError."""
+        """Return the changes from now on, or from a position in an earlier feed. Raises A2AError."""
         feed = ChangeFeed(self._store, self._clock, lambda: self._facts, self._keepalive_s, position)
         self._feeds.add(feed)
         self._notes.note(operator, "events.follow")
@@ -134,5 +134,5 @@ class Administration:
         return await self._notes.noted(operator, "stats.show", self._overview.stats())
 
     async def show_usage(self, operator: Operator, query: UsageQuery) -> UsageReport:
-        """What callers used, in groups. Raises A2AError."""
+        """Return the usage of callers, in groups. Raises A2AError."""
         return await self._notes.noted(operator, "usage.show", self._usage.report(query))

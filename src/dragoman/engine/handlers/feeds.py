@@ -183,7 +183,7 @@ class LogFeed:
 
 
 class ChangeFeed:
-    """What changes on the server and its store. `facts` returns what the server knows at present.
+    """The changes on the server and its store. `facts` returns what the server knows at present.
 
     Every reader gets the same: a `reset` first, unless it goes on from a `position`; then the lists of agents, workers,
     upstreams and replicas; then what changes.

@@ -342,7 +342,7 @@ def usage_rows(used: Iterable[Used], ended_ms: int, **more: int) -> list[Row]:
 
 
 def _usage(writes: Sequence[Creation | Addition]) -> str:
-    """What the tasks that end have used, as JSON."""
+    """Return the usage of the tasks that end, as JSON."""
     rows: list[Row] = []
     for place, write in enumerate(writes):
         if isinstance(write, Addition) and write.used:

@@ -27,7 +27,7 @@ UNION ALL
 SELECT t.head, s.record, 0 FROM tasks t JOIN snapshots s ON s.task = t.task WHERE instr(s.record, CAST(t.id || '/' AS BLOB));
 
 -- name: present
--- Which tasks of a JSON array of ids are there.
+-- The tasks of a JSON array of ids that are there.
 SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: void_leases

@@ -47,7 +47,7 @@ class Tables:
         self.counts: dict[tuple[int, str], list[int]] = {}
         """How this transaction changes the tasks of each scope and context, by state: see `write_counts`."""
         self.usage: dict[tuple[int, int, str], list[Used]] = {}
-        """What the runs that end in this transaction used, by day, scope and model."""
+        """The usage of the runs that end in this transaction, by day, scope and model."""
         self._forms: dict[tuple[str, int], str] = {}
         self.last_task, self.last_file, self.last_config = self.cursor.execute(sql["last_numbers"]).get
 

@@ -79,7 +79,7 @@ async def only_the_beginning_of_a_message_is_searched(bench: Bench) -> None:
 
 
 async def changes_are_the_tasks_with_the_newest_statuses(bench: Bench) -> None:
-    """Whatever their state, the oldest first, and those whose log was swept, too."""
+    """Tasks in any state, the oldest first, and those whose log was swept, too."""
     async with bench.store() as store:
         for number, state in enumerate(STATES):
             held = "h1" if state is W else None
