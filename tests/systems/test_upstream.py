@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dragoman import Agent, Context
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
-from dragoman.client import ApiKey, ClientCredentials, Connection, Timeouts, connect
+from dragoman.client import ApiKey, ClientCredentials, Connection, Retries, Timeouts, connect
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
@@ -64,9 +64,10 @@ def partner(url: str, **keys: Any) -> UpstreamAgent:
 
 
 @asynccontextmanager
-async def fronted(agent: Runner, config: Config = CONFIG) -> AsyncIterator[Connection]:
-    """A client of the server in front."""
-    async with serving(config, [agent]) as url, connect(f"{url}/agents/partner") as connection:
+async def fronted(agent: Runner, config: Config = CONFIG, *, attempts: int = 4) -> AsyncIterator[Connection]:
+    """A client of the server in front, which makes a call so often."""
+    again = Retries(attempts=attempts)
+    async with serving(config, [agent]) as url, connect(f"{url}/agents/partner", retries=again) as connection:
         yield connection
 
 
@@ -211,7 +212,7 @@ async def test_an_agent_in_front_answers_as_the_one_behind(upstream: str) -> Non
         assert text_of(await asked(connection, "say it again")) == "say it again"
         task = await asked(connection, "reject")
         assert (task.status.state, said(task)) == (TaskState.REJECTED, "not this")
-    async with fronted(partner("http://127.0.0.1:9", dialect="1.0", **quick)) as connection:
+    async with fronted(partner("http://127.0.0.1:9", dialect="1.0", **quick), attempts=1) as connection:
         with pytest.raises(Unavailable):
             await asked(connection, "hello")
 
