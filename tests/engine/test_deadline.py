@@ -46,8 +46,9 @@ async def test_a_run_that_takes_too_long_is_stopped_and_its_task_fails(caplog: p
     assert overdue(record)
     assert text_of(record) == "begun"
     assert stops == [True], "what it has elsewhere is to stop, too"
-    (line,) = [each.getMessage() for each in caplog.records if "deadline_s" in each.getMessage()]
-    assert line == f"task {record.head.id}: agent agent took longer than deadline_s = 0.05: it is stopped"
+    (line,) = [each for each in caplog.records if "deadline_s" in each.getMessage()]
+    assert line.getMessage() == f"task {record.head.id}: agent agent took longer than deadline_s = 0.05: it is stopped"
+    assert line.__dict__["subject"] == "agent", "many such lines about one agent become one a minute"
 
 
 async def test_a_run_in_time_is_left_alone() -> None:

@@ -29,6 +29,7 @@ from dragoman.model.operations import CallerCredentials
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import Fenced, Refused, StoreError
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.runs")
 
@@ -761,6 +762,7 @@ class TaskRun:
             self.head.id,
             self.head.agent,
             self.deadline_s,
+            extra=about(self.head.agent, agent=self.head.agent),
         )
         self.task.cancel()
         self._services.overdue(self)
