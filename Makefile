@@ -46,7 +46,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console bench docs compliance peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs compliance peers frameworks requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -88,6 +88,9 @@ cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)
 
 console: $(CONSOLE)/index.html ## check the console's code, and build it into the package; needs Node 20.19 or newer
+
+pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pictures of the console in docs/pictures, with a browser
+	PYTHONPATH=. $(BIN)/python scripts/pictures.py
 
 bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)

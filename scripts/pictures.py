@@ -1,0 +1,108 @@
+"""Takes the pictures of the console for the documentation, from a server of its own with the example agents.
+
+Run by `make pictures`, which brings the browser. The pictures are in docs/pictures: each view in light, some in dark.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from playwright.async_api import Page
+
+from dragoman.auth.operator_token import read_token
+from dragoman.cli.loader import load_served
+from dragoman.config import Config
+from dragoman.server import serving
+from tests.console.browser import NARROW, chromium, console
+
+ROOT = Path(__file__).parent.parent
+PICTURES = ROOT / "docs" / "pictures"
+BYTES_MAX = 1_500_000
+
+TALKS = (
+    ("echo", "Hello from a caller, with **Markdown** and a list:\n\n* one\n* two"),
+    ("echo", "A second message"),
+    ("papers", "Give me a file"),
+    ("trip", "Book me a trip"),
+    ("login", "What is in my mailbox?"),
+    ("fail", "Try this"),
+    ("countdown", "20 every 0.05"),
+)
+
+REPORT = """# Weather
+
+| city | °C |
+|---|---|
+| Oslo | 4 |
+| Rome | 21 |
+
+It will be **sunny** in Rome.
+"""
+
+
+async def send(http: aiohttp.ClientSession, agent: str, *parts: dict[str, Any]) -> str:
+    """Send a message over A2A 1.0; returns the id of its task."""
+    message = {"messageId": f"{agent}-{id(parts)}", "role": "ROLE_USER", "parts": parts}
+    async with http.post(
+        f"/agents/{agent}/message:send", json={"message": message}, headers={"A2A-Version": "1.0"}
+    ) as sent:
+        return str((await sent.json())["task"]["id"])
+
+
+async def take(page: Page, path: str, name: str) -> None:
+    """Show a view until nothing more is loaded, and take its picture."""
+    await page.goto(f"/console{path}")
+    await page.get_by_role("heading", level=1).wait_for()
+    await page.wait_for_load_state("load")
+    await page.wait_for_timeout(700)
+    await page.screenshot(path=PICTURES / f"{name}.png")
+    print(PICTURES.relative_to(ROOT) / f"{name}.png")
+
+
+async def main() -> int:
+    """Take all pictures. Returns 1 if they are too large together."""
+    PICTURES.mkdir(exist_ok=True)
+    agents = load_served((), ["examples/agents.py"], None).agents
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"sqlite:///{folder}/dragoman.db"
+        config = Config(port=0, store=store, shutdown_grace_s=0.5, cancel_grace_s=0.5)
+        async with (
+            serving(config, agents) as url,
+            aiohttp.ClientSession(url) as http,
+            chromium(Path(folder)) as browser,
+        ):
+            token = read_token(store, 0) or ""
+            tasks = {agent: await send(http, agent, {"text": text}) for agent, text in TALKS}
+            report = await send(http, "echo", {"text": REPORT}, {"data": {"cities": [{"name": "Oslo", "celsius": 4}]}})
+            views = {
+                "overview": "",
+                "tasks": "/tasks",
+                "task": f"/tasks/{report}",
+                "replay": f"/tasks/{tasks['countdown']}",
+                "answer": f"/tasks/{tasks['trip']}",
+                "wire": f"/tasks/{report}?tab=wire",
+                "agents": "/agents",
+                "usage": "/usage",
+            }
+            async with console(browser, url, token, color_scheme="light") as (page, _):
+                for name, path in views.items():
+                    await take(page, path, name)
+                await page.goto("/console/try?agent=papers")
+                await page.get_by_label("Message to papers").fill("Give me a file")
+                await page.keyboard.press("Enter")
+                await page.get_by_text("completed").wait_for()
+                await page.screenshot(path=PICTURES / "try.png")
+            async with console(browser, url, token, color_scheme="dark") as (page, _):
+                await take(page, views["replay"], "replay-dark")
+            async with console(browser, url, token, viewport=NARROW) as (page, _):
+                await take(page, "", "overview-narrow")
+    size = sum(picture.stat().st_size for picture in PICTURES.glob("*.png"))
+    print(f"{size} bytes together")
+    return 0 if size <= BYTES_MAX else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
