@@ -113,13 +113,16 @@ async def test_a_server_that_is_killed_and_comes_back_is_used_again(place: Place
             await until(lambda number=number: two.hints[2:] == [("t", number, None)])
 
 
-async def test_the_host_that_can_be_used_is_found(postgres_server: PostgresServer, postgres_url: str) -> None:
+async def test_the_host_that_can_be_used_is_found(
+    postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A database with a standby has two hosts, one of which does not listen, or takes no NOTIFY."""
     nobody = postgres_url.replace(f":{postgres_server.port}/", f":{kept_port()}/")
     place = Place(postgres_server, "postgres", (nobody, postgres_url))
     async with replicas(place, "one", "two") as (one, two):
         one.bus.tell("two")
         await until(lambda: two.work == 1)
+    assert "is down" not in caplog.text
 
 
 async def test_a_server_that_hangs_is_not_healthy_until_it_goes_on(nats: NatsServer) -> None:

@@ -37,7 +37,7 @@ FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Inte
 class NotifyCarrier:
     """The database at `dsns`, as asyncpg takes them, reached without a proxy that pools transactions.
 
-    There is one for each of its hosts. Where one cannot be used, the next connection is made with the next one.
+    There is one for each of its hosts: the one that was used last is tried first.
     """
 
     gather_s = 0.003
@@ -52,16 +52,20 @@ class NotifyCarrier:
 
     async def connect(self, received: Received, dropped: Dropped) -> "NotifyConnection":
         """As the protocol says."""
-        connection = NotifyConnection(received)
-        try:
-            await connection.open(self._dsns[0])
-        except BaseException as error:
-            await connection.close()
-            self._dsns.rotate(-1)
-            if isinstance(error, FAILURES):
-                raise CarrierDown(_text(error)) from error
-            raise
-        return connection
+        failures: list[Exception] = []
+        for _ in range(len(self._dsns)):
+            connection = NotifyConnection(received)
+            try:
+                await connection.open(self._dsns[0])
+            except BaseException as error:
+                await connection.close()
+                if not isinstance(error, FAILURES):
+                    raise
+                failures.append(error)
+                self._dsns.rotate(-1)
+            else:
+                return connection
+        raise CarrierDown("; ".join(map(_text, failures))) from failures[-1]
 
 
 class NotifyConnection:
