@@ -11,6 +11,8 @@ from msgspec import Struct
 from dragoman.engine.inspection import STATES_BY_WORD, StateWord
 from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import ListQuery, Owners, Store
+from dragoman.store.usage import DAY_MS
+from dragoman.telemetry.pulse import Pulse, Quantiles
 
 OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
 
@@ -126,7 +128,11 @@ class ReplicaLines(Struct, frozen=True, kw_only=True):
 class Stats(Struct, frozen=True, kw_only=True):
     """How much there is to do. `tasks` counts by state. `outage` is why writes fail, null if they do not.
 
-    `writes` and `failed_writes` are those of this process since its start.
+    `store_bytes` is the size of the store. `input_tokens_today` and `output_tokens_today` are what the runs that ended
+    today (UTC) have used; null if none said so. All else is of this process, since its start: `writes`,
+    `failed_writes`, `streams` that are open, and, for the last hour at most, oldest minute first, `requests_a_minute`
+    and `tasks_a_minute`, by `submitted` or the state of their end. `first_event` and `completion` are those of the last
+    five minutes; null if there was none. Without metrics the last five are empty or null.
     """
 
     tasks: dict[str, int]
@@ -136,14 +142,23 @@ class Stats(Struct, frozen=True, kw_only=True):
     writes: int
     failed_writes: int
     outage: str | None
+    store_bytes: int = 0
+    input_tokens_today: int | None = None
+    output_tokens_today: int | None = None
+    streams: int | None = None
+    requests_a_minute: tuple[int, ...] = ()
+    tasks_a_minute: dict[str, tuple[int, ...]] = {}
+    first_event: Quantiles | None = None
+    completion: Quantiles | None = None
 
 
 class Overview:
     """Reads the numbers of a store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, pulse: Pulse | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._pulse = pulse
 
     async def agents(self, facts: ServerFacts) -> AgentLines:
         """The agents with the numbers of their tasks. Raises StoreError."""
@@ -162,7 +177,10 @@ class Overview:
     async def stats(self) -> Stats:
         """The numbers of the store. Raises StoreError."""
         pending, dead = await self._store.outbox.owed_count()
-        outage = self._store.outage
+        outage, pulse = self._store.outage, self._pulse
+        today = self._clock.now_ms() // DAY_MS
+        used = await self._store.usage.days(today, today)
+        reported = any(each.total_tokens for each in used)
         return Stats(
             tasks={word: await self._count(None, word) for word in STATES_BY_WORD if word != "unspecified"},
             webhook_calls_pending=pending,
@@ -171,6 +189,14 @@ class Overview:
             writes=self._store.writes,
             failed_writes=self._store.failed_writes,
             outage=None if outage is None else outage.reason,
+            store_bytes=(await self._store.figures()).size_bytes,
+            input_tokens_today=sum(each.input_tokens for each in used) if reported else None,
+            output_tokens_today=sum(each.output_tokens for each in used) if reported else None,
+            streams=None if pulse is None else pulse.open_streams(),
+            requests_a_minute=() if pulse is None else pulse.requests_a_minute(),
+            tasks_a_minute={} if pulse is None else pulse.tasks_a_minute(),
+            first_event=None if pulse is None else pulse.first_events(),
+            completion=None if pulse is None else pulse.completions(),
         )
 
     async def _agent(self, agent: AgentFacts) -> AgentLine:

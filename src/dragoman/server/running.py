@@ -62,6 +62,7 @@ from dragoman.store.open import open_store
 from dragoman.store.path import store_path
 from dragoman.store.replicas import Heartbeat
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.pulse import Pulse
 
 if TYPE_CHECKING:
     from dragoman.server.tls import ServerTls
@@ -176,7 +177,10 @@ async def running(
                 cluster=watch.figures,
             )
         traffic = None if counts is None and access is None else Traffic(counts, access, clock)
-        administration = Administration(engine, store, trail, clock, config.prices, files.linked, config.keepalive_s)
+        pulse = None if counts is None else Pulse(counts, lambda: streams.open)
+        administration = Administration(
+            engine, store, trail, clock, config.prices, files.linked, config.keepalive_s, pulse
+        )
         operators = None
         if config.console and config.tasks and config.profile is None:
             operators = OperatorSessions(store.shared, store.keys, clock, lambda: authenticator.required)
@@ -233,6 +237,7 @@ async def running(
                 queues = QueueWatch(store, clock, lifetimes.served, lifetimes.pools, config.queue_warn_s)
                 watching_queues = tasks.create_task(queues.run(), name="queues")
                 watching_tls = tasks.create_task(_watch_tls(tls, listener), name="certificates")
+                pulsing = tasks.create_task(_run_pulse(pulse), name="pulse")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
@@ -265,6 +270,7 @@ async def running(
                         noting,
                         watching_queues,
                         watching_tls,
+                        pulsing,
                     ):
                         task.cancel()
                     shutdown.spend_rest()
@@ -454,6 +460,12 @@ async def _run_desk(desk: Desk | None) -> None:
     """Keep the leases of workers that other replicas serve, too."""
     if desk is not None:
         await desk.run()
+
+
+async def _run_pulse(pulse: Pulse | None) -> None:
+    """Sample the counts, if there are any."""
+    if pulse is not None:
+        await pulse.run()
 
 
 async def _close_desk(desk: Desk | None) -> None:

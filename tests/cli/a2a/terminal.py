@@ -52,7 +52,8 @@ class Terminal:
 def at_terminal(shell: Shell, *words: str) -> Iterator[Terminal]:
     """Run a command in a terminal of 100 columns."""
     pid, descriptor = pty.fork()
-    if pid == 0:  # the child
+    if pid == 0:  # the child, which heeds Ctrl-C even where the tests run in the background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         environment = {**shell.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TERM": "xterm-256color"}
         os.chdir(shell.work)
         os.execve(

@@ -6,7 +6,8 @@
 import click
 
 from dragoman.cli.admin.backup import backup, check, restore
-from dragoman.cli.admin.overview import agents, replicas, stats, upstreams, workers
+from dragoman.cli.admin.overview import agents, replicas, upstreams, workers
+from dragoman.cli.admin.stats import stats
 from dragoman.cli.admin.task_changes import answer, cancel, delete
 from dragoman.cli.admin.tasks import tasks
 from dragoman.cli.admin.usage import usage

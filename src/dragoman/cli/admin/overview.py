@@ -1,4 +1,4 @@
-"""`dragoman admin agents|workers|upstreams|replicas|stats`: what a running server serves, and how much it has to do.
+"""`dragoman admin agents|workers|upstreams|replicas`: what a running server serves.
 
 Invariant: they ask the server, which alone knows, and change nothing.
 """
@@ -88,26 +88,6 @@ def replicas(place: TaskPlace, form: str) -> None:
     found = _get(place, "/replicas", ReplicaLines)
     rows = [(each.id, each.address, each.started_at, ",".join(each.agents)) for each in found.replicas]
     _show(found, form, ("REPLICA", "ADDRESS", "STARTED", "AGENTS"), rows)
-
-
-@click.command()
-@output
-@with_server
-def stats(place: TaskPlace, form: str) -> None:
-    """Show how many tasks are in each state, how many webhook calls are pending, and whether the store can write."""
-    from dragoman.engine.overview import Stats
-
-    found = _get(place, "/stats", Stats)
-    rows = [
-        *((f"tasks {state}", str(count)) for state, count in found.tasks.items()),
-        ("webhook calls pending", str(found.webhook_calls_pending)),
-        ("webhook calls dead", str(found.webhook_calls_dead)),
-        ("replicas", str(found.replicas)),
-        ("writes", str(found.writes)),
-        ("failed writes", str(found.failed_writes)),
-        ("store", "can be written" if found.outage is None else found.outage),
-    ]
-    _show(found, form, ("WHAT", "NOW"), rows)
 
 
 def _get(place: TaskPlace, path: str, into: type[T]) -> T:

@@ -27,6 +27,7 @@ from dragoman.engine.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.model.ids import Clock
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Store
+from dragoman.telemetry.pulse import Pulse
 
 
 class Administration:
@@ -41,10 +42,11 @@ class Administration:
         prices: Prices = NO_PRICES,
         linked: Linked = lambda event: event,
         keepalive_s: float = 15.0,
+        pulse: Pulse | None = None,
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
-        self._overview = Overview(store, clock)
+        self._overview = Overview(store, clock, pulse)
         self._usage = UsageReporter(store, clock, prices)
         self._playback = Playback(store, linked)
         self._engine = engine

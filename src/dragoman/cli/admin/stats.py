@@ -1,0 +1,163 @@
+"""`dragoman admin stats`: how much a running server has to do, once or as a screen that refreshes.
+
+Invariant: it changes nothing. Only a terminal gets control sequences, and it is left as it was.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.admin.server import TaskPlace, finish, run, with_server
+from dragoman.cli.admin.text import output
+from dragoman.cli.store_commands import table
+
+if TYPE_CHECKING:
+    from dragoman.cli.admin.server import AdminClient
+    from dragoman.engine.overview import Stats
+
+ENDS = ("completed", "failed", "canceled", "rejected")
+
+BARS = " ▁▂▃▄▅▆▇█"
+"""The heights of a minute in a row of minutes."""
+
+Row = tuple[str, str]
+
+
+class IntervalType(click.ParamType[float]):
+    """A number of seconds from 0.2 to 3600."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the interval. Raises BadParameter."""
+        try:
+            interval_s = float(value)
+        except ValueError:
+            interval_s = 0.0
+        if not 0.2 <= interval_s <= 3600:
+            self.fail(f"{value!r}: must be a number of seconds from 0.2 to 3600", param, ctx)
+        return interval_s
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C: as a screen on a terminal, else a line each time.")
+@click.option(
+    "--interval", "interval_s", type=IntervalType(), metavar="S", help="With --watch: seconds in between.  [default: 2]"
+)
+@output
+@with_server
+def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -> None:
+    """Show what is to do and how fast it goes: tasks, rates, times, streams, tokens, webhook calls, the store."""
+    import msgspec
+
+    from dragoman.engine.overview import Stats
+
+    if interval_s is not None and not watch:
+        raise click.UsageError("--interval: goes with --watch")
+    client = place.client()
+    if watch:
+        try:
+            finish(lambda: asyncio.run(_watch(client, interval_s or 2.0, form)))
+        except KeyboardInterrupt:
+            return
+    else:
+        found = run(client.get("/stats", {}, Stats))
+        if form == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        else:
+            click.echo(table(("WHAT", "NOW"), _rows(found, None, 0.0)))
+
+
+async def _watch(client: "AdminClient", interval_s: float, form: str) -> None:
+    """Read the numbers for ever, and show them."""
+    import msgspec
+
+    from dragoman.engine.overview import Stats
+
+    before: Stats | None = None
+    read_s = 0.0
+    with _Screen(live=form == "text" and sys.stdout.isatty()) as screen:
+        while True:
+            now_s = monotonic()
+            now = await client.get("/stats", {}, Stats)
+            if form == "json":
+                click.echo(msgspec.json.encode(now).decode())
+            else:
+                screen.show(_rows(now, before, now_s - read_s))
+            before, read_s = now, now_s
+            await asyncio.sleep(max(0.0, now_s + interval_s - monotonic()))
+
+
+class _Screen:
+    """Shows rows: in place on a terminal, otherwise as one line of text each time."""
+
+    def __init__(self, *, live: bool) -> None:
+        self._live: Any = None
+        if live:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(), auto_refresh=False)
+
+    def __enter__(self) -> "_Screen":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show the rows of this moment."""
+        if self._live is None:
+            click.echo(", ".join(f"{name} {value}" for name, value in rows))
+            return
+        from rich.text import Text
+
+        self._live.update(Text(table(("WHAT", "NOW"), rows)), refresh=True)
+
+
+def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
+    rows = [(f"tasks {state}", str(count)) for state, count in now.tasks.items()]
+    if before is not None:
+        ended = sum(now.tasks[state] - before.tasks[state] for state in ENDS)
+        rows += [
+            ("tasks ended", f"{max(0, ended) / took_s:.1f}/s"),
+            ("writes", f"{max(0, now.writes - before.writes) / took_s:.1f}/s"),
+        ]
+    else:
+        rows.append(("writes", str(now.writes)))
+    for state, minutes in now.tasks_a_minute.items():
+        if any(minutes):
+            rows.append((f"{state} a minute", f"{minutes[-1]} {_bars(minutes)}"))
+    for name, times in (("first event", now.first_event), ("completion", now.completion)):
+        rows.append((name, "-" if times is None else f"p50 {times.p50_s:g}s p95 {times.p95_s:g}s"))
+    rows += [
+        ("open streams", "-" if now.streams is None else str(now.streams)),
+        ("tokens today", _tokens(now)),
+        ("webhook calls pending", str(now.webhook_calls_pending)),
+        ("webhook calls dead", str(now.webhook_calls_dead)),
+        ("replicas", str(now.replicas)),
+        ("failed writes", str(now.failed_writes)),
+        ("store size", f"{now.store_bytes / 1e6:.1f} MB"),
+        ("store", "can be written" if now.outage is None else now.outage),
+    ]
+    return rows
+
+
+def _tokens(now: "Stats") -> str:
+    """The tokens of today; `-` if nobody reported any."""
+    if now.input_tokens_today is None:
+        return "-"
+    return f"{now.input_tokens_today} in {now.output_tokens_today} out"
+
+
+def _bars(minutes: Sequence[int]) -> str:
+    """The minutes as a row of bars, the highest as high as a line."""
+    most = max(minutes)
+    return "".join(BARS[-(-minute * (len(BARS) - 1) // most)] for minute in minutes)
