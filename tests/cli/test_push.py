@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dragoman.cli import main
-from dragoman.cli.push import shown_url
 from dragoman.config import settings
+from dragoman.engine.handlers.records import shown_url
 from dragoman.model.ids import SystemClock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import Store

@@ -13,7 +13,7 @@ from dragoman.cli.audit import audit
 from dragoman.cli.doctor.command import conformance, doctor
 from dragoman.cli.keys import keys
 from dragoman.cli.new import new
-from dragoman.cli.push import push
+from dragoman.cli.push import push, webhooks
 from dragoman.cli.serve import serve
 from dragoman.cli.store import store
 from dragoman.cli.worker import worker
@@ -32,6 +32,8 @@ main.add_command(agents)
 main.add_command(keys)
 main.add_command(audit)
 main.add_command(push)
+for operators in (webhooks, keys, audit):
+    admin.add_command(operators)
 main.add_command(store)
 main.add_command(admin)
 add_commands(main)

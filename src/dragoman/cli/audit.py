@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.store_commands import at_store, moment, table, with_store
-from dragoman.config import Config
+from dragoman.cli.admin.records import StoredRecords, at_records
+from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.store_commands import moment, table
 
 if TYPE_CHECKING:
-    from dragoman.store.api import Store
     from dragoman.store.audit import AuditEntry
 
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 )
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show the newest N.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
-@with_store
-def audit(config: Config, principal: str | None, refused: bool, since: str | None, limit: int, as_json: bool) -> None:
+@with_server
+def audit(place: TaskPlace, principal: str | None, refused: bool, since: str | None, limit: int, as_json: bool) -> None:
     """Show who did what, oldest first, also while the server runs.
 
     The settings audit and audit_retention determine what is kept, and for how long. See docs/keys.md.
@@ -36,8 +36,8 @@ def audit(config: Config, principal: str | None, refused: bool, since: str | Non
     from dragoman.model.ids import SystemClock, timestamp
 
     since_ms = 0 if since is None else _since_ms(since, SystemClock().now_ms())
-    found = at_store(
-        config,
+    found = at_records(
+        place,
         lambda store: store.audit.read(principal=principal, refused_only=refused, since_ms=since_ms, limit=limit),
     )
     if as_json:
@@ -64,19 +64,19 @@ def audit(config: Config, principal: str | None, refused: bool, since: str | Non
             )
         )
     else:
-        click.echo("No entries." + _hint(config, principal), err=True)
+        click.echo("No entries." + _hint(place, principal), err=True)
 
 
-def _hint(config: Config, principal: str | None) -> str:
+def _hint(place: TaskPlace, principal: str | None) -> str:
     """A hint, if the name of a principal lacks its prefix: `key:bob` for `bob`."""
     if principal is None or ":" in principal or principal == "anonymous":
         return ""
     meant = [f"{kind}:{principal}" for kind in ("key", "operator")]
-    there = [name for name in meant if at_store(config, partial(_has_entries, name))]
+    there = [name for name in meant if at_records(place, partial(_has_entries, name))]
     return f" A principal's name begins with its kind: did you mean {' or '.join(there or meant[:1])}?"
 
 
-async def _has_entries(principal: str, store: "Store") -> bool:
+async def _has_entries(principal: str, store: "StoredRecords") -> bool:
     return bool(await store.audit.read(principal=principal, limit=1))
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.store_commands import at_store, moment, operator, table, with_store
-from dragoman.config import Config
+from dragoman.cli.admin.records import StoredRecords, at_records
+from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.store_commands import at_store, moment, operator, table
 
 if TYPE_CHECKING:
     from dragoman.store.api import Store
@@ -28,19 +29,29 @@ def push() -> None:
     """
 
 
+@click.group()
+def webhooks() -> None:
+    """See pending webhook deliveries, and send dead letters again or delete them.
+
+    A delivery is tried eight times in seven hours; then it becomes a dead letter. See docs/push.md.
+    """
+
+
 @push.command("list")
 @click.option("--dead", "which", flag_value="dead", help="Only dead letters.")
 @click.option("--waiting", "which", flag_value="waiting", help="Only deliveries that will still be tried.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show the oldest N.")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only those after this number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
-@with_store
-def list_(config: Config, which: str | None, limit: int, after: int, as_json: bool) -> None:
+@with_server
+def list_(place: TaskPlace, which: str | None, limit: int, after: int, as_json: bool) -> None:
     """Show pending deliveries and dead letters, oldest first."""
     import msgspec
 
+    from dragoman.engine.handlers.records import shown_url
+
     dead = None if which is None else which == "dead"
-    found = at_store(config, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after))
+    found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after))
     if as_json:
         for owed in found:
             click.echo(msgspec.json.encode(_fields(owed)).decode())
@@ -70,8 +81,8 @@ def list_(config: Config, which: str | None, limit: int, after: int, as_json: bo
 @push.command()
 @click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@with_store
-def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
+@with_server
+def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool) -> None:
     """Send dead letters again, by the NUMBERs that `list` shows; a running server does so within seconds.
 
     They keep their webhook-id, and are tried as often as new deliveries. A receiver may get them after later deliveries
@@ -81,7 +92,7 @@ def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
 
     chosen = _parse_numbers(numbers, everything)
     now_ms = SystemClock().now_ms()
-    count = _run_audited(config, "push.retry", chosen, lambda store: store.outbox.revive(chosen, now_ms))
+    count = _run_audited(place, "push.retry", chosen, lambda store: store.outbox.revive(chosen, now_ms))
     click.echo(f"{_letters(count)} to be sent again.")
     _report_missing(numbers, count)
 
@@ -90,15 +101,15 @@ def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
 @click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@with_store
-def drop(config: Config, numbers: tuple[int, ...], everything: bool, yes: bool) -> None:
+@with_server
+def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, yes: bool) -> None:
     """Delete dead letters for good, by the NUMBERs that `list` shows."""
     chosen = _parse_numbers(numbers, everything)
     if not yes:
-        there = at_store(config, lambda store: _count_dead(store, chosen))
+        there = at_records(place, lambda store: _count_dead(store, chosen))
         if there:
             click.confirm(f"Delete {'all ' if chosen is None else ''}{_letters(there)} for good?", abort=True)
-    count = _run_audited(config, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
+    count = _run_audited(place, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
     click.echo(f"{_letters(count)} deleted.")
     _report_missing(numbers, count)
 
@@ -110,7 +121,7 @@ def _parse_numbers(numbers: tuple[int, ...], everything: bool) -> Collection[int
     return None if everything else sorted(set(numbers))
 
 
-async def _count_dead(store: "Store", chosen: Collection[int] | None) -> int:
+async def _count_dead(store: "StoredRecords", chosen: Collection[int] | None) -> int:
     """Count the dead letters among the chosen numbers."""
     if chosen is None:
         return (await store.outbox.owed_count())[1]
@@ -120,11 +131,14 @@ async def _count_dead(store: "Store", chosen: Collection[int] | None) -> int:
 
 
 def _run_audited(
-    config: Config, action: str, chosen: Collection[int] | None, act: "Callable[[Store], Awaitable[int]]"
+    place: TaskPlace, action: str, chosen: Collection[int] | None, act: "Callable[[StoredRecords], Awaitable[int]]"
 ) -> int:
     """Run `act`, record it in the audit trail, and return how many dead letters it changed."""
     from dragoman.model.ids import SystemClock
     from dragoman.store.audit import AuditEntry
+
+    if place.server is not None:
+        return at_records(place, act)
 
     async def work(store: "Store") -> int:
         count = await act(store)
@@ -133,7 +147,7 @@ def _run_audited(
         await store.audit.write([entry])
         return count
 
-    return at_store(config, work)
+    return at_store(place.config, work)
 
 
 def _subject(chosen: Collection[int] | None, count: int) -> str:
@@ -154,30 +168,14 @@ def _letters(count: int) -> str:
     return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
-def shown_url(url: str) -> str:
-    """The URL's host and the first segment of its path. The rest may contain secrets."""
-    scheme, separator, rest = url.partition("?")[0].partition("#")[0].partition("://")
-    host, *path = rest.split("/", 2)
-    if len(path) > 1 and path[1]:
-        path[1] = "…"
-    return scheme + separator + "/".join((host, *path))
-
-
 def _fields(owed: "Owed") -> dict[str, Any]:
     """A delivery's fields for JSON."""
-    from dragoman.model.ids import timestamp
+    import msgspec
 
-    return {
-        "number": owed.number,
-        "id": owed.id,
-        "task": owed.task_id,
-        "agent": owed.agent,
-        "config": owed.config_id,
-        "url": shown_url(owed.url),
-        "seq": owed.seq,
-        "made": timestamp(owed.made_ms),
-        "failed": owed.attempts,
-        "dead": owed.dead,
-        "next": None if owed.dead or owed.due_ms is None else timestamp(owed.due_ms),
-        "reason": owed.reason,
-    }
+    from dragoman.engine.handlers.records import delivery_line
+
+    return msgspec.structs.asdict(delivery_line(owed))
+
+
+for name, command in (("list", list_), ("redeliver", retry), ("delete", drop)):
+    webhooks.add_command(command, name)

@@ -34,6 +34,8 @@ V1 = {"A2A-Version": "1.0"}
 BODIES = {
     "cancelTasks": {"agent": "other"},
     "deleteTasks": {"agent": "other"},
+    "redeliverWebhooks": {"all": True},
+    "deleteWebhooks": {"numbers": [7]},
     "answerTask": {"parts": [{"text": "blue"}]},
 }
 """The bodies of the operations that need one."""
@@ -245,6 +247,12 @@ async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
             ("POST", "/tasks/none:cancel", {"why": "x"}, 400, "why"),
             ("DELETE", "/tasks/none", None, 404, "none"),
             ("DELETE", "/tasks/none?force=maybe", None, 400, "force"),
+            ("GET", "/audit?limit=0", None, 400, "limit"),
+            ("GET", "/audit?refused=often", None, 400, "refused"),
+            ("GET", "/webhooks?dead=maybe", None, 400, "dead"),
+            ("POST", "/webhooks:redeliver", {}, 400, "numbers"),
+            ("POST", "/webhooks:delete", {"numbers": [1], "all": True}, 400, "one of the two"),
+            ("POST", "/webhooks:delete", {"numbers": [0]}, 400, "numbers"),
             ("POST", "/tasks:delete", {}, 400, "older_than_s = 0"),
             ("POST", "/tasks:delete", {"state": "working"}, 400, "force"),
             ("POST", "/tasks/none:answer", {"parts": [{"text": "x"}]}, 404, "none"),
@@ -337,7 +345,10 @@ async def test_agents_are_told_with_the_numbers_of_their_tasks(tmp_path: Path) -
         waits = sent | {"configuration": {"returnImmediately": True}}
         async with http.post("/agents/sum/message:send", json=waits, headers=V1) as answer:
             assert answer.status == 200
-        lines = {line["id"]: line for line in (await read(http, "/agents", ops))[1]["agents"]}
+        while True:  # the numbers of states are read one after the other, while the task goes from one to the next
+            lines = {line["id"]: line for line in (await read(http, "/agents", ops))[1]["agents"]}
+            if lines["sum"]["working"]:
+                break
         assert (lines["echo"]["kind"], lines["echo"]["interrupted"], lines["echo"]["total"]) == ("python", 1, 1)
         assert (lines["sum"]["kind"], lines["sum"]["total"], lines["sum"]["version"]) == ("worker", 1, "2")
         assert lines["sum"]["submitted"] + lines["sum"]["working"] == 1

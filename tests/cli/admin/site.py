@@ -103,9 +103,9 @@ async def make_task(http: aiohttp.ClientSession, agent: str, text: str) -> str:
 
 
 @asynccontextmanager
-async def site(folder: Path, *more: Runner) -> AsyncIterator[Site]:
+async def site(folder: Path, *more: Runner, **settings_given: Any) -> AsyncIterator[Site]:
     store = f"sqlite:///{folder}/dragoman.db"
-    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings_given)
     async with (
         serving(config, [waiting_agent("echo"), waiting_agent("other"), *more]) as url,
         aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,

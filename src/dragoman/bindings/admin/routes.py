@@ -22,6 +22,14 @@ from dragoman.engine.handlers.feeds import (
     UpstreamFacts,
     WorkerFacts,
 )
+from dragoman.engine.handlers.records import (
+    AuditLines,
+    AuditQuery,
+    DeadLetters,
+    DeadLettersChanged,
+    DeliveryLines,
+    DeliveryQuery,
+)
 from dragoman.engine.handlers.task_changes import (
     CancelReason,
     CancelReport,
@@ -244,6 +252,42 @@ ROUTES: tuple[AdminRoute, ...] = (
             asked.given.after,
             asked.given.limit,
         ),
+    ),
+    AdminRoute(
+        name="listAudit",
+        method="GET",
+        path="/audit",
+        summary="List entries of the audit trail, oldest first.",
+        given=AuditQuery,
+        answer=AuditLines,
+        act=lambda admin, asked: admin.records.audit(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="listWebhooks",
+        method="GET",
+        path="/webhooks",
+        summary="List pending and dead webhook deliveries, oldest first.",
+        given=DeliveryQuery,
+        answer=DeliveryLines,
+        act=lambda admin, asked: admin.records.deliveries(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="redeliverWebhooks",
+        method="POST",
+        path="/webhooks:redeliver",
+        summary="Send dead webhook deliveries again.",
+        given=DeadLetters,
+        answer=DeadLettersChanged,
+        act=lambda admin, asked: admin.records.redeliver(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="deleteWebhooks",
+        method="POST",
+        path="/webhooks:delete",
+        summary="Delete dead webhook deliveries.",
+        given=DeadLetters,
+        answer=DeadLettersChanged,
+        act=lambda admin, asked: admin.records.drop(asked.operator, asked.given),
     ),
     AdminRoute(
         name="listAgents",

@@ -11,6 +11,7 @@ from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.feeds import ChangeFeed, LogFeed
+from dragoman.engine.handlers.records import Records
 from dragoman.engine.handlers.task_changes import TaskChanges
 from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskReport, Timeline
 from dragoman.engine.overview import (
@@ -31,7 +32,10 @@ from dragoman.telemetry.pulse import Pulse
 
 
 class Administration:
-    """Answers operators. `tasks` changes tasks. `linked` replaces the bytes of large files by URLs."""
+    """Answers operators. `tasks` changes tasks, `records` are the audit trail and webhook deliveries.
+
+    `linked` replaces the bytes of large files by URLs.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Administration:
         self._keepalive_s = keepalive_s
         self._facts: ServerFacts
         self._feeds: WeakSet[ChangeFeed] = WeakSet()
+        self.records = Records(store, self._notes, clock)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str) -> TaskLines:

@@ -1,0 +1,155 @@
+"""The audit trail and the outbox of a server elsewhere, in the place of those of the local store.
+
+Invariant: they have the methods that the commands on the local store use, with the same meaning.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from dragoman.cli.admin.server import AdminClient, TaskPlace, run
+from dragoman.cli.store_commands import at_store
+
+if TYPE_CHECKING:
+    from dragoman.store.audit import AuditEntry
+    from dragoman.store.outbox import Owed
+
+T = TypeVar("T")
+
+
+class AuditRecords(Protocol):
+    """As `dragoman.store.audit.AuditTrail`."""
+
+    async def read(
+        self, *, principal: str | None = None, refused_only: bool = False, since_ms: int = 0, limit: int = 100
+    ) -> "tuple[AuditEntry, ...]": ...
+
+
+class DeliveryRecords(Protocol):
+    """As `dragoman.store.outbox.Outbox`."""
+
+    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> "tuple[Owed, ...]": ...
+
+    async def owed_count(self) -> tuple[int, int]: ...
+
+    async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int: ...
+
+    async def drop(self, numbers: Collection[int] | None) -> int: ...
+
+
+class StoredRecords(Protocol):
+    """The records of a store, here or behind a server."""
+
+    @property
+    def audit(self) -> AuditRecords: ...
+
+    @property
+    def outbox(self) -> DeliveryRecords: ...
+
+
+class RemoteRecords:
+    """The records of a server, by its admin API."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self.audit = RemoteAudit(client)
+        self.outbox = RemoteOutbox(client)
+
+
+class RemoteAudit:
+    """The audit trail of a server."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    async def read(
+        self, *, principal: str | None = None, refused_only: bool = False, since_ms: int = 0, limit: int = 100
+    ) -> "tuple[AuditEntry, ...]":
+        """The newest `limit` entries that match, oldest first."""
+        from dragoman.engine.handlers.records import AuditLines
+        from dragoman.model.ids import timestamp_ms
+        from dragoman.store.audit import AuditEntry
+
+        query = {
+            "principal": principal,
+            "refused": "true" if refused_only else "false",
+            "since_ms": since_ms,
+            "limit": min(limit, 10_000),
+        }
+        return tuple(
+            AuditEntry(
+                at_ms=timestamp_ms(line.at),
+                principal=line.principal,
+                action=line.action,
+                agent=line.agent,
+                task_id=line.task,
+                allowed=line.allowed,
+                reason=line.reason,
+                peer=line.peer,
+                subject=line.subject,
+            )
+            for line in (await self._client.get("/audit", query, AuditLines)).entries
+        )
+
+
+class RemoteOutbox:
+    """The pending and dead deliveries of a server."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> "tuple[Owed, ...]":
+        """Deliveries with numbers above `after`, in order."""
+        from dragoman.engine.handlers.records import DeliveryLines
+        from dragoman.model.ids import timestamp_ms
+        from dragoman.store.outbox import Owed
+
+        query = {"after": after, "limit": min(limit, 10_000)} | (
+            {} if dead is None else {"dead": "true" if dead else "false"}
+        )
+        return tuple(
+            Owed(
+                number=line.number,
+                id=line.id,
+                task_id=line.task,
+                agent=line.agent,
+                config_id=line.config,
+                url=line.url,
+                seq=line.seq,
+                attempts=line.failed,
+                dead=line.dead,
+                due_ms=None if line.next is None else timestamp_ms(line.next),
+                made_ms=timestamp_ms(line.made),
+                reason=line.reason,
+            )
+            for line in (await self._client.get("/webhooks", query, DeliveryLines)).deliveries
+        )
+
+    async def owed_count(self) -> tuple[int, int]:
+        """How many deliveries are pending, and how many are dead."""
+        from dragoman.engine.handlers.records import DeliveryLines
+
+        found = await self._client.get("/webhooks", {"limit": 1}, DeliveryLines)
+        return found.pending, found.dead
+
+    async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
+        """Make dead deliveries due now. Returns how many there were."""
+        return await self._change("/webhooks:redeliver", numbers)
+
+    async def drop(self, numbers: Collection[int] | None) -> int:
+        """Delete dead deliveries. Returns how many there were."""
+        return await self._change("/webhooks:delete", numbers)
+
+    async def _change(self, path: str, numbers: Collection[int] | None) -> int:
+        from dragoman.engine.handlers.records import DeadLettersChanged
+
+        body = {"all": True} if numbers is None else {"numbers": list(numbers)}
+        return (await self._client.post(path, body, DeadLettersChanged)).count
+
+
+def at_records(place: TaskPlace, work: Callable[[StoredRecords], Awaitable[T]]) -> T:
+    """Run `work` with the records of the server that is named, else of the local store.
+
+    Ends the command if that fails.
+    """
+    if place.server is not None:
+        return run(work(RemoteRecords(place.client())))
+    return at_store(place.config, work)

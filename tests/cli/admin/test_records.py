@@ -1,0 +1,75 @@
+"""`dragoman admin webhooks|audit` on the local store and from afar: the same commands, the same answers."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from dragoman.auth.operator_token import read_token
+from dragoman.model.ids import SystemClock
+from dragoman.model.operations import PushConfig
+from dragoman.store.open import open_store
+from dragoman.store.outbox import Lane, Registration, Settled
+from dragoman.testing.store_cases.bench import ending, new_task
+from tests.cli.admin.site import dragoman, site
+from tests.push.rig import delivery
+
+URL = "https://hooks.example.org/in/T0/hidden/B0?key=hidden"
+
+
+async def give_up(url: str) -> int:
+    """Leave a dead letter of an ended task in the store, and return its number."""
+    store = open_store(url, SystemClock())
+    await store.open("h0")
+    now_ms = SystemClock().now_ms()
+    config = PushConfig(url=URL, id="w", secret="hidden", dialect="1.0")
+    registration = Registration(config=config, host="https://hooks.example.org:443")
+    await store.create(new_task("t1", at=now_ms, holder="h0"))
+    await store.append(ending("t1", 1, at=now_ms))
+    await store.outbox.register("t1", registration, (delivery(b"{}", config_id="w"),))
+    (due,) = await store.outbox.claim(Lane.UNKNOWN, now_ms + 1000, now_ms + 60_000, 10, 10)
+    await store.outbox.settle(Settled(number=due.number, outcome="dead", reason="HTTP 500"))
+    await store.close()
+    return due.number
+
+
+async def test_webhooks_and_audit_are_the_same_from_afar(tmp_path: Path) -> None:
+    number = await give_up(f"sqlite:///{tmp_path}/dragoman.db")
+    async with site(tmp_path, push=False) as here:
+        token = read_token(here.store, 0)
+        assert token is not None
+
+        async def both(*arguments: str) -> str:
+            """The output on the local store, which is that from afar."""
+            local = await here.admin(*arguments)
+            far = await here.admin(*arguments, "--server", here.url, DRAGOMAN_API_KEY=token)
+            assert (local.status, far) == (0, local)
+            assert "hidden" not in far.out + far.err
+            return local.out
+
+        assert str(number) in await both("webhooks", "list", "--dead")
+        listed = json.loads(await both("webhooks", "list", "--json"))
+        assert (listed["number"], listed["dead"], listed["url"]) == (number, True, "https://hooks.example.org/in/…")
+        assert (await dragoman(tmp_path, "push", "list", "--json", DRAGOMAN_STORE=here.store)).out == json.dumps(
+            listed, ensure_ascii=False, separators=(",", ":")
+        ) + "\n"
+        audit = await both("audit", "--principal", "key:nobody", "--json")
+        assert audit == ""
+        away = {"DRAGOMAN_SERVER": here.url, "DRAGOMAN_API_KEY": token}
+        sent = await here.admin("webhooks", "redeliver", str(number), **away)
+        assert sent == (0, "1 dead letter to be sent again.\n", "")
+        missing = await here.admin("webhooks", "redeliver", str(number), **away)
+        assert (missing.status, len(missing.err.splitlines())) == (1, 1)
+        assert json.loads((await here.admin("webhooks", "list", "--json", **away)).out)["dead"] is False
+        none = await here.admin("webhooks", "delete", "--all", "--yes", **away)
+        assert none == (0, "0 dead letters deleted.\n", "")
+        while True:  # the server writes its trail within a second
+            trail = await here.admin("audit", "--json", **away)
+            acts = [json.loads(line) for line in trail.out.splitlines()]
+            told = [act["subject"] for act in acts if act["action"].startswith("push.")]
+            if len(told) == 3:
+                break
+            await asyncio.sleep(0)
+        assert told == [str(number), str(number), "all"]
+        assert {act["principal"] for act in acts if act["action"].startswith("push.")} == {"operator:local"}
+        refused = await here.admin("audit", "--server", here.url, DRAGOMAN_API_KEY="wrong")
+        assert (refused.status, len(refused.err.splitlines())) == (1, 1)
