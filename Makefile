@@ -66,14 +66,14 @@ format: $(VENV)/.dev ## format the code as `check` requires
 
 test: $(VENV)/.dev peers frameworks docs console tests/console/node_modules/.ready ## everything CI runs: all tests, with the official clients as peers
 	$(BIN)/pytest $(WORKERS) -m "not drill" $(ARGS)
-	$(BIN)/pytest -m drill $(ARGS) || test $$? = 5 # none of them was asked for
+	$(BIN)/pytest -m drill $(or $(ARGS),tests/drills) || test $$? = 5 # none of them was asked for
 
 test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
 
 test-soak: $(VENV)/.dev ## what is left to chance, often: kills at random moments, and values nobody thought of; takes about an hour
 	SOAK=1 $(BIN)/pytest $(WORKERS) -m "not peer and not drill" $(ARGS)
-	SOAK=1 $(BIN)/pytest -s -m drill $(ARGS) || test $$? = 5
+	SOAK=1 $(BIN)/pytest -s -m drill $(or $(ARGS),tests/drills) || test $$? = 5
 
 test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real packages; FRAMEWORKS="langgraph agno" chooses
 	@for name in $(FRAMEWORKS); do \
