@@ -3,7 +3,6 @@
 Invariant: it changes nothing. Only a terminal gets control sequences, and it is left as it was.
 """
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from time import monotonic
@@ -52,6 +51,8 @@ class IntervalType(click.ParamType[float]):
 @with_server
 def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -> None:
     """Show what is to do and how fast it goes: tasks, rates, times, streams, tokens, webhook calls, the store."""
+    import asyncio
+
     import msgspec
 
     from dragoman.engine.overview import Stats
@@ -74,6 +75,8 @@ def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) ->
 
 async def _watch(client: "AdminClient", interval_s: float, form: str) -> None:
     """Read the numbers for ever, and show them."""
+    import asyncio
+
     import msgspec
 
     from dragoman.engine.overview import Stats
