@@ -9,6 +9,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+ACTS_MAX = 2_000
+"""Most administrative acts of one reading."""
+
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
     """One action that was allowed or refused. `at_ms` is milliseconds since the epoch.
@@ -51,7 +54,7 @@ class AuditTrail(Protocol):
     async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
         """Return the end of the trail, and the administrative acts after an earlier end `after`, oldest first.
 
-        With `after` None it returns only the end.
+        If there are more than `ACTS_MAX` acts it returns the newest of them. With `after` None it returns only the end.
         """
         ...
 

@@ -27,7 +27,7 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import TaskState
 from dragoman.store.api import Store, StoreError
-from dragoman.store.audit import AuditEntry
+from dragoman.store.audit import ACTS_MAX, AuditEntry
 
 READ_EVERY_S = 1.0
 """How often a feed reads what has changed; several changes of a task in between are one."""
@@ -41,7 +41,7 @@ CHANGES_MAX = 2_000
 GAP_MAX_MS = 600_000
 """A reader that was away for longer has to load its lists anew."""
 
-READS = (".list", ".show", ".log", ".content", ".wire", ".follow")
+READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".follow")
 """The ends of the names of acts that change nothing."""
 
 _POSITION = re.compile(r"([0-9]{1,15})-([0-9]{1,18})", re.ASCII)
@@ -239,17 +239,18 @@ class ChangeFeed:
     async def _read(self) -> list[FeedItem]:
         now_ms = self._clock.now_ms()
         items: list[FeedItem] = []
+        told: dict[str, tuple[int, TaskState]] = {}
         since_ms, acts = self._since_ms, self._acts
         if since_ms is None or acts is None:
-            items.append(self._reset("start", now_ms))
+            items.append(_reset("start", now_ms))
         elif not now_ms - GAP_MAX_MS <= since_ms <= now_ms:
-            items.append(self._reset("gap", now_ms))
+            items.append(_reset("gap", now_ms))
             since_ms = acts = None
         end, entries = await self._store.audit.acts(acts)
         if since_ms is not None:
             rows = await self._store.changes(since_ms, CHANGES_MAX + 1)
-            if len(rows) > CHANGES_MAX:
-                items.append(self._reset("many", now_ms))
+            if len(rows) > CHANGES_MAX or len(entries) >= ACTS_MAX:
+                items.append(_reset("many", now_ms))
             else:
                 for row in rows:
                     status = row.status_ms, row.state
@@ -268,19 +269,16 @@ class ChangeFeed:
                                 ),
                             )
                         )
-            self._told = {row.id: (row.status_ms, row.state) for row in rows[:CHANGES_MAX]}
+            told = {row.id: (row.status_ms, row.state) for row in rows[:CHANGES_MAX]}
         items += [FeedItem("act", _act(entry)) for entry in entries if _changes(entry)]
         items += await self._changed_lists()
+        self._told = told  # only now: a reading that fails before is repeated
         self._since_ms = max(since_ms or 0, now_ms - OVERLAP_MS)
         self._acts = end
         if items:
             last = items[-1]
             items[-1] = FeedItem(last.name, last.data, f"{self._since_ms}-{end}")
         return items
-
-    def _reset(self, reason: Literal["start", "gap", "many"], now_ms: int) -> FeedItem:
-        self._told.clear()
-        return FeedItem("reset", FeedReset(reason, timestamp(now_ms)))
 
     async def _changed_lists(self) -> list[FeedItem]:
         """The lists that are not as they were told last. The numbers of an upstream's calls do not count."""
@@ -296,6 +294,10 @@ class ChangeFeed:
         changed = [FeedItem(name, data) for name, key, data in lists if self._lists.get(name) != key]
         self._lists = {name: key for name, key, _ in lists}
         return changed
+
+
+def _reset(reason: Literal["start", "gap", "many"], now_ms: int) -> FeedItem:
+    return FeedItem("reset", FeedReset(reason, timestamp(now_ms)))
 
 
 def _read_position(position: str | None) -> tuple[int | None, int | None]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.audit import AuditEntry
+from dragoman.store.audit import ACTS_MAX, AuditEntry
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 
@@ -58,9 +58,9 @@ class AuditTable:
         if after is None:
             ((end,),) = await self._door().read(self._sql["acts_end"])
             return end, ()
-        rows = await self._door().read(self._sql["read_acts"], after)
+        rows = await self._door().read(self._sql["read_acts"], after, ACTS_MAX)
         end = max((row[0] + 1 for row in rows), default=after)
-        return end, _entries(row[1:] for row in map(tuple, rows))
+        return end, _entries(row[1:] for row in map(tuple, reversed(rows)))
 
     async def sweep(self, before_ms: int) -> int:
         """As the protocol says."""

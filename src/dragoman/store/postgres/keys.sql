@@ -52,10 +52,11 @@ SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject 
 WHERE NOT allowed AND ($1::text IS NULL OR principal = $1) AND at_ms >= $2 ORDER BY entry DESC LIMIT $3;
 
 -- name: read_acts
--- Administrative acts since the transaction $1, in order, and the transaction of each. Those of transactions that began after
--- the oldest one under way are left for later, since others may still come before them.
+-- The last $2 administrative acts since the transaction $1, newest first, and the transaction of each. Those of
+-- transactions that began after the oldest one under way are left for later, since others may still come before them.
 SELECT xact, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
-WHERE strpos(action, '.') > 0 AND xact >= $1 AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY entry;
+WHERE strpos(action, '.') > 0 AND xact >= $1 AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+ORDER BY entry DESC LIMIT $2;
 
 -- name: acts_end
 -- The transaction after that of the last administrative act; 0 if there is none.

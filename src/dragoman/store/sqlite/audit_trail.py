@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dragoman.store.audit import AuditEntry
+from dragoman.store.audit import ACTS_MAX, AuditEntry
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -71,10 +71,10 @@ class AuditTable:
                 if after is None:
                     return end, []
                 begin = after if after <= end else 0  # else all were swept, and the numbers began anew
-                return end, reads.cursor.execute(reads.sql["read_acts"], (begin,)).fetchall()
+                return end, reads.cursor.execute(reads.sql["read_acts"], (begin, ACTS_MAX)).fetchall()
 
         end, rows = await self._door().readers.run(read)
-        return end, _entries(rows)
+        return end, _entries(reversed(rows))
 
     async def sweep(self, before_ms: int) -> int:
         """As the protocol says. Involves the writer only if there is something to delete."""

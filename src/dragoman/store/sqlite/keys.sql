@@ -52,9 +52,9 @@ WHERE allowed = 0 AND (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY en
 SELECT coalesce(max(entry), 0) FROM audit;
 
 -- name: read_acts
--- The administrative acts after the entry ?1, oldest first. Their names have a dot.
+-- The last ?2 administrative acts after the entry ?1, newest first. Their names have a dot.
 SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
-WHERE entry > ?1 AND instr(action, '.') > 0 ORDER BY entry;
+WHERE entry > ?1 AND instr(action, '.') > 0 ORDER BY entry DESC LIMIT ?2;
 
 -- name: old_audit
 -- Whether one of the ?2 oldest entries is older than ?1.

@@ -5,7 +5,7 @@ Invariant: a case uses nothing but the Store protocol.
 
 from msgspec.structs import replace
 
-from dragoman.store.audit import AuditEntry
+from dragoman.store.audit import ACTS_MAX, AuditEntry
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
 
 
@@ -74,6 +74,15 @@ async def administrative_acts_are_read_from_where_the_trail_ended(bench: Bench) 
             pass
         await store.audit.write([acts[0]])
         assert (await store.audit.acts(later))[1] == (acts[0],), "also when all before has been swept"
+
+
+async def only_the_newest_of_many_administrative_acts_are_read(bench: Bench) -> None:
+    async with bench.store() as store:
+        acts = [replace(entry(number), action="keys.create") for number in range(ACTS_MAX + 1)]
+        await store.audit.write(acts)
+        end, found = await store.audit.acts(0)
+        assert found == tuple(acts[1:])
+        assert await store.audit.acts(end) == (end, ())
 
 
 async def a_sweep_takes_old_entries_a_batch_at_a_time(bench: Bench) -> None:
