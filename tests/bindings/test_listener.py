@@ -288,6 +288,35 @@ async def test_http_1_0_needs_no_host(served: Site) -> None:
     assert statuses(await served.raw(b"GET /health HTTP/1.0\r\nHost:\r\n\r\n")) == [400]
 
 
+@pytest.mark.parametrize("version", [b"0.9", b"2.0"])
+async def test_a_version_without_answers_of_its_own_is_refused(served: Site, version: bytes) -> None:
+    """Otherwise a stream without a length would be followed by the next answer on the same connection."""
+    kept = b"GET /health HTTP/%s\r\nHost: x\r\nConnection: keep-alive\r\n\r\n" % version
+    answer = await served.raw(GET + kept + LAST)
+    assert statuses(answer) == [200, 400]
+    assert b"use HTTP/1.1" in answer
+
+
+@pytest.mark.parametrize(
+    ("whole", "path"), [(b"http://x", b"/"), (b"http://x?a=b", b"/?a=b"), (b"http://x/health", b"/health")]
+)
+async def test_a_target_may_be_a_whole_url(served: Site, whole: bytes, path: bytes) -> None:
+    """RFC 9112 §3.2.2: a server accepts this form, although clients send it to proxies alone."""
+    answers = [
+        await served.raw(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        for target in (whole, path)
+    ]
+    bodies = [answer.partition(b"\r\n\r\n")[2] for answer in answers]
+    assert bodies[0] == bodies[1] != b""
+    assert statuses(answers[0]) == statuses(answers[1]) != [400]
+
+
+async def test_a_client_of_http_1_0_is_not_told_to_continue(served: Site) -> None:
+    """RFC 9110 §10.1.1: it would take the 100 for its answer."""
+    sent = post(SENT, headers=b"Expect: 100-continue\r\n").replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    assert statuses(await served.raw(sent)) == [200]
+
+
 async def test_this_is_no_proxy(served: Site) -> None:
     answer = await served.raw(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n")
     assert statuses(answer) == [400]

@@ -230,6 +230,14 @@ async def test_a_client_that_asks_may_send_its_body() -> None:
     await receiving
 
 
+async def test_a_client_whose_body_has_come_is_not_told_to_send_it() -> None:
+    exchange, written = exchanged("POST", continues=True)
+    exchange.add(b"body")
+    exchange.end_body()
+    assert (await exchange.receive())["body"] == b"body"
+    assert written.writes == []
+
+
 async def test_a_client_that_is_refused_may_not() -> None:
     exchange, written = exchanged("POST", continues=True)
     await start(exchange, FOUR)

@@ -46,6 +46,7 @@ NO_HOST = "The request has no Host header: send the host of the URL (RFC 9112, s
 TWO_HOSTS = "The request has more than one Host header: send one (RFC 9112, section 3.2)."
 WRONG_HOST = "The Host header is empty or malformed: send a host name or address, with a port if the URL has one."
 NO_PROXY = "CONNECT is not served here: this server is not a proxy."
+WRONG_VERSION = "This version of HTTP is not served on such a connection: use HTTP/1.1."
 LONG_HEAD = "The head of the request is too large."
 LONG_REST = "The trailers, a chunk extension or the empty lines of the request are too large."
 MALFORMED = "Invalid HTTP request received."
@@ -74,8 +75,9 @@ NO_TARGET = Target(b"", "", b"", b"")
 def read_target(url: bytes) -> Target:
     """Take the target of a request apart. Raises httptools.HttpParserInvalidURLError or UnicodeDecodeError."""
     parsed = httptools.parse_url(url)
-    path = parsed.path.decode("ascii")
-    return Target(url, urllib.parse.unquote(path) if "%" in path else path, parsed.path, parsed.query or b"")
+    raw_path = parsed.path or b"/"  # a whole URL may have none (RFC 9112 §3.2.2)
+    path = raw_path.decode("ascii")
+    return Target(url, urllib.parse.unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
 
 
 ReaderCut = Callable[[str, float], None]
@@ -316,6 +318,8 @@ class ServerConnection(asyncio.Protocol):
                 raise Malformed(NO_PROXY)
             return  # the head is parsed again without the offer: see _decline_upgrade
         version = parser.get_http_version()
+        if version != "1.1" and version != "1.0":  # httptools takes 0.9 and 2.0 too
+            raise Malformed(WRONG_VERSION)
         headers = dict(self._headers)
         host = headers.get(b"host")
         if host != self._host or host is None or len(headers) < len(self._headers):
@@ -342,7 +346,7 @@ class ServerConnection(asyncio.Protocol):
                 "server": self._server,
             },
             keep_alive=version != "1.0" and parser.should_keep_alive(),
-            continues=headers.get(b"expect", b"").lower() == b"100-continue",
+            continues=headers.get(b"expect", b"").lower() == b"100-continue" and version == "1.1",
         )
         if self._answering is None:
             self._answer(exchange)
@@ -385,7 +389,7 @@ class ServerConnection(asyncio.Protocol):
             if HOST.fullmatch(hosts[0]) is None:
                 raise Malformed(WRONG_HOST)
             self._host = hosts[0]
-        elif version not in ("1.0", "0.9"):
+        elif version != "1.0":
             raise Malformed(NO_HOST)
 
     def _refuse(self, why: str) -> None:

@@ -160,7 +160,8 @@ class AsgiExchange:
         """Return what has come of the body, once something has; `http.disconnect` if the client left or is answered."""
         if self._continues:
             self._continues = False
-            self._carrier.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if self.arriving and not self._body:
+                self._carrier.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self.disconnected or self.complete):
             if self._body or self._end_untold:
                 pieces, size = self._body, self._body_size
