@@ -159,8 +159,11 @@ async def test_the_cookie_is_for_tls_alone_behind_a_proxy_with_tls(tmp_path: Pat
     async with server(store, public_url="https://ops.example.com") as url, browser(url) as http:
         async with http.post(SESSION, json={"secret": token_of(store)}) as answer:
             cookie = answer.headers["set-cookie"]
-        assert cookie.startswith("dragoman-console=")
-        assert "; Secure" in cookie
+        assert cookie.startswith("__Host-dragoman-console="), "no other host of the domain can set it"
+        assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/"} == set(cookie.split("; ")[1:])
+        kept = cookie.partition(";")[0]
+        assert await status_of(http, headers={"Cookie": kept}) == 200
+        assert await status_of(http, headers={"Cookie": kept.removeprefix("__Host-")}) == 401
 
 
 async def test_a_change_needs_the_proof_and_reads_do_not(tmp_path: Path) -> None:
@@ -208,6 +211,17 @@ async def test_a_session_dies_with_its_key(tmp_path: Path) -> None:
             while await status_of(http) == 200:
                 pass
         assert await status_of(http) == 401
+
+
+@pytest.mark.parametrize("other", ['state={"a": 1}', "a=b c", "flag", "a@b=1", "expires=1", 'a="', "ä=ö"])
+async def test_a_session_lives_beside_the_cookies_of_other_servers_of_the_host(tmp_path: Path, other: str) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as url, browser(url) as http:
+        await sign_in(http, token_of(store))
+        (kept,) = http.cookie_jar
+        async with aiohttp.ClientSession(url, cookie_jar=aiohttp.DummyCookieJar()) as plain:
+            for cookies in (f"{other}; {kept.key}={kept.value}", f"{kept.key}={kept.value}; {other}"):
+                assert await status_of(plain, headers={"Cookie": cookies}) == 200, cookies
 
 
 async def test_a_session_outlives_a_restart_of_the_server(tmp_path: Path) -> None:

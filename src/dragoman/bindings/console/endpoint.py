@@ -5,7 +5,6 @@ request of a session that changes something must also repeat the session's proof
 """
 
 import hmac
-from http.cookies import CookieError, SimpleCookie
 
 import msgspec
 from msgspec import Struct
@@ -127,19 +126,26 @@ class Console:
             raise Forbidden(f"a request of a session must repeat its proof in the header {PROOF.decode()}")
 
     def _cookie(self, request: Request) -> str | None:
+        """The secret of the session in the request's cookies.
+
+        Others of the same host may be malformed: `http.cookies` would give up at the first such.
+        """
         raw = request.headers.get(b"cookie")
         if raw is None:
             return None
-        try:
-            found = SimpleCookie(raw.decode("latin-1")).get(self._cookie_name(request))
-        except CookieError:
-            return None
-        return None if found is None or not found.value else found.value
+        name = self._cookie_name(request)
+        pairs = [pair.strip().partition("=") for pair in raw.decode("latin-1").split(";")]
+        return next((value for key, _, value in reversed(pairs) if key == name and value), None)
 
     def _cookie_name(self, request: Request) -> str:
-        """Browsers send a cookie to all ports of a host, so that the name has to tell servers on one machine apart."""
-        port = request.base_url(self._public_url).rpartition(":")[2]
-        return f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
+        """Browsers send a cookie to all ports of a host, so that the name has to tell servers on one machine apart.
+
+        With the prefix `__Host-` (RFC 6265bis §4.1.3.2) no other host of the domain can set the cookie.
+        """
+        base_url = request.base_url(self._public_url)
+        port = base_url.rpartition(":")[2]
+        name = f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
+        return f"__Host-{name}" if base_url.startswith("https:") else name
 
     def _set_cookie(self, request: Request, secret: str) -> Header:
         """The header that makes the browser keep the session's secret, or forget it if it is empty."""
