@@ -31,11 +31,11 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     """Start `dragoman serve` with these arguments, on a free port, in an empty directory."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> "subprocess.Popen[str]":
+    def start(*arguments: str, stdout: int = subprocess.PIPE) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [*ENDS_WITH_US, Path(sys.executable).parent / "dragoman", "serve", *arguments],
             cwd=tmp_path,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -70,6 +70,34 @@ def pasted(banner: str, which: str) -> str:
     (command,) = re.findall(rf"^{which}: +(.*)$", banner, re.MULTILINE)
     arguments = [*shlex.split(command), "-sS", "--max-time", "15"]
     return subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=DEADLINE_S).stdout
+
+
+def test_the_operators_token_is_shown_at_a_terminal_alone(tmp_path: Path, serve: Serve) -> None:
+    kept = tmp_path / "data/dragoman.db.operator"
+    agent = f"{ROOT}/examples/agents.py:echo"
+    process = serve(agent, "--port", "0")
+    text = said(process)
+    token = kept.read_text().strip()
+    assert re.search(
+        r"^Console: http://.*/console \(its token is in data/dragoman\.db\.operator\)$", text, re.MULTILINE
+    )
+    process.send_signal(signal.SIGTERM)
+    out, log = process.communicate(timeout=DEADLINE_S)
+    assert token not in text + out + log
+    ours, its = os.openpty()
+    try:
+        shown = serve(agent, "--port", "0", stdout=its)
+        text = ""
+        deadline = time.monotonic() + DEADLINE_S
+        while "Ctrl-C" not in text:
+            assert select.select([ours], [], [], max(0.0, deadline - time.monotonic()))[0], text
+            text += os.read(ours, 65_536).decode()
+        assert f"/console#token={kept.read_text().strip()}\r\n" in text
+        shown.send_signal(signal.SIGTERM)
+        shown.communicate(timeout=DEADLINE_S)
+    finally:
+        os.close(its)
+        os.close(ours)
 
 
 def test_a_server_whose_output_nobody_reads_serves_and_ends_as_any(serve: Serve) -> None:

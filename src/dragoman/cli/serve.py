@@ -19,6 +19,8 @@ from dragoman.config import FILE, Config, ConfigError, load, settings
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dragoman.engine.api import Runner
     from dragoman.server import ListeningServer
     from dragoman.server.supervised import Supervised
@@ -97,7 +99,7 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
         served = load_served(config.agents, agents, config.default)
     except AgentReferenceError as error:
         raise click.UsageError(str(error)) from error
-    from dragoman.auth.operator_token import read_token
+    from dragoman.auth.operator_token import read_token, token_path
     from dragoman.server import Loaded, ReloadError, run
     from dragoman.store.open import note_server
     from dragoman.telemetry.logs import log_to
@@ -126,8 +128,11 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
     def ready(listening: "ListeningServer") -> None:
         note_server(listening.config.store, base_url(listening.config))
         show = _print if place is None else place.report
+        asks, token_file = listening.asks_callers, None
         token = read_token(listening.config.store, listening.config.port) or ""
-        show(banner(listening.config, served.agents, asks_callers=listening.asks_callers, token=token))
+        if token and not (place is None and sys.stdout.isatty()):  # it would be in a log, for others to read
+            token, token_file = "", token_path(listening.config.store, listening.config.port)
+        show(banner(listening.config, served.agents, asks_callers=asks, token=token, token_file=token_file))
 
     name = "" if place is None or config.processes == 1 else str(place.number)
     log_to(sys.stderr, config.log_level, config.log_format, name)
@@ -159,11 +164,19 @@ def _print(text: str) -> None:
         show_nothing((sys.stdout.fileno(),))
 
 
-def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = False, token: str = "") -> str:
+def banner(
+    config: Config,
+    agents: Sequence["Runner"],
+    *,
+    asks_callers: bool = False,
+    token: str = "",
+    token_file: "Path | None" = None,
+) -> str:
     """The text that the server prints once it listens: its agents, their URLs, and three commands to paste.
 
     `asks_callers`: every caller must authenticate; otherwise the link to the console carries `token` in its fragment,
-    which browsers send to nobody. `config.port` is the port on which it listens; the first of `agents` is the default.
+    which browsers send to nobody, or `token_file` stands beside it. `config.port` is the port on which it listens; the
+    first of `agents` is the default.
     The streaming sample goes to the second agent, if there is one; the texts are the agents' own examples. Under a
     profile there is one sample, in that system's format.
     """
@@ -193,7 +206,12 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
     if config.grpc_port:
         samples.append("gRPC:    " + _grpc_sample(config, first, asks_callers))
     if config.console and config.tasks and config.profile is None:
-        samples.append(f"Console: {base}/console" + (f"#token={token}" if token and not asks_callers else ""))
+        link = f"Console: {base}/console"
+        if token and not asks_callers:
+            link += f"#token={token}"
+        elif token_file is not None and not asks_callers:
+            link += f" (its token is in {token_file})"
+        samples.append(link)
     who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers)
     return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
 
