@@ -132,7 +132,7 @@ class Playback:
         )
 
     async def wire(self, task_id: str, dialects: Sequence[str], after: int, limit: int) -> Wire:
-        """At most `limit` events after seq `after`, in these dialects.
+        """At most `limit` events after seq `after`, in these dialects; fewer once the frames have `LOG_BYTES`.
 
         The events before them are read as well, for dialects whose frames show the whole task. Raises InvalidParams for
         an unknown dialect, TaskNotFound, or StoreError.
@@ -141,7 +141,7 @@ class Playback:
         head, seq, ended = await self._head(task_id)
         fold = Fold(head)
         found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
-        last, left = 0, limit
+        last, left, size = 0, limit, 0
         while left and (page := await self._store.read(task_id, last, LOG_BYTES)):
             for stored in page:
                 logged = Logged(stored.seq, self._linked(stored.event))
@@ -154,7 +154,8 @@ class Playback:
                 for dialect in chosen:
                     frames = _frames(dialect, head, fold, logged, replaces=replaces)
                     found[dialect.name].append(WireFrames(seq=logged.seq, frames=frames))
-                left -= 1
+                    size += sum(map(len, frames))
+                left = left - 1 if size < LOG_BYTES else 0
                 if not left:
                     break
         return Wire(
@@ -168,6 +169,7 @@ class Playback:
         """The task with those that were delegated from it, at most `TREE_TASKS`. Raises TaskNotFound, or StoreError."""
         await self._head(task_id)  # or there is no such task
         found: list[TreeTask] = []
+        known_ids = {task_id}  # the ids that another server gave to its tasks may form a circle
         ahead: list[tuple[str, str | None]] = [(task_id, None)]
         while ahead and len(found) < TREE_TASKS:
             here, parent = ahead.pop(0)
@@ -197,7 +199,8 @@ class Playback:
                     ended_at=ended_at,
                 )
             )
-            ahead += [(child, here) for child in children]
+            ahead += [(child, here) for child in children if child not in known_ids]
+            known_ids |= children.keys()
         return Tree(tasks=tuple(found), more=bool(ahead))
 
     async def _head(self, task_id: str) -> tuple[TaskHead, int, bool]:

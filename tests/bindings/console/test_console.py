@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from dragoman.bindings.console.endpoint import PROOF
 from dragoman.bindings.http import HttpRequest
 from dragoman.bindings.routes import CONSOLE, Route
 from dragoman.config import Config
+from dragoman.engine.inspection import LOG_BYTES
 from dragoman.model.errors import NotFound
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
@@ -370,6 +372,36 @@ async def test_the_wire_is_what_the_stream_of_a_caller_was(tmp_path: Path, diale
         assert streamed[1:] == wire[1:]
         assert wire[0].keys() == streamed[0].keys()
         assert len(wire) >= 4
+
+
+async def test_a_page_of_the_wire_has_a_bounded_number_of_bytes(tmp_path: Path) -> None:
+    agent, chunk = Agent("pages"), "x" * 200_000
+
+    @agent.skill
+    async def pages(ctx: Context) -> AsyncIterator[str]:
+        """Give some long pages."""
+        for _ in range(12):
+            yield chunk
+
+    store = url_of(tmp_path)
+    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    async with serving(config, [agent]) as url, browser(url) as http:
+        task = await make_task(http)
+        await sign_in(http, token_of(store))
+        sizes: dict[int, int] = {}
+        after: int | None = 0
+        while after is not None:
+            query = {"dialects": "1.0,0.3", "after": after}
+            async with http.get(f"{TASKS}/{task}/wire", params=query) as answer:
+                page = await answer.json()
+            events: dict[int, int] = {}
+            for event in itertools.chain(*page["dialects"].values()):
+                events[event["seq"]] = events.get(event["seq"], 0) + sum(map(len, event["frames"]))
+            assert sum(list(events.values())[:-1]) < LOG_BYTES, "the last one may go beyond"
+            sizes |= events
+            after = page.get("next_after")
+        assert list(sizes) == list(range(1, page["seq"] + 1))
+        assert sum(sizes.values()) > 4 * LOG_BYTES
 
 
 async def test_the_content_of_a_log_is_whole_and_comes_in_pages(tmp_path: Path) -> None:
