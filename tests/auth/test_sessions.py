@@ -8,7 +8,7 @@ import pytest
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.sessions import CHECKED_MS, LONGEST_MS, RENEW_MS, UNUSED_MS, OperatorSessions
 from dragoman.model.principal import AccessRole, Principal
-from dragoman.store.api import Store
+from dragoman.store.api import Store, StoreFull
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
 from dragoman.testing.store_cases.bench import SetClock
@@ -120,6 +120,26 @@ async def test_a_session_is_renewed_seldom(store: Store, clock: SetClock, sessio
     await sessions.find(secret)
     (renewed,) = await store.shared.scan("")
     assert renewed.left_ms == UNUSED_MS
+
+
+async def test_a_session_counts_while_the_disk_is_full(
+    store: Store, clock: SetClock, sessions: OperatorSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, begun = await sessions.begin(LOCAL, TOKEN)
+    renew = store.shared.renew
+
+    async def refuse(*_: object) -> frozenset[str]:
+        raise StoreFull
+
+    monkeypatch.setattr(type(store.shared), "renew", refuse)
+    assert await sessions.find(secret) == begun
+    clock.ms += RENEW_MS
+    assert await sessions.find(secret) == begun
+    monkeypatch.setattr(type(store.shared), "renew", lambda _, *given: renew(*given))
+    clock.ms += CHECKED_MS
+    assert await sessions.find(secret) == begun
+    (renewed,) = await store.shared.scan("")
+    assert renewed.left_ms == UNUSED_MS, "it is renewed as soon as there is space"
 
 
 async def test_a_session_dies_with_its_key(store: Store, clock: SetClock, sessions: OperatorSessions) -> None:

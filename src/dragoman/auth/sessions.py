@@ -8,6 +8,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -100,12 +101,13 @@ class OperatorSessions:
             if session is None:
                 self._checked.pop(digest, None)
                 return None
-            renewed_ms = now_ms if checked is None else checked.renewed_ms
-            if checked is None or now_ms - checked.renewed_ms >= RENEW_MS:
-                await self._shared.renew((_place(secret),), max(1, min(UNUSED_MS, session.ends_ms - now_ms)))
-                renewed_ms = now_ms
         except StoreError as error:
             raise Unavailable(NO_LOOK_UP) from error
+        renewed_ms = 0 if checked is None else checked.renewed_ms
+        if now_ms - renewed_ms >= RENEW_MS:
+            with suppress(StoreError):  # it still counts: a store whose disk is full is when an operator looks at it
+                await self._shared.renew((_place(secret),), max(1, min(UNUSED_MS, session.ends_ms - now_ms)))
+                renewed_ms = now_ms
         if len(self._checked) >= REMEMBERED:
             self._checked.clear()
         self._checked[digest] = _Checked(session, now_ms, renewed_ms)
