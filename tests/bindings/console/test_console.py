@@ -203,6 +203,20 @@ async def test_signing_out_ends_the_session_for_good(tmp_path: Path) -> None:
         assert await status_of(http, headers={"Cookie": f"{name}={kept}"}) == 401
 
 
+async def test_signing_in_again_ends_the_browsers_earlier_session(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as url, browser(url) as http, browser(url) as other:
+        await sign_in(http, token_of(store))
+        await sign_in(other, token_of(store))
+        (earlier,) = http.cookie_jar
+        assert (await sign_in(http, "dgo_wrong"))[0] == 401
+        assert await status_of(http) == 200, "only one who may sign in ends it"
+        await sign_in(http, token_of(store))
+        assert await status_of(http) == await status_of(other) == 200
+        async with aiohttp.ClientSession(url, cookie_jar=aiohttp.DummyCookieJar()) as plain:
+            assert await status_of(plain, headers={"Cookie": f"{earlier.key}={earlier.value}"}) == 401
+
+
 async def test_a_session_dies_with_its_key(tmp_path: Path) -> None:
     store = url_of(tmp_path)
     key = await make_key_for(store, AccessRole.OPERATOR)

@@ -109,6 +109,8 @@ class Console:
         asking = Request("POST", headers, (), request.peer, route=request.route)
         asking.principal = await self._callers.identify(asking)
         self._callers.admit_operator(asking)
+        if (earlier := self._cookie(request)) is not None:
+            await self._sessions.end(earlier)  # the browser forgets its secret now
         secret, session = await self._sessions.begin(asking.principal, given.secret.strip())
         request.principal = asking.principal
         return json_response(200, _encode(session), NO_STORE, self._set_cookie(request, secret))
