@@ -92,7 +92,7 @@ class Faults:
 @asynccontextmanager
 async def console(browser: Browser, url: str, token: str = "", **options: Any) -> AsyncIterator[tuple[Page, Faults]]:
     """A page of the console, signed in if there is a token; checks at the end that nothing went wrong in it."""
-    context = await browser.new_context(**{"viewport": WIDE, "base_url": url, **options})
+    context = await browser.new_context(**{"viewport": WIDE, "base_url": url, "locale": "en-US", **options})
     context.set_default_timeout(60_000)
     faults = Faults(context, url)
     try:

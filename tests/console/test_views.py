@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, Page, expect
 
 from dragoman import Agent, Context, Part
@@ -74,10 +77,13 @@ class Site:
         self.gate = gate
         self._http = http
 
-    async def send(self, agent: str, *parts: dict[str, Any], wait: bool = True) -> str:
+    async def send(self, agent: str, *parts: dict[str, Any], wait: bool = True, webhook: str = "") -> str:
         """Send a message; returns the task's id."""
         message = {"messageId": f"m{id(parts)}", "role": "ROLE_USER", "parts": parts or ({"text": "hi"},)}
-        sent = {"message": message, "configuration": {"returnImmediately": not wait}}
+        configuration: dict[str, Any] = {"returnImmediately": not wait}
+        if webhook:
+            configuration["taskPushNotificationConfig"] = {"url": webhook}
+        sent = {"message": message, "configuration": configuration}
         async with self._http.post(f"{self.url}/agents/{agent}/message:send", json=sent, headers=V1) as answer:
             return str((await answer.json())["task"]["id"])
 
@@ -320,7 +326,10 @@ async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(browser: B
         await expect(page.get_by_role("region", name="Frames by dialect")).to_be_visible()
 
 
-VIEWS = ("", "/tasks", "/agents", "/servers", "/usage", "/try", "TASK", "TASK?tab=wire", "/nowhere")
+VIEWS = (
+    *("", "/tasks", "/agents", "/servers", "/usage", "/try", "/webhooks", "/audit", "/nowhere"),
+    *("TASK", "TASK?tab=wire", "TASK?tab=tree"),
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -434,3 +443,45 @@ async def test_delegations_are_shown_in_the_order_of_time(browser: Browser, site
         await tree.get_by_role("link", name="echo").click()
         await expect(page.get_by_text("Delegated by")).to_be_visible()
         await expect(moment(page)).to_contain_text("share this")
+
+
+async def test_calls_that_failed_are_shown_with_the_reason(browser: Browser, tmp_path: Path) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    receiver = web.Application()
+    receiver.router.add_post("/hook", refuse)
+    store = f"sqlite:///{tmp_path}/dragoman.db"
+    config = Config(port=0, store=store, push_allowed_hosts=("127.0.0.1",), shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    async with (
+        TestServer(receiver) as hook,
+        serving(config, make_agents(asyncio.Event())) as url,
+        aiohttp.ClientSession() as http,
+    ):
+        site = Site(url, read_token(store, 0) or "", http, asyncio.Event())
+        await site.send("echo", webhook=str(hook.make_url("/hook")))
+        async with console(browser, url, site.token) as (page, _):
+            await page.get_by_role("link", name="Webhooks").click()
+            failed = page.get_by_role("row").filter(has_text="503")
+            await expect(failed).to_have_count(1)
+            await expect(failed).to_contain_text("echo")
+            await page.get_by_role("combobox", name="Calls").select_option("Given up")
+            await expect(page.get_by_text("No call is pending")).to_be_visible()
+
+
+async def test_the_audit_trail_is_searched(browser: Browser, site: Site) -> None:
+    await site.send("asks")
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Audit").click()
+        await expect(page.get_by_role("row").filter(has_text="tasks.list").first).to_contain_text("operator:local")
+        await page.get_by_label("Search in these").fill("no such thing")
+        await expect(page.get_by_text("No entry fits")).to_be_visible()
+
+
+async def test_the_overview_draws_the_last_hour(browser: Browser, site: Site) -> None:
+    for _ in range(3):
+        await site.send("echo")
+    async with console(browser, site.url, site.token) as (page, _):
+        hour = page.get_by_role("region", name="The last hour")
+        await expect(hour.get_by_role("img", name="Tasks that ended").locator("canvas")).to_be_visible()
+        await expect(hour).to_contain_text("36 in, 102 out")
