@@ -29,8 +29,9 @@ FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/
 FRAMEWORKS_QUICK := agno google-adk langgraph openai-agents pydantic-ai strands
 
 CONSOLE := src/dragoman/bindings/console/built
-# Without Node the server runs all the same, and its console says how to build it.
-CONSOLE_IF_NODE := $(if $(shell command -v npm),$(CONSOLE)/index.html)
+# Without a Node that Vite runs on, the server runs all the same, and its console says how to build it.
+VITE_RUNS := const [major, minor] = process.versions.node.split(".").map(Number); process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)
+CONSOLE_IF_NODE := $(if $(shell command -v npm >/dev/null && node -e '$(VITE_RUNS)' 2>/dev/null && echo yes),$(CONSOLE)/index.html)
 
 PORT ?= 7870
 GRPC_PORT ?= 50051
