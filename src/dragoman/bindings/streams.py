@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
-from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
-from dragoman.model.lifecycle import SETTLED, Fold
+from dragoman.model.events import ArtifactChunk, Logged
+from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead
 from dragoman.telemetry.coalescing import about
 
@@ -226,7 +226,7 @@ class FoldedStream:
             else:
                 ready.append(self._release())
         assert self._fold is not None  # a stream of events has a task
-        replaces = self._replaces(item.event)
+        replaces = self._fold.replaces(item.event)
         self._fold.add(item.seq, item.event)
         if not (chunk and self._dialect.coalesce_s):
             ready.append(self._encode_item(item, replaces=replaces))
@@ -242,23 +242,11 @@ class FoldedStream:
         self._due = self._loop.time() + self._dialect.coalesce_s
         return self._encode_item(item)
 
-    def _wants_record(self, item: Logged) -> bool:
-        """Whether to encode an event with the whole task. That costs as much as the task, so `working` does without."""
-        event = item.event
-        if isinstance(event, StatusChanged) and event.state not in SETTLED:
-            return False
-        return type(event) in self._dialect.folds
-
-    def _replaces(self, event: Event) -> bool:
-        """Whether an event starts an existing artifact anew, which not every dialect can express in chunks."""
-        assert self._fold is not None
-        return isinstance(event, ArtifactChunk) and not event.append and self._fold.holds(event.artifact.artifact_id)
-
     def _encode_item(self, item: Logged, *, replaces: bool = False) -> Logged:
         dialect, fold = self._dialect, self._fold
         assert fold is not None
         assert self.head is not None
         if dialect.key not in item.frames:
-            record = fold.record() if replaces or self._wants_record(item) else None
+            record = fold.record() if replaces or dialect.wants_record(item.event) else None
             item.frames[dialect.key] = dialect.encode_event(self.head, item.event, record)
         return item

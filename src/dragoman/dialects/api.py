@@ -13,6 +13,7 @@ from dragoman.dialects import jsonrpc, sse
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.events import Event, StatusChanged, Submitted
+from dragoman.model.lifecycle import SETTLED
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import Manners, Operation, PushConfig, Result
 from dragoman.model.task import Record, Task, TaskHead
@@ -129,6 +130,12 @@ class Dialect(Struct, frozen=True, kw_only=True):
     coalesce_s: float = 0.0
     push: PushForm | None = None
     extensions_header: bytes = b"x-a2a-extensions"
+
+    def wants_record(self, event: Event) -> bool:
+        """Whether to encode an event with the whole task. That costs as much as the task, so `working` does without."""
+        if isinstance(event, StatusChanged) and event.state not in SETTLED:
+            return False
+        return type(event) in self.folds
 
 
 # -- the client's side -------------------------------------------------------------------------------------------------

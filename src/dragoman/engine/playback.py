@@ -24,7 +24,7 @@ from dragoman.model.events import (
     StatusChanged,
     Submitted,
 )
-from dragoman.model.lifecycle import SETTLED, SPELLED, Fold
+from dragoman.model.lifecycle import SPELLED, Fold
 from dragoman.model.message import Artifact, Message
 from dragoman.model.task import TERMINAL, Progress, TaskHead, Usage
 from dragoman.store.api import Store
@@ -146,7 +146,7 @@ class Playback:
             for stored in page:
                 logged = Logged(stored.seq, self._linked(stored.event))
                 last = logged.seq
-                replaces = _replaces(fold, logged)
+                replaces = fold.replaces(logged.event)
                 if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
                     fold.add(logged.seq, logged.event)
                 if logged.seq <= after:
@@ -273,18 +273,10 @@ def _frames(dialect: Dialect, head: TaskHead, fold: Fold, logged: Logged, *, rep
     if isinstance(event, Submitted):  # every stream begins with the task, in the dialect's own way
         snapshot = dialect.encode_snapshot(fold.record(), None)
         return (_enveloped(dialect, snapshot),) if snapshot else ()
-    ordinary = isinstance(event, StatusChanged) and event.state not in SETTLED
-    whole = replaces or (type(event) in dialect.folds and not ordinary)
-    record = fold.record() if whole and fold.seq else None
+    record = fold.record() if fold.seq and (replaces or dialect.wants_record(event)) else None
     return tuple([_enveloped(dialect, frame) for frame in dialect.encode_event(head, event, record)])
 
 
 def _enveloped(dialect: Dialect, frame: bytes) -> str:
     before, after = dialect.around_frame(b'"1"')
     return (before + frame + after).decode("utf-8", "replace")
-
-
-def _replaces(fold: Fold, logged: Logged) -> bool:
-    """Whether an event starts an existing artifact anew, which not every dialect can express in chunks."""
-    event = logged.event
-    return isinstance(event, ArtifactChunk) and not event.append and fold.holds(event.artifact.artifact_id)

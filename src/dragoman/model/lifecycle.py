@@ -149,6 +149,10 @@ class Fold:
             return any(artifact.artifact_id == artifact_id for artifact in self._base.artifacts)
         return artifact_id in self._artifacts
 
+    def replaces(self, event: Event) -> bool:
+        """Whether an event that is about to be added starts an artifact anew that there is already."""
+        return isinstance(event, ArtifactChunk) and not event.append and self.holds(event.artifact.artifact_id)
+
     @property
     def joined_artifacts(self) -> tuple[str, ...]:
         """The ids of the complete artifacts that came in chunks."""

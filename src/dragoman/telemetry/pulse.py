@@ -24,7 +24,7 @@ BOUNDS_S = tuple(bound_ms / 1000 for bound_ms in BOUNDS_MS)
 
 
 class Quantiles(Struct, frozen=True):
-    """Of the times in the window, half are at most `p50_s`, and 95 of 100 at most `p95_s`: the bounds of buckets."""
+    """Half of the times in the window are at most `p50_s`, and 95 of 100 at most `p95_s`: the bounds of buckets."""
 
     p50_s: float
     p95_s: float

@@ -59,7 +59,7 @@ in the checkout, and restart the server. Packages of Dragoman contain the built 
 """
 
 
-class File(Struct, frozen=True):
+class BuiltFile(Struct, frozen=True):
     """A file as it is sent: its bytes, the same compressed (None: not worth it), and its headers."""
 
     body: bytes
@@ -113,12 +113,12 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
     return found
 
 
-def _file(name: str, body: bytes) -> File:
+def _file(name: str, body: bytes) -> BuiltFile:
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     if kind.startswith("text/") or kind == "application/javascript":
         kind += "; charset=utf-8"
     packed = gzip.compress(body, 9, mtime=0) if len(body) >= COMPRESSED_MIN else body
-    return File(
+    return BuiltFile(
         body=body,
         compressed=packed if len(packed) < len(body) else None,
         headers=((b"content-type", kind.encode()), FOREVER if name.startswith("assets/") else ASK_AGAIN, *SAFETY),

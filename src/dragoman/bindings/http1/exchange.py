@@ -28,7 +28,7 @@ BODILESS = frozenset({204, 304})
 DISCONNECTED: Message = {"type": "http.disconnect"}
 
 
-class Carrier(Protocol):
+class ExchangeConnection(Protocol):
     """The connection of an exchange. Nothing is written once it is closing."""
 
     write_paused: bool
@@ -84,7 +84,7 @@ class AsgiExchange:
 
     def __init__(
         self,
-        carrier: Carrier,
+        carrier: ExchangeConnection,
         loop: asyncio.AbstractEventLoop,
         scope: dict[str, Any],
         *,
