@@ -179,7 +179,7 @@ async def running(
         traffic = None if counts is None and access is None else Traffic(counts, access, clock)
         pulse = None if counts is None else Pulse(counts, lambda: streams.open)
         administration = Administration(
-            engine, store, trail, clock, config.prices, files.linked, config.keepalive_s, pulse
+            engine, store, trail, clock, config.prices, files.linked, config.keepalive_s, pulse, bus
         )
         operators = None
         if config.console and config.tasks and config.profile is None:
@@ -238,6 +238,7 @@ async def running(
                 watching_queues = tasks.create_task(queues.run(), name="queues")
                 watching_tls = tasks.create_task(_watch_tls(tls, listener), name="certificates")
                 pulsing = tasks.create_task(_run_pulse(pulse), name="pulse")
+                following = tasks.create_task(administration.run(), name="changes")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
@@ -271,6 +272,7 @@ async def running(
                         watching_queues,
                         watching_tls,
                         pulsing,
+                        following,
                     ):
                         task.cancel()
                     shutdown.spend_rest()

@@ -5,7 +5,7 @@ returned survives a power loss. Every driver passes the cases of `dragoman.testi
 """
 
 from asyncio import Future
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Protocol
@@ -531,6 +531,13 @@ class Store(Protocol):
 
     async def figures(self) -> StoreFigures:
         """The size of the store, and the tasks that have not ended, by agent. It costs as much as there are owners."""
+        ...
+
+    def watch(self, committed: Callable[[], None] | None) -> None:
+        """Call `committed` on the loop after each commit of this process, soon after its writers learn of it.
+
+        There is one such callback; None ends it. The commits of other processes are not told.
+        """
         ...
 
     @property

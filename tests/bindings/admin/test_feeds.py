@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +12,28 @@ import msgspec
 import pytest
 
 from dragoman.bindings.admin.routes import PREFIX, ROUTES
+from dragoman.bus.api import NoBus
 from dragoman.config import Config
-from dragoman.engine.handlers.feeds import CHANGES_MAX, GAP_MAX_MS
-from dragoman.engine.overview import Overview, ReplicaLines
+from dragoman.engine.handlers.change_feeds import CHANGES_MAX, GAP_MAX_MS, ChangeReader
+from dragoman.engine.handlers.change_hints import ChangeHints
+from dragoman.engine.handlers.feeds import (
+    FeedReset,
+    ReplicaFacts,
+    ServedAgentFacts,
+    TaskChange,
+    UpstreamFacts,
+    WorkerFacts,
+)
+from dragoman.engine.overview import AgentFacts, Overview, ReplicaLines, UpstreamLine, WorkerLine
+from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
+from dragoman.model.task import TaskState
 from dragoman.server import serving
-from dragoman.store.api import StoreError
+from dragoman.store.api import StatusRow, StoreError
+from dragoman.store.open import open_store
+from dragoman.store.sqlite.store import SqliteStore
+from dragoman.testing.buses import Hub
+from dragoman.testing.store_cases.bench import new_task
 from tests.bindings.admin.test_admin import (
     DEADLINE_S,
     bearer,
@@ -37,6 +53,19 @@ class Event(NamedTuple):
     name: str
     data: dict[str, Any]
     id: str
+
+
+class NoFacts:
+    """A server that serves nothing."""
+
+    def agents(self) -> tuple[AgentFacts, ...]:
+        return ()
+
+    def workers(self) -> tuple[WorkerLine, ...]:
+        return ()
+
+    def upstreams(self) -> tuple[UpstreamLine, ...]:
+        return ()
 
 
 class Reader:
@@ -195,7 +224,7 @@ async def test_a_change_is_told_although_the_store_fails_in_the_middle_of_a_read
 
 async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHANGES_MAX > 1
-    monkeypatch.setattr("dragoman.engine.handlers.feeds.CHANGES_MAX", 1)
+    monkeypatch.setattr("dragoman.engine.handlers.change_feeds.CHANGES_MAX", 1)
     store = url_of(tmp_path)
     async with server(store) as http:
         ops = bearer(store)
@@ -203,6 +232,124 @@ async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch:
             await reader.until("replicas")
             await asyncio.gather(make_task(http, "echo", "one"), make_task(http, "echo", "two"))
             await reader.until("reset", reason="many")
+
+
+async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.engine.handlers.change_feeds.READ_EVERY_S", 3600.0)
+    readings = 0
+    changes, watch = SqliteStore.changes, SqliteStore.watch
+    unwatched = asyncio.Event()
+
+    async def counted(store: SqliteStore, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+        nonlocal readings
+        readings += 1
+        return await changes(store, since_ms, limit)
+
+    def watched(store: SqliteStore, committed: Callable[[], None] | None) -> None:
+        watch(store, committed)
+        if committed is None:
+            unwatched.set()
+
+    monkeypatch.setattr(SqliteStore, "changes", counted)
+    monkeypatch.setattr(SqliteStore, "watch", watched)
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        async with AsyncExitStack() as stack:
+            readers = [await stack.enter_async_context(reading(http, CHANGES, ops)) for _ in range(60)]
+            for reader in readers:
+                await reader.until("replicas")
+            before = readings
+            task_id = await make_task(http, "echo", "one")
+            for reader in readers:
+                await reader.until("task", id=task_id, state="input-required")
+            assert readings - before < len(readers) / 2, "a reading for each commit at most, not for each reader"
+        async with asyncio.timeout(DEADLINE_S):
+            await unwatched.wait()
+        before = readings
+        await make_task(http, "echo", "two")
+        assert readings == before, "nothing is read while nobody follows"
+
+
+async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.engine.handlers.change_feeds.BUFFER_MAX", 8)
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    reader = ChangeReader(store, store.clock, lambda: NoFacts(), ChangeHints(store, NoBus()), 3600.0)
+    running = asyncio.create_task(reader.run())
+    try:
+        slow, quick = reader.open(None), reader.open(None)
+        missed = 0
+        while missed <= 8:
+            await store.create(new_task(f"t{missed}", at=store.clock.now_ms(), state=TaskState.WORKING))
+            told: list[str] = []
+            while f"t{missed}" not in told:
+                batch = await quick.next()
+                assert batch is not None
+                told += [item.data.id for item in batch if isinstance(item.data, TaskChange)]
+            missed += 1
+        items = await slow.next()
+        assert items is not None
+        reset, *lists = [item.data for item in items][:5]
+        assert isinstance(reset, FeedReset)
+        assert reset.reason == "slow"
+        assert [type(data) for data in lists] == [ServedAgentFacts, WorkerFacts, UpstreamFacts, ReplicaFacts]
+        assert len(items) <= 8
+        assert any(item.position for item in items), "from which it may go on"
+    finally:
+        reader.stop()
+        running.cancel()
+        await store.close()
+    assert await slow.next() is None
+
+
+async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.engine.handlers.change_hints.ATTENDED_S", 0.2)
+    monkeypatch.setattr("dragoman.engine.handlers.change_hints.REPEATED_S", 0.05)
+    hub, store = Hub(), open_store("memory:", SystemClock())
+    await store.open("h1")
+    here, there = hub.bus(), hub.bus()
+    hints, _ = ChangeHints(open_store("memory:", SystemClock()), here), ChangeHints(store, there)
+    signals: list[str] = []
+    signal, watch = there.signal, store.watch
+    watching, changed = False, asyncio.Event()
+
+    def sent(name: str, payload: bytes = b"") -> None:
+        signals.append(name)
+        signal(name, payload)
+
+    def watched(committed: Callable[[], None] | None) -> None:
+        nonlocal watching
+        watch(committed)
+        watching = committed is not None
+        changed.set()
+
+    monkeypatch.setattr(there, "signal", sent)
+    monkeypatch.setattr(store, "watch", watched)
+    heard = asyncio.Event()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await here.open()
+            await there.open()
+            await store.create(new_task("t"))
+            assert signals == [], "nobody follows"
+            hints.watch(heard.set)
+            written = 0
+            while not heard.is_set():
+                await store.create(new_task(f"t{written}"))
+                written += 1
+                await asyncio.sleep(0)
+            hints.rest()
+            while watching:
+                changed.clear()
+                await changed.wait()
+            told = len(signals)
+            await store.create(new_task("last"))
+            assert len(signals) == told, "nobody follows any more"
+    finally:
+        await here.close()
+        await there.close()
+        await store.close()
 
 
 async def test_a_stream_of_changes_ends_with_the_server(tmp_path: Path) -> None:

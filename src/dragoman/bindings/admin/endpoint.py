@@ -88,12 +88,14 @@ def _wants_events(request: HttpRequest) -> bool:
 
 
 def _encode_feed(batch: Sequence[FeedItem]) -> Iterable[bytes]:
-    """Encode the items of a feed as one piece."""
+    """Encode the items of a feed as one piece. All feeds that tell an item share its bytes."""
     frames = []
     for item in batch:
-        position = f"id: {item.position}\n" if item.position else ""
-        data = msgspec.json.encode(item.data)
-        frames.append(b"event: %s\n%sdata: %s\n\n" % (item.name.encode(), position.encode(), data))
+        if not item.encoded:
+            position = f"id: {item.position}\n" if item.position else ""
+            data = msgspec.json.encode(item.data)
+            item.encoded.append(b"event: %s\n%sdata: %s\n\n" % (item.name.encode(), position.encode(), data))
+        frames.append(item.encoded[0])
     return (b"".join(frames),)
 
 

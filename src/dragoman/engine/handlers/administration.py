@@ -5,12 +5,14 @@ out as a call of the task's owner. Only bindings that have admitted an operator 
 """
 
 from collections.abc import Sequence
-from weakref import WeakSet
 
+from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.handlers.feeds import ChangeFeed, LogFeed
+from dragoman.engine.handlers.change_feeds import ChangeFeed, ChangeReader
+from dragoman.engine.handlers.change_hints import ChangeHints
+from dragoman.engine.handlers.feeds import LogFeed
 from dragoman.engine.handlers.records import Records
 from dragoman.engine.handlers.task_changes import TaskChanges
 from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskReport, Timeline
@@ -34,7 +36,8 @@ from dragoman.telemetry.pulse import Pulse
 class Administration:
     """Answers operators. `tasks` changes tasks, `records` are the audit trail and webhook deliveries.
 
-    `linked` replaces the bytes of large files by URLs.
+    `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet, tells of other replicas'
+    commits.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Administration:
         linked: Linked = lambda event: event,
         keepalive_s: float = 15.0,
         pulse: Pulse | None = None,
+        bus: Bus | None = None,
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
@@ -55,10 +59,9 @@ class Administration:
         self._playback = Playback(store, linked)
         self._engine = engine
         self._store = store
-        self._clock = clock
-        self._keepalive_s = keepalive_s
         self._facts: ServerFacts
-        self._feeds: WeakSet[ChangeFeed] = WeakSet()
+        hints = ChangeHints(store, NoBus() if bus is None else bus)
+        self._changes = ChangeReader(store, clock, lambda: self._facts, hints, keepalive_s)
         self.records = Records(store, self._notes, clock)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
@@ -88,8 +91,7 @@ class Administration:
 
     async def follow_changes(self, operator: Operator, position: str | None) -> ChangeFeed:
         """Return the changes from now on, or from a position in an earlier feed. Raises A2AError."""
-        feed = ChangeFeed(self._store, self._clock, lambda: self._facts, self._keepalive_s, position)
-        self._feeds.add(feed)
+        feed = self._changes.open(position)
         self._notes.note(operator, "events.follow")
         return feed
 
@@ -99,8 +101,11 @@ class Administration:
 
     def stop(self) -> None:
         """End all feeds of changes, because the server stops."""
-        for feed in tuple(self._feeds):
-            feed.stop()
+        self._changes.stop()
+
+    async def run(self) -> None:
+        """Read for ever what changes, while somebody follows it."""
+        await self._changes.run()
 
     async def read_content(self, operator: Operator, task_id: str, after: int, limit: int) -> Recording:
         """The events of a task after seq `after`, with their content. Raises A2AError."""

@@ -1,57 +1,26 @@
-"""Feeds: streams of what changes, for operators.
+"""Feeds: what the streams of operators carry, and the log of one task as such a stream.
 
-Invariant: a feed holds no history. It reads changes from the store, wherever they were made, so that any replica goes
-on where another one stopped, and its memory is bounded by one reading.
+Invariant: an item of a feed is encoded once, however many read it.
 """
 
-import asyncio
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dragoman.engine.handler import OpenStream, Snapshot
 from dragoman.engine.inspection import StateWord, TimelineEntry, timeline_entry
-from dragoman.engine.overview import (
-    AgentFacts,
-    Overview,
-    ReplicaLine,
-    ServerFacts,
-    UpstreamLine,
-    WorkerLine,
-)
-from dragoman.model.errors import InvalidParams
+from dragoman.engine.overview import AgentFacts, ReplicaLine, UpstreamLine, WorkerLine
 from dragoman.model.events import Logged
-from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import TaskState
-from dragoman.store.api import Store, StoreError
-from dragoman.store.audit import ACTS_MAX, AuditEntry
-
-READ_EVERY_S = 1.0
-"""How often a feed reads what has changed; several changes of a task in between are one."""
-
-OVERLAP_MS = 5_000
-"""How far back each reading goes: a write may be committed some time after the moment that its status names."""
-
-CHANGES_MAX = 2_000
-"""Most changes of one reading. After more the reader has to load its lists anew."""
-
-GAP_MAX_MS = 600_000
-"""A reader that was away for longer has to load its lists anew."""
-
-READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".follow")
-"""The ends of the names of acts that change nothing."""
-
-_POSITION = re.compile(r"([0-9]{1,15})-([0-9]{1,18})", re.ASCII)
 
 
 class FeedReset(Struct, frozen=True):
     """The reader has to load its lists anew: it has just come (`start`), was away for too long or the server does not
-    know its position (`gap`), or too much has changed at once (`many`)."""
+    know its position (`gap`), too much has changed at once (`many`), or it has read too slowly (`slow`)."""
 
-    reason: Literal["start", "gap", "many"]
+    reason: Literal["start", "gap", "many", "slow"]
     at: str
 
 
@@ -128,12 +97,16 @@ FeedData = (
 )
 
 
-class FeedItem(Struct, frozen=True):
-    """An item of a feed: the name of its event, its data, and the position from which its reader may go on, if any."""
+class FeedItem(Struct, frozen=True, eq=False):
+    """An item of a feed: the name of its event, its data, and the position from which its reader may go on, if any.
+
+    Whoever encodes it first keeps the bytes in `encoded` for the others.
+    """
 
     name: str
     data: FeedData
     position: str = ""
+    encoded: list[bytes] = field(default_factory=list)
 
 
 class LogFeed:
@@ -164,7 +137,7 @@ class LogFeed:
                 self._note(item.terminal, entry.state)
                 items.append(FeedItem("event", entry, str(item.seq)))
             elif isinstance(item, Snapshot):
-                state = _word(item.record.state)
+                state = state_word(item.record.state)
                 self._note(item.record.terminal, state)
                 items.append(FeedItem("pruned", LogPruned(item.record.seq, state), str(item.record.seq)))
         return items
@@ -175,153 +148,13 @@ class LogFeed:
 
     def ended(self, state: TaskState) -> None:
         """Note that the task had ended before the feed began."""
-        self._state = _word(state)
+        self._state = state_word(state)
 
     def _note(self, terminal: bool, state: StateWord | None) -> None:
         if terminal:
             self._state = state
 
 
-class ChangeFeed:
-    """The changes on the server and its store. `facts` returns what the server knows at present.
-
-    Every reader gets the same: a `reset` first, unless it goes on from a `position`; then the lists of agents, workers,
-    upstreams and replicas; then what changes.
-    """
-
-    def __init__(
-        self, store: Store, clock: Clock, facts: Callable[[], ServerFacts], keepalive_s: float, position: str | None
-    ) -> None:
-        """Raises InvalidParams if this server did not make `position`."""
-        self.retry = False
-        self._store = store
-        self._clock = clock
-        self._facts = facts
-        self._overview = Overview(store, clock)
-        self._keepalive_s = keepalive_s
-        self._since_ms, self._acts = _read_position(position)
-        self._told: dict[str, tuple[int, TaskState]] = {}
-        self._lists: dict[str, object] = {}
-        self._closed = asyncio.Event()
-        self._begun = False
-
-    async def next(self, wait_s: float | None = None) -> Sequence[FeedItem] | None:
-        """As `bindings.streams.Batches` says."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + (self._keepalive_s if wait_s is None else wait_s)
-        while True:
-            if self._begun:
-                try:
-                    await asyncio.wait_for(self._closed.wait(), READ_EVERY_S)
-                except TimeoutError:
-                    pass  # it is time to read again
-            self._begun = True
-            if self._closed.is_set():
-                return None
-            try:
-                items = await self._read()
-            except StoreError:
-                items = []  # the next reading begins at the same place
-            if items:
-                return items
-            if loop.time() >= until_s:
-                return ()
-
-    def close(self) -> None:
-        """As `bindings.streams.Batches` says."""
-        self._closed.set()
-
-    def stop(self) -> None:
-        """End the feed because the server stops: its reader should come back."""
-        self.retry = True
-        self._closed.set()
-
-    async def _read(self) -> list[FeedItem]:
-        now_ms = self._clock.now_ms()
-        items: list[FeedItem] = []
-        told: dict[str, tuple[int, TaskState]] = {}
-        since_ms, acts = self._since_ms, self._acts
-        if since_ms is None or acts is None:
-            items.append(_reset("start", now_ms))
-        elif not now_ms - GAP_MAX_MS <= since_ms <= now_ms:
-            items.append(_reset("gap", now_ms))
-            since_ms = acts = None
-        end, entries = await self._store.audit.acts(acts)
-        if since_ms is not None:
-            rows = await self._store.changes(since_ms, CHANGES_MAX + 1)
-            if len(rows) > CHANGES_MAX or len(entries) >= ACTS_MAX:
-                items.append(_reset("many", now_ms))
-            else:
-                for row in rows:
-                    status = row.status_ms, row.state
-                    if self._told.get(row.id) != status:
-                        items.append(
-                            FeedItem(
-                                "task",
-                                TaskChange(
-                                    id=row.id,
-                                    agent=row.agent,
-                                    principal=row.owner,
-                                    context=row.context_id,
-                                    state=_word(row.state),
-                                    at=timestamp(row.status_ms),
-                                    seq=row.seq,
-                                ),
-                            )
-                        )
-            told = {row.id: (row.status_ms, row.state) for row in rows[:CHANGES_MAX]}
-        items += [FeedItem("act", _act(entry)) for entry in entries if _changes(entry)]
-        items += await self._changed_lists()
-        self._told = told  # only now: a reading that fails before is repeated
-        self._since_ms = max(since_ms or 0, now_ms - OVERLAP_MS)
-        self._acts = end
-        if items:
-            last = items[-1]
-            items[-1] = FeedItem(last.name, last.data, f"{self._since_ms}-{end}")
-        return items
-
-    async def _changed_lists(self) -> list[FeedItem]:
-        """The lists that are not as they were told last. The numbers of an upstream's calls do not count."""
-        facts = self._facts()
-        upstreams = facts.upstreams()
-        replicas = (await self._overview.replicas()).replicas
-        lists: tuple[tuple[str, object, FeedData], ...] = (
-            ("agents", agents := facts.agents(), ServedAgentFacts(agents)),
-            ("workers", workers := facts.workers(), WorkerFacts(workers)),
-            ("upstreams", tuple((each.agent, each.breaker) for each in upstreams), UpstreamFacts(upstreams)),
-            ("replicas", replicas, ReplicaFacts(replicas)),
-        )
-        changed = [FeedItem(name, data) for name, key, data in lists if self._lists.get(name) != key]
-        self._lists = {name: key for name, key, _ in lists}
-        return changed
-
-
-def _reset(reason: Literal["start", "gap", "many"], now_ms: int) -> FeedItem:
-    return FeedItem("reset", FeedReset(reason, timestamp(now_ms)))
-
-
-def _read_position(position: str | None) -> tuple[int | None, int | None]:
-    if position is None:
-        return None, None
-    found = _POSITION.fullmatch(position)
-    if found is None:
-        raise InvalidParams("Last-Event-ID", "not an id that this server gave: leave it out to begin anew")
-    return int(found[1]), int(found[2])
-
-
-def _changes(entry: AuditEntry) -> bool:
-    return entry.allowed and not entry.action.endswith(READS)
-
-
-def _act(entry: AuditEntry) -> OperatorAct:
-    return OperatorAct(
-        at=timestamp(entry.at_ms),
-        principal=entry.principal,
-        action=entry.action,
-        task=entry.task_id,
-        subject=entry.subject,
-    )
-
-
-def _word(state: TaskState) -> StateWord:
+def state_word(state: TaskState) -> StateWord:
+    """The word of operators for a state."""
     return SPELLED[state]  # type: ignore[return-value]  # the words of StateWord

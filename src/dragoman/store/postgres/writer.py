@@ -64,6 +64,7 @@ class Writer:
         self._finished: asyncio.Future[None] | None = None
         """The batches that `close` waits for."""
         self._closed = False
+        self._watcher: Callable[[], None] | None = None
 
     def submit(self, write: Creation | Addition | OtherWrite) -> "asyncio.Future[Any]":
         """Submit a write. The future returns its outcome, or raises Refused, StoreError or OutcomeUnknown."""
@@ -100,6 +101,10 @@ class Writer:
             raise
         self._committed()
         return outcome
+
+    def watch(self, committed: Callable[[], None] | None) -> None:
+        """As `Store.watch` says."""
+        self._watcher = committed
 
     async def close(self) -> None:
         """Finish the submitted writes."""
@@ -237,6 +242,8 @@ class Writer:
         self.written_ms = self._clock.now_ms()
         if self.outages.now is not None:
             self.outages.worked()
+        if self._watcher is not None:
+            self._watcher()
 
     def _failed(self, failures: int, error: StoreError | OutcomeUnknown) -> None:
         reason = error.reason if isinstance(error, StoreError) else StoreUnreachable.reason

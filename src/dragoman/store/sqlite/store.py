@@ -5,7 +5,7 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from operator import attrgetter
@@ -470,6 +470,11 @@ class SqliteStore:
         """On a reader thread. The size is that of the file and its WAL."""
         path = self._location.path
         return await self._readers.run(lambda reads: reads.figures(path))
+
+    def watch(self, committed: Callable[[], None] | None) -> None:
+        """As the protocol says."""
+        if self._opened is not None:
+            self._opened.writer.watch(committed)
 
     @property
     def commits(self) -> Histogram:

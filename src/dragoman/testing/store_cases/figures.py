@@ -3,6 +3,8 @@
 Invariant: a case uses nothing but the Store protocol.
 """
 
+import asyncio
+
 from dragoman.model.task import TaskState
 from dragoman.store.figures import OpenTasks
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, ending, new_task
@@ -60,8 +62,25 @@ async def each_commit_is_timed(bench: Bench) -> None:
         assert store.commits.sum_s > 0
 
 
+async def commits_are_told_to_whoever_watches(bench: Bench) -> None:
+    """Until nobody does."""
+    async with bench.store() as store:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        store.watch(lambda: told.put_nowait("first"))
+        await store.create(new_task("t1"))
+        assert await asyncio.wait_for(told.get(), 60) == "first"
+        store.watch(None)
+        await store.append(ending("t1", 1))
+        store.watch(lambda: told.put_nowait("second"))
+        await store.create(new_task("t2"))
+        while await asyncio.wait_for(told.get(), 60) != "second":
+            pass  # the first commit may have been told of more than once
+        store.watch(None)
+
+
 FIGURES: tuple[Case, ...] = (
     open_tasks_are_counted_by_agent_with_the_oldest_of_each_kind,
     the_size_grows_with_what_is_written,
     each_commit_is_timed,
+    commits_are_told_to_whoever_watches,
 )
