@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 COMPILE := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links
-CODE := $(wildcard src examples tests scripts bench)
+CODE := $(wildcard src examples tests scripts bench site)
 TYPED := $(wildcard src examples scripts)
 
 # Agent frameworks, each in an environment of its own; `make test` tries those that install quickly.
@@ -47,7 +47,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs compliance peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs site compliance peers frameworks requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -99,6 +99,10 @@ bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server a
 docs: $(VENV)/.core ## check that the links and files named in the documentation exist
 	$(BIN)/python scripts/check_links.py
 
+site: .venv-site/.ready site/node_modules/.ready ## the documentation as a site in build/site, which needs no server
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet -f site/mkdocs.yml $(ARGS)
+	@echo "open build/site/index.html"
+
 compliance: $(VENV)/.dev .venv-sdk1/.ready tests/peers/js/node_modules/.ready ## write docs/a2a-cli-compliance.*: the commands against live agents, requirement by requirement
 	PYTHONPATH=. $(BIN)/python scripts/compliance.py $(WORKERS) $(ARGS)
 
@@ -109,13 +113,13 @@ frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the a
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build grpc dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 bench; do \
+	for name in build grpc dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-bench .venv-fw-* tests/peers/js/node_modules dist build
-	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules $(CONSOLE)
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-bench .venv-site .venv-fw-* tests/peers/js/node_modules dist build
+	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules site/node_modules $(CONSOLE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -150,6 +154,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 .venv-mcp2/.ready: requirements/peers-mcp2.txt
 .venv-s3/.ready: requirements/peers-s3.txt
 .venv-bench/.ready: requirements/bench.txt
+.venv-site/.ready: requirements/site.txt
 .venv-fw-%/.ready: requirements/framework-%.txt | $(VENV)/.core
 	rm -rf .venv-fw-$*
 	$(UV) venv --quiet -p $(BIN)/python .venv-fw-$*
@@ -163,7 +168,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 	$(UV) pip install --quiet -p .venv-$* --require-hashes -r $(filter requirements/%,$^)
 	@touch $@
 
-tests/peers/js/node_modules/.ready tests/console/node_modules/.ready console/node_modules/.ready: %/node_modules/.ready: %/package.json %/package-lock.json
+tests/peers/js/node_modules/.ready tests/console/node_modules/.ready console/node_modules/.ready site/node_modules/.ready: %/node_modules/.ready: %/package.json %/package-lock.json
 	@command -v npm >/dev/null || { echo "npm was not found: install Node 20.19 or newer" >&2; exit 1; }
 	cd $* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

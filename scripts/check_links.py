@@ -23,6 +23,9 @@ COMMAND = re.compile(
 )
 """A command whose first argument is a file."""
 
+NAVIGATED = re.compile(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", re.MULTILINE)
+"""A page in the navigation of the site."""
+
 MADE_BY_READERS = frozenset(
     {"assistant.py", "greeter.py", "hello.py", "house.py", "speller.py", "try_weather.py", "weather.py", "writers.py"}
 )
@@ -100,6 +103,35 @@ def published(page: Path) -> list[str]:
     return [f"{command}: write pip install ." for command in PUBLISHED.findall(page.read_text(encoding="utf-8"))]
 
 
+def unlisted(root: Path) -> list[str]:
+    """The pages of docs/ that neither the navigation of the site nor the list in docs/README.md leads to."""
+    navigation = set(NAVIGATED.findall((root / "site" / "mkdocs.yml").read_text(encoding="utf-8")))
+    docs = root / "docs"
+    index = docs / "README.md"
+    linked = {(docs / link.partition("#")[0]).resolve() for link in LINK.findall(index.read_text(encoding="utf-8"))}
+    reached = {path.resolve() for page in linked if page.suffix == ".md" for path in _beside(page)} | linked
+    pages = [page for page in sorted(docs.rglob("*.md")) if page != index]
+    return [
+        *(
+            f"site/mkdocs.yml: nav lacks {name}"
+            for page in pages
+            if (name := f"{page.relative_to(docs)}") not in navigation
+        ),
+        *(
+            f"docs/README.md: nothing leads to {page.relative_to(docs)}"
+            for page in pages
+            if page.resolve() not in reached
+        ),
+    ]
+
+
+def _beside(page: Path) -> Iterator[Path]:
+    """The pages that `page` links to."""
+    if page.exists():
+        for link in LINK.findall(page.read_text(encoding="utf-8")):
+            yield (page.parent / link.partition("#")[0]).resolve()
+
+
 def main() -> int:
     """The exit code."""
     root = Path(__file__).resolve().parent.parent
@@ -114,6 +146,7 @@ def main() -> int:
         for module in sorted((root / "src").rglob("*.py"))
         for finding in published(module)
     ]
+    found += unlisted(root)
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

@@ -14,7 +14,7 @@ HOST = re.compile(r"https?://|^--(index|extra-index|find-links)|\"resolved\":", 
 
 def hosts(root: Path) -> list[str]:
     """One line for every lock file under `root` that says where packages come from."""
-    lists = [*(root / "tests").glob("**/package-lock.json"), root / "console" / "package-lock.json"]
+    lists = [*(root / "tests").glob("**/package-lock.json"), *root.glob("*/package-lock.json")]
     packages = [path for path in lists if "node_modules" not in path.parts and path.exists()]
     locks = [*(root / "requirements").glob("*.txt"), *packages]
     banned = [root / "uv.lock", root / "pylock.toml"]

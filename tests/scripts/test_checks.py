@@ -81,3 +81,20 @@ def test_an_installation_from_a_registry_is_found(tmp_path: Path) -> None:
         "pip install -q 'dragoman",
         "uv add dragoman",
     ]
+
+
+def test_a_page_that_nothing_leads_to_is_found(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "docs" / "agents").mkdir(parents=True)
+    (tmp_path / "site" / "mkdocs.yml").write_text(
+        "nav:\n  - Start:\n      - Tour: start.md\n      - agents/README.md\n"
+    )
+    (tmp_path / "docs" / "README.md").write_text("[tour](start.md)\n[kinds](agents/README.md#all)\n")
+    (tmp_path / "docs" / "agents" / "README.md").write_text("[programs](program.md)\n")
+    for name in ("start.md", "lost.md", "agents/program.md"):
+        (tmp_path / "docs" / name).write_text("# A page\n")
+    assert check_links.unlisted(tmp_path) == [
+        "site/mkdocs.yml: nav lacks agents/program.md",
+        "site/mkdocs.yml: nav lacks lost.md",
+        "docs/README.md: nothing leads to lost.md",
+    ]
