@@ -7,9 +7,9 @@ import secrets
 import pytest
 from msgspec.structs import replace
 
-from dragoman.auth.keys import digest_of, id_of, key_state, make_key, matches
+from dragoman.auth.keys import digest_of, id_of, make_key, matches
 from dragoman.model.principal import AccessRole
-from dragoman.store.keyring import StoredKey
+from dragoman.store.keyring import StoredKey, key_state
 
 KEPT = StoredKey(id="aaaaaaaaaaaa", name="n", role=AccessRole.CALLER, agents=None, scopes=None, digest=b"", made_ms=0)
 

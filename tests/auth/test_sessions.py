@@ -144,7 +144,7 @@ async def test_a_session_counts_while_the_disk_is_full(
 
 async def test_a_session_dies_with_its_key(store: Store, clock: SetClock, sessions: OperatorSessions) -> None:
     key_id, text = await operators_key(store)
-    principal = Principal("key:ops", AccessRole.OPERATOR)
+    principal = Principal("key:ops", AccessRole.OPERATOR, key=key_id)
     secret, begun = await sessions.begin(principal, text)
     assert await sessions.find(secret) == begun
     await store.keys.revoke(key_id, clock.now_ms())

@@ -10,12 +10,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dragoman.auth.keys import id_of, key_state, matches
+from dragoman.auth.keys import id_of, matches
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.principal import ANONYMOUS, AccessRole, Principal
+from dragoman.model.principal import ANONYMOUS, LOCAL_OPERATOR, AccessRole, Principal
 from dragoman.store.api import StoreError
-from dragoman.store.keyring import KeyRing, StoredKey
+from dragoman.store.keyring import KeyRing, StoredKey, key_state
 
 if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
     from dragoman.auth.certificates import Certificates
@@ -288,7 +288,7 @@ def _index_operator(token: str | None) -> dict[bytes, Principal]:
     """The operator of this machine, by the digest of the token."""
     if token is None:
         return {}
-    return {hashlib.sha256(token.encode()).digest(): Principal("operator:local", AccessRole.OPERATOR)}
+    return {hashlib.sha256(token.encode()).digest(): Principal(LOCAL_OPERATOR, AccessRole.OPERATOR)}
 
 
 def _spellings(key: str) -> set[bytes]:
@@ -308,6 +308,7 @@ def _holder(key: StoredKey) -> Principal:
         None if key.agents is None else frozenset(key.agents),
         None if key.scopes is None else frozenset(key.scopes),
         key.limits,
+        key.id,
     )
 
 

@@ -9,11 +9,8 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from typing import Literal
 
-from msgspec import Struct
-
-from dragoman.store.keyring import StoredKey
+from dragoman.store.keyring import NewKey
 
 PREFIX = "dgm_"
 """The prefix of every key, by which scanners for leaked secrets can recognise one."""
@@ -29,18 +26,12 @@ Random = Callable[[int], bytes]
 """Returns so many random bytes, like `secrets.token_bytes`."""
 
 
-class NewKey(Struct, frozen=True):
-    """A key that was just made. `text` is the key itself, to be shown once and stored nowhere."""
-
-    id: str
-    text: str
-
-
 def make_key(random: Random) -> NewKey:
     """Make a fresh key."""
     key_id = base64.b32encode(random(ID_BYTES)).decode().lower()[:ID_CHARS]
     secret = base64.urlsafe_b64encode(random(SECRET_BYTES)).decode().rstrip("=")
-    return NewKey(key_id, f"{PREFIX}{key_id}_{secret}")
+    text = f"{PREFIX}{key_id}_{secret}"
+    return NewKey(key_id, text, digest_of(text))
 
 
 def id_of(text: str) -> str | None:
@@ -57,10 +48,3 @@ def digest_of(text: str) -> bytes:
 def matches(text: str, digest: bytes) -> bool:
     """Whether `digest` is that of the key. The time does not depend on where they differ."""
     return hmac.compare_digest(digest_of(text), digest)
-
-
-def key_state(key: StoredKey, now_ms: int) -> Literal["active", "expired", "revoked"]:
-    """Whether a key counts at `now_ms`."""
-    if key.revoked_ms is not None:
-        return "revoked"
-    return "expired" if key.expires_ms is not None and key.expires_ms <= now_ms else "active"

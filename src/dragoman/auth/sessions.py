@@ -13,12 +13,12 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from dragoman.auth.keys import id_of, key_state
+from dragoman.auth.keys import id_of
 from dragoman.model.errors import Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.principal import AccessRole, Principal
 from dragoman.store.api import StoreError
-from dragoman.store.keyring import KeyRing
+from dragoman.store.keyring import KeyRing, key_state
 from dragoman.store.shared import Shared
 
 UNUSED_MS = 12 * 3600 * 1000
@@ -129,7 +129,7 @@ class OperatorSessions:
         ends_ms = stored.begun_ms + LONGEST_MS
         if now_ms >= ends_ms or not await self._admits(stored, now_ms):
             return None
-        return SignedIn(Principal(stored.principal, AccessRole.OPERATOR), _proof(secret), ends_ms)
+        return SignedIn(Principal(stored.principal, AccessRole.OPERATOR, key=stored.key), _proof(secret), ends_ms)
 
     async def _admits(self, stored: _Stored, now_ms: int) -> bool:
         """Whether the credential that the session was begun with still counts."""

@@ -15,10 +15,9 @@ from dragoman.config import Config, agent_id_fault
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.auth.keys import NewKey
     from dragoman.model.principal import KeyLimits
     from dragoman.store.api import Store
-    from dragoman.store.keyring import StoredKey
+    from dragoman.store.keyring import NewKey, StoredKey
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
 
@@ -144,7 +143,7 @@ def create(
 
     import msgspec
 
-    from dragoman.auth.keys import digest_of, make_key
+    from dragoman.auth.keys import make_key
     from dragoman.model.ids import SystemClock
     from dragoman.model.principal import AccessRole, KeyLimits, Scope
     from dragoman.store.keyring import StoredKey
@@ -156,7 +155,7 @@ def create(
         role=AccessRole(role),
         agents=tuple(dict.fromkeys(agents)) or None,
         scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)) or None,
-        digest=digest_of(new.text),
+        digest=new.digest,
         made_ms=now_ms,
         expires_ms=None if expires is None else now_ms + _age_ms(expires),
         limits=KeyLimits(**limits) if any(limits.values()) else None,
@@ -309,7 +308,7 @@ def _age_ms(text: str) -> int:
 
 def _public_fields(key: "StoredKey", now_ms: int) -> dict[str, Any]:
     """The fields of a key that may be shown."""
-    from dragoman.auth.keys import key_state
+    from dragoman.store.keyring import key_state
 
     return {
         "id": key.id,

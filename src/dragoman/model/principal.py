@@ -49,7 +49,8 @@ class Principal(Struct, frozen=True):
 
     `agents` are the ids of the agents it may reach, `scopes` the operations it may use there; None means all. A
     principal of role `AGENT` or `ADMIN` may also report on tasks of these agents, as a worker does. `limits` are
-    those of its key, if it has its own.
+    those of its key, if it has its own. `key` is the id of the key that was sent, or that the session was begun with;
+    empty for other credentials.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Principal(Struct, frozen=True):
     agents: frozenset[str] | None = None
     scopes: frozenset[Scope] | None = None
     limits: KeyLimits | None = None
+    key: str = ""
 
     def reaches(self, agent: str) -> bool:
         """Whether the principal may use this agent at all."""
@@ -71,6 +73,9 @@ class Principal(Struct, frozen=True):
         """Whether the principal may use the admin API. One that is limited to agents or scopes may not."""
         return self.role is AccessRole.OPERATOR and self.agents is None and self.scopes is None
 
+
+LOCAL_OPERATOR = "operator:local"
+"""The id of the operator of a server that asks nobody for a key."""
 
 ANONYMOUS = Principal("anonymous", AccessRole.ADMIN)
 """The principal of every caller on a server without authentication."""

@@ -9,9 +9,11 @@ import asyncio
 import errno
 import logging
 import os
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -23,6 +25,7 @@ from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.desk import Desk
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.keys import make_key
 from dragoman.auth.operator_token import drop_token, kept_token, new_token
 from dragoman.auth.sessions import OperatorSessions
 from dragoman.auth.signatures import SigningRoom
@@ -179,7 +182,16 @@ async def running(
         traffic = None if counts is None and access is None else Traffic(counts, access, clock)
         pulse = None if counts is None else Pulse(counts, lambda: streams.open)
         administration = Administration(
-            engine, store, trail, clock, config.prices, files.linked, config.keepalive_s, pulse, bus
+            engine,
+            store,
+            trail,
+            clock,
+            partial(make_key, secrets.token_bytes),
+            config.prices,
+            files.linked,
+            config.keepalive_s,
+            pulse,
+            bus,
         )
         operators = None
         if config.console and config.tasks and config.profile is None:

@@ -3,7 +3,7 @@
 Invariant: a caller's key itself is never written anywhere. The stored digest can only confirm a key.
 """
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,14 @@ class StoredKey(Struct, frozen=True, kw_only=True):
     expires_ms: int | None = None
     revoked_ms: int | None = None
     limits: KeyLimits | None = None
+
+
+class NewKey(Struct, frozen=True):
+    """A key that was just made. `text` is the key itself, to be shown once and stored nowhere."""
+
+    id: str
+    text: str
+    digest: bytes
 
 
 class SigningKey(Struct, frozen=True, kw_only=True):
@@ -57,6 +65,13 @@ class KeyRing(Protocol):
         """Mark a key as revoked. Returns False if it does not exist or was revoked before."""
         ...
 
+    async def replace(self, key_id: str, by: StoredKey, now_ms: int, ends_ms: int) -> bool:
+        """Store the key `by`, and let an active key end: now, which revokes it, or at `ends_ms` at the latest.
+
+        Both or neither. Returns False if the key does not exist or is not active.
+        """
+        ...
+
     async def limit(self, key_id: str, limits: KeyLimits | None) -> bool:
         """Replace the limits of a key. Returns False if it does not exist or was revoked."""
         ...
@@ -68,6 +83,13 @@ class KeyRing(Protocol):
     async def signing_key(self, offer: SigningKey | None = None) -> SigningKey | None:
         """The server's key for signatures. If there is none yet, `offer` is stored and returned: the first one wins."""
         ...
+
+
+def key_state(key: StoredKey, now_ms: int) -> Literal["active", "expired", "revoked"]:
+    """Whether a key counts at `now_ms`."""
+    if key.revoked_ms is not None:
+        return "revoked"
+    return "expired" if key.expires_ms is not None and key.expires_ms <= now_ms else "active"
 
 
 def spell_limits(limits: KeyLimits | None) -> str | None:

@@ -56,7 +56,7 @@ class Admin:
             return json_response(200, make_document(__version__), NO_STORE)
         route, ids = _find(request.method, segments)
         given = await self._read(request, route)
-        asked = Asked(Operator(request.principal.id, request.peer), ids, given, self._facts)
+        asked = Asked(Operator(request.principal.id, request.peer, request.principal.key), ids, given, self._facts)
         if route.follow is not None and (route.act is None or _wants_events(request)):
             if request.method == "HEAD":
                 return HttpResponse(200, list(STREAM_HEADERS), b"")

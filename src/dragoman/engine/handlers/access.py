@@ -4,7 +4,7 @@ Invariant: work is noted with its outcome when it is over, whether it was done o
 operator repeats within a minute is not noted again.
 """
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -29,10 +29,11 @@ T = TypeVar("T")
 
 
 class Operator(Struct, frozen=True):
-    """The operator who asks: the id of the principal, and the address, without port."""
+    """The operator who asks: the id of the principal, the address, without port, and the id of the key, if any."""
 
     principal: str
     peer: str = ""
+    key: str = ""
 
 
 class OperatedEngine(Handler, Protocol):
@@ -57,12 +58,21 @@ class AccessNotes:
         """When each operator last read a thing, by the entry's own words."""
 
     async def noted(
-        self, operator: Operator, action: str, work: Awaitable[T], *, task_id: str = "", subject: str = ""
+        self,
+        operator: Operator,
+        action: str,
+        work: Awaitable[T],
+        *,
+        task_id: str = "",
+        subject: str = "",
+        made: Callable[[T], str] | None = None,
     ) -> T:
-        """Await `work`, and note what became of it. Raises A2AError."""
+        """Await `work`, and note what became of it. `made` tells the subject by the result. Raises A2AError."""
         reason = ""
         try:
-            return await work
+            result = await work
+            subject = subject if made is None else made(result)
+            return result
         except A2AError as error:
             reason = type(error).__name__
             raise

@@ -13,6 +13,7 @@ from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.change_feeds import ChangeFeed, ChangeReader
 from dragoman.engine.handlers.change_hints import ChangeHints
 from dragoman.engine.handlers.feeds import LogFeed
+from dragoman.engine.handlers.keys import KeyAdministration, KeyChanges, Mint
 from dragoman.engine.handlers.records import Records
 from dragoman.engine.handlers.task_changes import TaskChanges
 from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskReport, Timeline
@@ -34,10 +35,10 @@ from dragoman.telemetry.pulse import Pulse
 
 
 class Administration:
-    """Answers operators. `tasks` changes tasks, `records` are the audit trail and webhook deliveries.
+    """Answers operators. `tasks` changes tasks, `keys` the keys, `records` are the audit trail and webhook deliveries.
 
-    `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet, tells of other replicas'
-    commits.
+    `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
+    tells of other replicas' commits.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Administration:
         store: Store,
         trail: Trail,
         clock: Clock,
+        mint: Mint,
         prices: Prices = NO_PRICES,
         linked: Linked = lambda event: event,
         keepalive_s: float = 15.0,
@@ -62,6 +64,7 @@ class Administration:
         self._facts: ServerFacts
         hints = ChangeHints(store, NoBus() if bus is None else bus)
         self._changes = ChangeReader(store, clock, lambda: self._facts, hints, keepalive_s)
+        self.keys = KeyAdministration(KeyChanges(store.keys, clock, mint), self._notes)
         self.records = Records(store, self._notes, clock)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 

@@ -28,20 +28,8 @@ class KeyTable:
 
     async def add(self, key: StoredKey) -> None:
         """As the protocol says. Raises StoreError if the id exists already."""
-        row = (
-            to_text(key.id),
-            to_text(key.name),
-            key.role.value,
-            None if key.agents is None else [to_text(agent) for agent in key.agents],
-            None if key.scopes is None else [scope.value for scope in key.scopes],
-            key.digest,
-            key.made_ms,
-            key.expires_ms,
-            key.revoked_ms,
-            spell_limits(key.limits),
-        )
         try:
-            await self._door().write(self._sql["add_key"], *row)
+            await self._door().write(self._sql["add_key"], *_row(key))
         except OutcomeUnknown as error:
             if await self.find(key.id) != key:
                 raise StoreError(f"{error}: look whether the key {key.id} is there") from error
@@ -59,6 +47,16 @@ class KeyTable:
             return bool(await self._door().write(self._sql["revoke_key"], to_text(key_id), now_ms))
         except OutcomeUnknown as error:
             raise StoreError(str(error)) from error
+
+    async def replace(self, key_id: str, by: StoredKey, now_ms: int, ends_ms: int) -> bool:
+        """As the protocol says, in one statement. Raises StoreError if the id of `by` exists already."""
+        values = to_text(key_id), now_ms, ends_ms, *_row(by)
+        try:
+            return bool(await self._door().write(self._sql["replace_key"], *values))
+        except OutcomeUnknown as error:
+            if await self.find(by.id) == by:
+                return True
+            raise StoreError(f"{error}: look whether the key {by.id} is there") from error
 
     async def limit(self, key_id: str, limits: KeyLimits | None) -> bool:
         """As the protocol says. It may be repeated without harm."""
@@ -91,6 +89,21 @@ class KeyTable:
             return None
         kid, jwk, made_ms = rows[0]
         return SigningKey(kid=from_text(kid), jwk=jwk, made_ms=made_ms)
+
+
+def _row(key: StoredKey) -> tuple[object, ...]:
+    return (
+        to_text(key.id),
+        to_text(key.name),
+        key.role.value,
+        None if key.agents is None else [to_text(agent) for agent in key.agents],
+        None if key.scopes is None else [scope.value for scope in key.scopes],
+        key.digest,
+        key.made_ms,
+        key.expires_ms,
+        key.revoked_ms,
+        spell_limits(key.limits),
+    )
 
 
 def _api_key(

@@ -17,6 +17,18 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 -- Mark a key as revoked, unless it is already.
 UPDATE dragoman.keys SET revoked_ms = $2 WHERE id = $1 AND revoked_ms IS NULL RETURNING id;
 
+-- name: replace_key
+-- Let an active key end: revoke it if $3 is not after $2, which is now, else let it expire at $3 if not before. Another key is
+-- stored if there was such a key.
+WITH ended AS (
+    UPDATE dragoman.keys SET revoked_ms = CASE WHEN $3::bigint <= $2::bigint THEN $2::bigint END,
+        expires_ms = CASE WHEN $3::bigint <= $2::bigint THEN expires_ms ELSE least(expires_ms, $3::bigint) END
+    WHERE id = $1 AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > $2::bigint) RETURNING id
+)
+INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits)
+SELECT $4::text, $5::text, $6::text, $7::text[], $8::text[], $9::bytea, $10::bigint, $11::bigint, $12::bigint, $13
+FROM ended RETURNING id;
+
 -- name: all_keys
 -- All keys, oldest first.
 SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM dragoman.keys ORDER BY key;

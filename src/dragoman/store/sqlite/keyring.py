@@ -34,18 +34,7 @@ class KeyTable:
 
     async def add(self, key: StoredKey) -> None:
         """As the protocol says. Raises StoreError if the id exists already."""
-        row = (
-            key.id,
-            key.name,
-            key.role.value,
-            _listed(key.agents),
-            _listed(key.scopes),
-            key.digest,
-            key.made_ms,
-            key.expires_ms,
-            key.revoked_ms,
-            spell_limits(key.limits),
-        )
+        row = _row(key)
 
         def run(tables: Tables, _: int) -> None:
             tables.cursor.execute(tables.sql["add_key"], row)
@@ -58,6 +47,19 @@ class KeyTable:
         def run(tables: Tables, _: int) -> bool:
             tables.cursor.execute(tables.sql["revoke_key"], (key_id, now_ms))
             return tables.connection.changes() > 0
+
+        return bool(await self._door().writer.submit(Act(run)))
+
+    async def replace(self, key_id: str, by: StoredKey, now_ms: int, ends_ms: int) -> bool:
+        """As the protocol says, in one transaction. Raises StoreError if the id of `by` exists already."""
+        row = _row(by)
+
+        def run(tables: Tables, _: int) -> bool:
+            tables.cursor.execute(tables.sql["end_key"], (key_id, now_ms, ends_ms))
+            if not tables.connection.changes():
+                return False
+            tables.cursor.execute(tables.sql["add_key"], row)
+            return True
 
         return bool(await self._door().writer.submit(Act(run)))
 
@@ -124,6 +126,21 @@ def _api_key(
         expires_ms=expires_ms,
         revoked_ms=revoked_ms,
         limits=read_limits(limits),
+    )
+
+
+def _row(key: StoredKey) -> tuple[object, ...]:
+    return (
+        key.id,
+        key.name,
+        key.role.value,
+        _listed(key.agents),
+        _listed(key.scopes),
+        key.digest,
+        key.made_ms,
+        key.expires_ms,
+        key.revoked_ms,
+        spell_limits(key.limits),
     )
 
 

@@ -21,6 +21,12 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
 -- Revoke a key that is not revoked yet.
 UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL;
 
+-- name: end_key
+-- Let an active key end: revoke it if ?3 is not after ?2, which is now, else let it expire at ?3 if not before.
+UPDATE keys SET revoked_ms = CASE WHEN ?3 <= ?2 THEN ?2 END,
+    expires_ms = CASE WHEN ?3 <= ?2 THEN expires_ms ELSE min(coalesce(expires_ms, ?3), ?3) END
+WHERE id = ?1 AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > ?2);
+
 -- name: limit_key
 -- Replace the limits of a key that is not revoked.
 UPDATE keys SET limits = ?2 WHERE id = ?1 AND revoked_ms IS NULL;

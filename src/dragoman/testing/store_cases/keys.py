@@ -84,6 +84,31 @@ async def a_key_is_revoked_once_and_stays_known(bench: Bench) -> None:
         assert await store.keys.find(NARROW.id) == NARROW
 
 
+async def a_key_is_replaced_at_once_or_after_an_overlap_if_it_is_active(bench: Bench) -> None:
+    fresh = replace(NARROW, id="dddddddddddd", digest=b"\1" * 32, made_ms=START_MS + 2, expires_ms=None)
+    async with bench.store() as store:
+        await store.keys.add(WIDE)
+        await store.keys.add(NARROW)
+        assert not await store.keys.replace("cccccccccccc", fresh, START_MS, START_MS)
+        assert not await store.keys.replace(NARROW.id, fresh, START_MS + 5, START_MS + 9), "it has expired"
+        assert await store.keys.all() == (WIDE, NARROW)
+        assert await store.keys.replace(NARROW.id, fresh, START_MS + 2, START_MS + 9), "it ends earlier by itself"
+        assert await store.keys.find(NARROW.id) == NARROW
+        later = replace(WIDE, id="eeeeeeeeeeee")
+        assert await store.keys.replace(WIDE.id, later, START_MS + 2, START_MS + 9)
+        assert await store.keys.find(WIDE.id) == replace(WIDE, expires_ms=START_MS + 9)
+        last = replace(WIDE, id="ffffffffffff")
+        assert await store.keys.replace(later.id, last, START_MS + 7, START_MS + 7)
+        assert await store.keys.find(later.id) == replace(later, revoked_ms=START_MS + 7)
+        assert not await store.keys.replace(later.id, NARROW, START_MS + 8, START_MS + 9), "it is revoked"
+        assert [key.id for key in await store.keys.all()] == [WIDE.id, NARROW.id, fresh.id, later.id, last.id]
+        (again,) = await asyncio.gather(
+            store.keys.replace(last.id, fresh, START_MS + 8, START_MS + 8), return_exceptions=True
+        )
+        assert isinstance(again, StoreError), again
+        assert await store.keys.find(last.id) == last, "both or neither"
+
+
 async def whether_a_key_was_ever_made_is_not_forgotten(bench: Bench) -> None:
     async with bench.store() as store:
         assert not await store.keys.any()
@@ -138,6 +163,7 @@ KEYS: tuple[Case, ...] = (
     keys_are_listed_oldest_first,
     the_limits_of_a_key_are_replaced_unless_it_is_revoked,
     a_key_is_revoked_once_and_stays_known,
+    a_key_is_replaced_at_once_or_after_an_overlap_if_it_is_active,
     whether_a_key_was_ever_made_is_not_forgotten,
     an_id_is_given_once_and_the_neighbours_of_a_second_are_written,
     the_first_signing_key_that_is_offered_wins,

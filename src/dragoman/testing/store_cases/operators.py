@@ -5,8 +5,11 @@ Invariant: as in `engines`, the two share nothing but the store.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from secrets import token_bytes
 from typing import Any
 
+from dragoman.auth.keys import make_key
 from dragoman.engine.handler import Snapshot
 from dragoman.engine.handlers.access import Operator
 from dragoman.engine.handlers.administration import Administration
@@ -29,7 +32,8 @@ async def _operated(
     async with two_engines(bench, **settings) as (engines, one, other):
         trail = Trail(engines.store.audit, Keeping.ALL)
         try:
-            yield engines, one, other, Administration(other.engine, engines.store, trail, engines.store.clock)
+            mint = partial(make_key, token_bytes)
+            yield engines, one, other, Administration(other.engine, engines.store, trail, engines.store.clock, mint)
         finally:
             await trail.stop()
 

@@ -1,0 +1,341 @@
+"""Keys: the keys of callers, as operators list, make, limit, replace and revoke them.
+
+Invariant: a key itself is in one answer alone, that of the operation that made it. An operator cannot give up the key
+that the operation itself was asked with, or the token of a server that asks nobody, unless it is told to.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, replace
+
+from dragoman.config import agent_id_fault
+from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.model.errors import InvalidParams, NotFound
+from dragoman.model.ids import Clock, timestamp
+from dragoman.model.principal import LOCAL_OPERATOR, AccessRole, KeyLimits, Scope
+from dragoman.store.keyring import KeyRing, NewKey, StoredKey, key_state
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
+
+EXPIRES_MAX_S = 36_525 * 86_400
+"""The longest validity. More than a century is a typing error, and may exceed what a date can express."""
+
+OVERLAP_MAX_S = 30 * 86_400
+"""The longest time for which a key counts beside the one that replaces it."""
+
+KeyState = Literal["active", "expired", "revoked"]
+
+Mint = Callable[[], NewKey]
+"""Makes a fresh key."""
+
+ExpiryS = Annotated[int, Meta(ge=1, le=EXPIRES_MAX_S)]
+
+
+class KeyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys that fit every field that is set, a page of at most `limit` after `cursor`."""
+
+    name: str | None = None
+    role: AccessRole | None = None
+    state: KeyState | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    cursor: str = ""
+
+
+class KeyLine(Struct, frozen=True, kw_only=True):
+    """A key without its secret. `agents` and `scopes` null: all; `limits` null: those of the server's settings.
+
+    `in_use`: the request that asks was sent with this key, or belongs to a session that was begun with it.
+    """
+
+    id: str
+    name: str
+    role: AccessRole
+    agents: tuple[str, ...] | None
+    scopes: tuple[Scope, ...] | None
+    limits: KeyLimits | None
+    made: str
+    expires: str | None
+    revoked: str | None
+    state: KeyState
+    in_use: bool = False
+
+
+class KeyLines(Struct, frozen=True, kw_only=True):
+    """A page of keys, oldest first. `next_cursor` is empty on the last page. `total` counts those on all pages."""
+
+    keys: tuple[KeyLine, ...]
+    total: int
+    next_cursor: str = ""
+
+
+class LimitChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a key to set. Null takes one away, so that the server's setting holds; one that is left out stays."""
+
+    max_requests_per_s: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType | None = UNSET
+    max_open_tasks: Annotated[int, Meta(ge=1, le=1 << 31)] | UnsetType | None = UNSET
+    max_daily_tasks: Annotated[int, Meta(ge=1, le=1 << 31)] | UnsetType | None = UNSET
+    max_daily_tokens: Annotated[int, Meta(ge=1, le=1 << 53)] | UnsetType | None = UNSET
+
+    def apply(self, limits: KeyLimits | None) -> KeyLimits | None:
+        """The limits after these changes; None if the key has none of its own."""
+        changes = {name: value for name, value in asdict(self).items() if value is not UNSET}
+        changed = replace(limits or KeyLimits(), **changes)
+        return None if changed == KeyLimits() else changed
+
+
+class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key to make. `agents` and `scopes` null: all. `expires_s` seconds from now; null: never.
+
+    With `force` the first key of a server that asks nobody may be one that is no operator's. When the server starts
+    anew, nobody is an operator until somebody makes another key on its machine.
+    """
+
+    name: str
+    role: AccessRole = AccessRole.CALLER
+    agents: tuple[str, ...] | None = None
+    scopes: tuple[Scope, ...] | None = None
+    expires_s: ExpiryS | None = None
+    limits: LimitChanges = LimitChanges()
+    force: bool = False
+
+
+class RotateRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a key is replaced. The old one counts for another `overlap_s` seconds.
+
+    The new one is valid for `expires_s` seconds; null: for as long as the old one was when it was made.
+    """
+
+    overlap_s: Annotated[int, Meta(ge=0, le=OVERLAP_MAX_S)] = 0
+    expires_s: ExpiryS | None = None
+
+
+class RevokeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With `force` also the key that the request itself was sent with."""
+
+    force: bool = False
+
+
+class IssuedKey(Struct, frozen=True, kw_only=True):
+    """A key that was just made. `secret` is the key itself, which nobody can read again.
+
+    `first`: from now on every caller must send a key. `others` are the ids of the active keys of the same caller.
+    `replaced` is the key in whose place it was made.
+    """
+
+    secret: str
+    key: KeyLine
+    first: bool = False
+    others: tuple[str, ...] = ()
+    replaced: KeyLine | None = None
+
+
+class RevokedKey(Struct, frozen=True, kw_only=True):
+    """A key that is revoked. `changed` is false if it was before."""
+
+    key: KeyLine
+    changed: bool
+
+
+class KeyChanges:
+    """Reads and changes the keys of a store. `mint` makes fresh ones.
+
+    Every operation names the operator who asked. It raises InvalidParams, NotFound if there is no such key, or
+    StoreError.
+    """
+
+    def __init__(self, keys: KeyRing, clock: Clock, mint: Mint) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._mint = mint
+
+    async def list(self, operator: Operator, query: KeyQuery) -> KeyLines:
+        """A page of keys, oldest first."""
+        now_ms = self._clock.now_ms()
+        fitting = [key for key in await self._keys.all() if _fits(key, query, now_ms)]
+        begin = 0
+        if query.cursor:
+            begin = next((place for place, key in enumerate(fitting, 1) if key.id == query.cursor), 0)
+            if not begin:
+                raise InvalidParams("cursor", "comes from a list with other filters: leave it out for the first page")
+        page = fitting[begin : begin + query.limit]
+        return KeyLines(
+            keys=tuple(_line(key, operator, now_ms) for key in page),
+            total=len(fitting),
+            next_cursor=page[-1].id if begin + len(page) < len(fitting) else "",
+        )
+
+    async def show(self, operator: Operator, key_id: str) -> KeyLine:
+        """One key."""
+        return _line(await self._find(key_id), operator, self._clock.now_ms())
+
+    async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:
+        """Make a key."""
+        limits = wanted.limits.apply(None)
+        _check_new(wanted, limits)
+        before = await self._keys.all()
+        if not before and operator.principal == LOCAL_OPERATOR and not (_operates(wanted) or wanted.force):
+            raise InvalidParams(
+                "role",
+                "must be operator for the first key: from then on the server makes no token of its own when it starts, "
+                "and its present one begins no session; or set force",
+            )
+        now_ms, new = self._clock.now_ms(), self._mint()
+        key = StoredKey(
+            id=new.id,
+            name=wanted.name,
+            role=wanted.role,
+            agents=None if wanted.agents is None else tuple(dict.fromkeys(wanted.agents)),
+            scopes=None if wanted.scopes is None else tuple(dict.fromkeys(wanted.scopes)),
+            digest=new.digest,
+            made_ms=now_ms,
+            expires_ms=None if wanted.expires_s is None else now_ms + wanted.expires_s * 1000,
+            limits=limits,
+        )
+        await self._keys.add(key)
+        return IssuedKey(
+            secret=new.text,
+            key=_line(key, operator, now_ms),
+            first=not before,
+            others=tuple(each.id for each in before if each.name == key.name and key_state(each, now_ms) == "active"),
+        )
+
+    async def limit(self, operator: Operator, key_id: str, changes: LimitChanges) -> KeyLine:
+        """Change limits of a key."""
+        key = await self._find(key_id)
+        if all(value is UNSET for value in asdict(changes).values()):
+            raise InvalidParams("", f"name what to change: {', '.join(LimitChanges.__struct_fields__)}")
+        limits = changes.apply(key.limits)
+        if key.role is AccessRole.OPERATOR and limits is not None:
+            raise InvalidParams("role", "is operator, which goes without limits, because the admin API has none")
+        if not await self._keys.limit(key_id, limits):
+            raise InvalidParams("id", f"{key_id} is revoked: make another key")
+        return _line(replace(key, limits=limits), operator, self._clock.now_ms())
+
+    async def rotate(self, operator: Operator, key_id: str, wanted: RotateRequest) -> IssuedKey:
+        """Make a key in the place of another, for the same caller and with the same rights."""
+        key = await self._find(key_id)
+        now_ms, new = self._clock.now_ms(), self._mint()
+        valid_ms = None if key.expires_ms is None else key.expires_ms - key.made_ms
+        if wanted.expires_s is not None:
+            valid_ms = wanted.expires_s * 1000
+        fresh = replace(
+            key,
+            id=new.id,
+            digest=new.digest,
+            made_ms=now_ms,
+            expires_ms=None if valid_ms is None else now_ms + valid_ms,
+            revoked_ms=None,
+        )
+        if not await self._keys.replace(key_id, fresh, now_ms, now_ms + wanted.overlap_s * 1000):
+            raise InvalidParams("id", f"{key_id} is {key_state(key, now_ms)}: make another key")
+        return IssuedKey(
+            secret=new.text,
+            key=_line(fresh, operator, now_ms),
+            replaced=_line(await self._find(key_id), operator, now_ms),
+        )
+
+    async def revoke(self, operator: Operator, key_id: str, wanted: RevokeRequest) -> RevokedKey:
+        """End a key for good."""
+        key, now_ms = await self._find(key_id), self._clock.now_ms()
+        if key_id == operator.key and key.revoked_ms is None and not wanted.force:
+            raise InvalidParams("force", f"must be set to revoke {key_id}, which this very request was sent with")
+        changed = await self._keys.revoke(key_id, now_ms)
+        return RevokedKey(key=_line(await self._find(key_id), operator, now_ms), changed=changed)
+
+    async def _find(self, key_id: str) -> StoredKey:
+        key = await self._keys.find(key_id)
+        if key is None:
+            raise NotFound(f"there is no key {key_id[:100]!r}: the list of keys shows their ids")
+        return key
+
+
+class KeyAdministration:
+    """The same as `KeyChanges`, with an entry in the audit trail for each operation. Raises A2AError."""
+
+    def __init__(self, changes: KeyChanges, notes: AccessNotes) -> None:
+        self._changes = changes
+        self._notes = notes
+
+    async def list(self, operator: Operator, query: KeyQuery) -> KeyLines:
+        """A page of keys, oldest first."""
+        return await self._notes.noted(operator, "keys.list", self._changes.list(operator, query))
+
+    async def show(self, operator: Operator, key_id: str) -> KeyLine:
+        """One key."""
+        work = self._changes.show(operator, key_id)
+        return await self._notes.noted(operator, "keys.show", work, subject=_subject(key_id))
+
+    async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:
+        """Make a key."""
+        work = self._changes.create(operator, wanted)
+        return await self._notes.noted(operator, "keys.create", work, made=lambda issued: issued.key.id)
+
+    async def limit(self, operator: Operator, key_id: str, changes: LimitChanges) -> KeyLine:
+        """Change limits of a key."""
+        work = self._changes.limit(operator, key_id, changes)
+        return await self._notes.noted(operator, "keys.update", work, subject=_subject(key_id))
+
+    async def rotate(self, operator: Operator, key_id: str, wanted: RotateRequest) -> IssuedKey:
+        """Make a key in the place of another. The entry names the old one and the new one."""
+        work = self._changes.rotate(operator, key_id, wanted)
+        old = _subject(key_id)
+        return await self._notes.noted(
+            operator, "keys.rotate", work, subject=old, made=lambda issued: f"{old},{issued.key.id}"
+        )
+
+    async def revoke(self, operator: Operator, key_id: str, wanted: RevokeRequest) -> RevokedKey:
+        """End a key for good."""
+        work = self._changes.revoke(operator, key_id, wanted)
+        return await self._notes.noted(operator, "keys.revoke", work, subject=_subject(key_id))
+
+
+def _check_new(wanted: KeyRequest, limits: KeyLimits | None) -> None:
+    """Raises InvalidParams for a key that cannot be made."""
+    if not NAME.fullmatch(wanted.name):
+        raise InvalidParams("name", "must be 1 to 64 letters, digits or . _ @ + - and begin with a letter or a digit")
+    for place, agent in enumerate(wanted.agents or ()):
+        if fault := agent_id_fault(agent):
+            raise InvalidParams(f"agents[{place}]", fault)
+    if wanted.agents == () or wanted.scopes == ():
+        raise InvalidParams("agents" if wanted.agents == () else "scopes", "must name at least one, or be null for all")
+    if wanted.role is AccessRole.OPERATOR:
+        if wanted.agents or wanted.scopes:
+            raise InvalidParams("role", "operator goes without agents and scopes, because it reaches every task")
+        if limits is not None:
+            raise InvalidParams("role", "operator goes without limits, because the admin API has none")
+
+
+def _operates(wanted: KeyRequest) -> bool:
+    return wanted.role is AccessRole.OPERATOR
+
+
+def _fits(key: StoredKey, query: KeyQuery, now_ms: int) -> bool:
+    return (
+        query.name in (None, key.name)
+        and query.role in (None, key.role)
+        and query.state in (None, key_state(key, now_ms))
+    )
+
+
+def _line(key: StoredKey, operator: Operator, now_ms: int) -> KeyLine:
+    return KeyLine(
+        id=key.id,
+        name=key.name,
+        role=key.role,
+        agents=key.agents,
+        scopes=key.scopes,
+        limits=key.limits,
+        made=timestamp(key.made_ms),
+        expires=None if key.expires_ms is None else timestamp(key.expires_ms),
+        revoked=None if key.revoked_ms is None else timestamp(key.revoked_ms),
+        state=key_state(key, now_ms),
+        in_use=bool(operator.key) and key.id == operator.key,
+    )
+
+
+def _subject(key_id: str) -> str:
+    """The id for the audit trail, which somebody may have made up."""
+    return key_id[:100]
