@@ -513,6 +513,9 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = None
 
     console: Annotated[bool, BOOLEAN, "Serve the console for operators at /console."] = True
+    console_allowed_hosts: Annotated[
+        tuple[str, ...], HOSTS, "Hosts of agents that operators may try from the console, whatever their address."
+    ] = ()
     metrics: Annotated[bool, BOOLEAN, "Serve /metrics for Prometheus."] = True
     telemetry: Annotated[
         bool, BOOLEAN, "Send spans and metrics by OTLP; the OTEL_* variables configure it; needs dragoman[otel]."

@@ -28,6 +28,7 @@ from dragoman.bindings.limits import make_limits
 from dragoman.bindings.mcp import Mcp, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
+from dragoman.bindings.remote import RemoteAgents
 from dragoman.bindings.request import Request
 from dragoman.bindings.streams import Streams
 from dragoman.bindings.traffic import Traffic
@@ -68,11 +69,13 @@ def make_app(
     administration: Administration,
     traffic: Traffic | None,
     operators: OperatorSessions | None,
+    remote: RemoteAgents | None,
 ) -> App:
     """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
     Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
-    of the server, and so are the sessions of `operators`; None: there is no console. `elsewhere` knows the agents of
+    of the server, and so are the sessions of `operators` and the agents
+    `remote` that they try; None: there is no console. `elsewhere` knows the agents of
     other replicas, if there are any. `traffic` notes what becomes of requests.
     """
     default = config.default or next(iter(runners))
@@ -128,7 +131,9 @@ def make_app(
         streams=streams,
         files=files,
         elsewhere=elsewhere,
-        admin=Admin(administration, bounds, ServedAgents(runners)) if config.tasks and config.profile is None else None,
+        admin=Admin(administration, bounds, ServedAgents(runners), remote)
+        if config.tasks and config.profile is None
+        else None,
         traffic=traffic,
         console=None if operators is None else Console(_pages(), operators, callers, bounds, config.public_url),
     )

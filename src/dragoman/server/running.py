@@ -27,7 +27,6 @@ from dragoman.agents.worker.desk import Desk
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.keys import make_key
 from dragoman.auth.operator_token import drop_token, kept_token, new_token
-from dragoman.auth.sessions import OperatorSessions
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App, CurrentApp
 from dragoman.bindings.listener import Listener, bound_socket
@@ -50,6 +49,7 @@ from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.access import close_access_log, open_access_log, run_access_log
 from dragoman.server.bus import opened, server_bus
 from dragoman.server.callers import IssuerEgress, make_authenticator, warn_if_open
+from dragoman.server.console import make_console
 from dragoman.server.errors import StartError
 from dragoman.server.files import SWEEP_EVERY_S, open_files
 from dragoman.server.front import make_app
@@ -193,9 +193,7 @@ async def running(
             pulse,
             bus,
         )
-        operators = None
-        if config.console and config.tasks and config.profile is None:
-            operators = OperatorSessions(store.shared, store.keys, clock, lambda: authenticator.required)
+        console = make_console(config, store, trail, authenticator)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
         sessions = Sessions(notifications, store.shared if store.replicas.shared else None, bus)
@@ -204,7 +202,7 @@ async def running(
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
             elsewhere = engine.served_elsewhere if store.replicas.shared else None
             watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere, administration
-            shown = traffic, operators
+            shown = traffic, console.operators, console.remote
             return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching, *shown)
 
         current = CurrentApp(app_for(config, runners))
@@ -266,6 +264,7 @@ async def running(
                     lifetimes.stop_work()
                     notifications.stop()
                     administration.stop()
+                    console.stop()
                     await engine.drain(shutdown.runs_s)  # no new work, streams end, runs get their time
                     await asyncio.gather(
                         listener.close(shutdown.answers_s),
@@ -290,6 +289,7 @@ async def running(
                     shutdown.spend_rest()
                     await asyncio.gather(
                         shutdown.within("the way to an issuer of tokens", issuers.close()),
+                        shutdown.within("the way to agents that operators try", console.close()),
                         shutdown.within("the audit trail", trail.stop()),
                         shutdown.within("the bus", bus.close()),
                         shutdown.within("the exchange of usage", usage.close()),

@@ -17,7 +17,8 @@ from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.operator_token import read_token, token_path
-from dragoman.bindings.admin.routes import PREFIX, ROUTES, AdminRoute
+from dragoman.bindings.admin.route import PREFIX, AdminRoute
+from dragoman.bindings.admin.routes import ROUTES
 from dragoman.config import Config
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.ids import SystemClock
@@ -41,6 +42,15 @@ BODIES = {
     "limitKey": {"max_open_tasks": 1},
     "rotateKey": {},
     "revokeKey": {},
+    "checkMessage": {"text": "{}"},
+    "readRemoteCard": {"url": "http://127.0.0.1:9/"},
+    "sendRemoteMessage": {
+        "url": "http://127.0.0.1:9/",
+        "dialect": "1.0",
+        "request": {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "x"}]}},
+    },
+    "readRemoteTask": {"url": "http://127.0.0.1:9/", "dialect": "1.0", "task_id": "none"},
+    "cancelRemoteTask": {"url": "http://127.0.0.1:9/", "dialect": "1.0", "task_id": "none"},
 }
 """The bodies of the operations that need one."""
 

@@ -11,7 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from dragoman.bindings.admin.routes import PREFIX, ROUTES
+from dragoman.bindings.admin.route import PREFIX
+from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bus.api import NoBus
 from dragoman.config import Config
 from dragoman.engine.handlers.change_feeds import CHANGES_MAX, GAP_MAX_MS, ChangeReader

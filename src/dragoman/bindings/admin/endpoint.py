@@ -5,14 +5,15 @@ Invariant: nobody but an operator gets here, which `Callers.admit_operator` deci
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from dragoman import __version__
 from dragoman.bindings.admin.openapi import make_document
-from dragoman.bindings.admin.routes import ROUTES, AdminRoute, Asked
+from dragoman.bindings.admin.route import AdminRoute, Asked
+from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bindings.calls import decode_body
 from dragoman.bindings.http import (
     EventsResponse,
@@ -23,13 +24,13 @@ from dragoman.bindings.http import (
     read_json,
 )
 from dragoman.bindings.limits import Limits
+from dragoman.bindings.remote import RemoteAgents
 from dragoman.bindings.request import RESUMES_AFTER, Header, Request
 from dragoman.dialects import json_bounds, json_fields, sse
 from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.handlers.access import Operator
 from dragoman.engine.handlers.administration import Administration
-from dragoman.engine.handlers.feeds import FeedItem
 from dragoman.engine.overview import ServerFacts
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
 
@@ -38,13 +39,36 @@ DOCUMENT = ("openapi.json",)
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 
+class StreamedItem(Protocol):
+    """An item of a stream: the name of its event, its data, and its id, empty if a reader cannot go on from there.
+
+    `encoded` is empty until the item has been encoded once.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def data(self) -> Any: ...
+
+    @property
+    def position(self) -> str: ...
+
+    @property
+    def encoded(self) -> list[bytes]: ...
+
+
 class Admin:
     """Answers requests below `/admin/v1`."""
 
-    def __init__(self, administration: Administration, limits: Limits, facts: ServerFacts) -> None:
+    def __init__(
+        self, administration: Administration, limits: Limits, facts: ServerFacts, remote: RemoteAgents | None = None
+    ) -> None:
+        """`remote` are the agents elsewhere, which operators name by URL; None: no such path exists."""
         self._administration = administration
         self._limits = limits
         self._facts = facts
+        self._remote = remote
         administration.serve(facts)
 
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
@@ -56,7 +80,8 @@ class Admin:
             return json_response(200, make_document(__version__), NO_STORE)
         route, ids = _find(request.method, segments)
         given = await self._read(request, route)
-        asked = Asked(Operator(request.principal.id, request.peer, request.principal.key), ids, given, self._facts)
+        operator = Operator(request.principal.id, request.peer, request.principal.key)
+        asked = Asked(operator, ids, given, self._facts, remote=self._remote)
         if route.follow is not None and (route.act is None or _wants_events(request)):
             if request.method == "HEAD":
                 return HttpResponse(200, list(STREAM_HEADERS), b"")
@@ -87,7 +112,7 @@ def _wants_events(request: HttpRequest) -> bool:
     return sse.CONTENT_TYPE.encode() in request.headers.get(b"accept", b"").lower()
 
 
-def _encode_feed(batch: Sequence[FeedItem]) -> Iterable[bytes]:
+def _encode_feed(batch: Sequence[StreamedItem]) -> Iterable[bytes]:
     """Encode the items of a feed as one piece. All feeds that tell an item share its bytes."""
     frames = []
     for item in batch:

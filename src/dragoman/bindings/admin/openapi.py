@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from dragoman.bindings.admin.routes import PREFIX, ROUTES, AdminRoute
+from dragoman.bindings.admin.route import PREFIX, AdminRoute
+from dragoman.bindings.admin.routes import ROUTES
 
 SCHEMAS = "#/components/schemas/{name}"
 

@@ -3,14 +3,12 @@
 Invariant: the routes, the decoding, the encoding and the OpenAPI document come from this one table.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from dragoman.bindings.streams import Batches
-from dragoman.engine.handlers.access import Operator
-from dragoman.engine.handlers.administration import Administration
+from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
+from dragoman.bindings.admin.route import AdminRoute
 from dragoman.engine.handlers.feeds import (
     FeedReset,
     LogEnded,
@@ -52,11 +50,9 @@ from dragoman.engine.handlers.task_changes import (
     TaskAnswer,
 )
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline, TimelineEntry
-from dragoman.engine.overview import AgentLines, ReplicaLines, ServerFacts, Stats, UpstreamLines, WorkerLines
+from dragoman.engine.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
 from dragoman.engine.playback import Recording, Tree, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport
-
-PREFIX = "/admin/v1"
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 
@@ -85,56 +81,6 @@ class WireQuery(LogQuery, frozen=True, kw_only=True):
     """The same events in `dialects`, which are names with commas between them."""
 
     dialects: str = "1.0,0.3,beeos,kaos,evoai,protoagent"
-
-
-class Asked(Struct, frozen=True):
-    """A request as read: the ids in its path, its query or body, who sent it, and what the server knows.
-
-    `position` is the last id that the reader of a stream has seen; None if it has seen none.
-    """
-
-    operator: Operator
-    ids: Mapping[str, str]
-    given: Any
-    facts: ServerFacts
-    position: str | None = None
-
-
-class AdminRoute(Struct, frozen=True, kw_only=True):
-    """One operation. `path` is below the prefix; a part in braces stands for an id. `given` is read from the body of a
-    POST, otherwise from the query; None if the operation takes nothing. `optional`: the body may be left out.
-
-    `act` answers with `answer`. `follow` opens a stream of `events`, by their names, for those who accept
-    `text/event-stream`, or for all if there is no `act`.
-    """
-
-    name: str
-    method: str
-    path: str
-    summary: str
-    answer: type[Struct] | None = None
-    act: Callable[[Administration, Asked], Awaitable[Struct]] | None = None
-    given: type[Struct] | None = None
-    optional: bool = False
-    follow: Callable[[Administration, Asked], Awaitable[Batches]] | None = None
-    events: Mapping[str, type[Struct]] = {}
-
-    def match(self, segments: Sequence[str]) -> dict[str, str] | None:
-        """The ids in a path by their names; None for a path of another route."""
-        pattern = self.path.strip("/").split("/")
-        if len(pattern) != len(segments):
-            return None
-        ids: dict[str, str] = {}
-        for expected, sent in zip(pattern, segments, strict=True):
-            name, brace, suffix = expected.removeprefix("{").partition("}")
-            if not brace:
-                if expected != sent:
-                    return None
-            elif not sent.endswith(suffix) or len(sent) == len(suffix):
-                return None
-            else:
-                ids[name] = sent.removesuffix(suffix) if suffix else sent
-        return ids
 
 
 ROUTES: tuple[AdminRoute, ...] = (
@@ -404,5 +350,6 @@ ROUTES: tuple[AdminRoute, ...] = (
         answer=UsageReport,
         act=lambda admin, asked: admin.show_usage(asked.operator, asked.given),
     ),
+    *REMOTE_ROUTES,
 )
 """All operations. A path with a suffix stands before the one that would match it as an id."""

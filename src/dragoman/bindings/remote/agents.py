@@ -1,0 +1,273 @@
+"""Agents elsewhere, as an operator reaches them through the server: their cards, and exchanges with them.
+
+Invariant: every exchange is in the audit trail with its operator and its URL, without the query. A credential is shown
+to the origin of the card's URL alone, and kept no longer than the exchange. Time, size and number are bounded.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any
+
+import msgspec
+
+from dragoman.bindings.remote.check import check_message, read_send, read_stream
+from dragoman.bindings.remote.failures import (
+    FAILURES,
+    CredentialWithheld,
+    describe_failure,
+    is_refused_here,
+    shown_url,
+)
+from dragoman.bindings.remote.feed import RemoteFeed, RemoteItem
+from dragoman.bindings.remote.values import (
+    CallRequest,
+    CardRequest,
+    EndpointChoice,
+    MessageCheck,
+    MessageFaults,
+    RemoteAgentFacts,
+    RemoteAnswer,
+    RemoteCredential,
+    RemoteEnd,
+    RemoteEndpoint,
+    RemoteFailure,
+    RemoteSendRequest,
+    RemoteTaskRequest,
+    RemoteUpdate,
+)
+from dragoman.bindings.remote.ways import RemoteWays
+from dragoman.client import Connection, FoundCard, Interface, Retries, Timeouts, connect, find_card, interfaces
+from dragoman.client.card import beside
+from dragoman.client.credentials import ApiKey, Authorized
+from dragoman.client.discovery import places
+from dragoman.client.errors import NoInterface
+from dragoman.dialects.systems import DIALECTS
+from dragoman.dialects.v1.encode import encode_update
+from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.model.errors import InvalidParams, TooManyRequests
+from dragoman.model.message import Message
+from dragoman.model.operations import CancelTask, GetTask, Operation, StreamMessage
+from dragoman.model.task import Task
+from dragoman.model.updates import Update
+from dragoman.net.target import endpoint_target
+
+AT_ONCE_MAX = 16
+"""Most exchanges at once, of all operators together."""
+
+TIMEOUTS = Timeouts(answer_s=300.0, mend_s=10.0)
+
+EXCHANGE_S = 600.0
+"""How long an exchange may take; a stream that is longer is left there, and its task goes on."""
+
+STREAM_BYTES_MAX = 16 * 1024 * 1024
+"""Most bytes of the updates of one stream."""
+
+ONCE = Retries(attempts=1, dedupes=False)
+"""An operator who tries an agent wants to see what it does, and sends again by hand."""
+
+
+class RemoteAgents:
+    """The agents that operators name by URL. `stop` ends the open streams, `close` also the connections."""
+
+    def __init__(self, ways: RemoteWays, notes: AccessNotes, keepalive_s: float) -> None:
+        self.ways = ways
+        self._notes = notes
+        self._keepalive_s = keepalive_s
+        self._open = 0
+        self._feeds: set[RemoteFeed] = set()
+
+    async def read_card(self, operator: Operator, given: CardRequest) -> RemoteAgentFacts:
+        """Fetch the card of an agent, and list its endpoints. Raises A2AError."""
+        with self._admitted(operator, "remote.card", given):
+            try:
+                found, listed = await self._find(given, _shown_by(given.credential))
+            except FAILURES as error:
+                return RemoteAgentFacts(failure=self._failed(operator, "remote.card", given, error))
+        home = endpoint_target(found.url)
+        return RemoteAgentFacts(
+            card_url=found.url,
+            card=found.card,
+            endpoints=tuple(
+                RemoteEndpoint(
+                    url=each.url,
+                    binding=each.binding,
+                    dialect=each.dialect,
+                    takes_credential=each.to.origin == home.origin or beside(each.to, home),
+                )
+                for each in listed
+            ),
+        )
+
+    async def send(self, operator: Operator, given: RemoteSendRequest) -> RemoteAnswer:
+        """Send a message, and return the task as it stands when it ends or waits. Raises A2AError."""
+        return await self._call(operator, "remote.send", given, read_send(given.request))
+
+    async def get(self, operator: Operator, given: RemoteTaskRequest) -> RemoteAnswer:
+        """Read a task. Raises A2AError."""
+        return await self._call(operator, "remote.get", given, GetTask(id=given.task_id))
+
+    async def cancel(self, operator: Operator, given: RemoteTaskRequest) -> RemoteAnswer:
+        """Cancel a task. Raises A2AError."""
+        return await self._call(operator, "remote.cancel", given, CancelTask(id=given.task_id))
+
+    async def stream(self, operator: Operator, given: RemoteSendRequest) -> RemoteFeed:
+        """Send a message, and follow its task. The reader who leaves ends the exchange, and not the task.
+
+        Raises A2AError.
+        """
+        operation = read_stream(given.request)
+        return self.feed(operator, "remote.stream", given, lambda: self._updates(operator, given, operation))
+
+    def feed(
+        self,
+        operator: Operator,
+        action: str,
+        given: CardRequest,
+        begin: Callable[[], AsyncGenerator[RemoteItem, None]],
+    ) -> RemoteFeed:
+        """Open a feed of an exchange that is noted as `action`. Raises A2AError."""
+        _shown_by(given.credential)  # a fault is told before the stream begins
+        self._take(operator, action, given)
+        feed = RemoteFeed(begin, self._keepalive_s, self._ended)
+        self._feeds.add(feed)
+        return feed
+
+    def check(self, given: MessageCheck) -> MessageFaults:
+        """The faults of a message that is not sent."""
+        return check_message(given.text)
+
+    def stop(self) -> None:
+        """End the open streams, because the server stops."""
+        for feed in tuple(self._feeds):
+            feed.stop()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self.stop()
+        await self.ways.close()
+
+    async def _call(self, operator: Operator, action: str, given: CallRequest, operation: Operation) -> RemoteAnswer:
+        with self._admitted(operator, action, given):
+            try:
+                async with asyncio.timeout(EXCHANGE_S), self._connect(given) as connection:
+                    answer = await connection.ask(operation)
+            except FAILURES as error:
+                return RemoteAnswer(failure=self._failed(operator, action, given, error))
+        if isinstance(answer, Task | Message):
+            return RemoteAnswer(answer=_encode(answer))
+        return RemoteAnswer(failure=RemoteFailure("InvalidAgentResponse", "expected a task or a message"))
+
+    async def _updates(
+        self, operator: Operator, given: RemoteSendRequest, operation: StreamMessage
+    ) -> AsyncGenerator[RemoteItem, None]:
+        left = STREAM_BYTES_MAX
+        try:
+            async with (
+                asyncio.timeout(EXCHANGE_S),
+                self._connect(given) as connection,
+                aclosing(connection.task_stream(operation).updates()) as updates,
+            ):
+                async for update in updates:
+                    frame = encode_update(update)
+                    left -= len(frame)
+                    if left < 0:
+                        told = f"the stream has more than {STREAM_BYTES_MAX} bytes: read its task instead"
+                        yield RemoteItem("end", RemoteEnd(RemoteFailure("TooLarge", told)))
+                        return
+                    yield RemoteItem("update", RemoteUpdate(msgspec.json.decode(frame)))
+        except FAILURES as error:
+            failure = self._failed(operator, "remote.stream", given, error)
+            yield RemoteItem("end", RemoteEnd(failure))
+            return
+        yield RemoteItem("end", RemoteEnd())
+
+    @asynccontextmanager
+    async def _connect(self, given: CallRequest) -> AsyncGenerator[Connection, None]:
+        """Connect to an endpoint. Raises CredentialWithheld, InvalidParams, and what `connect` raises."""
+        shown = _shown_by(given.credential)
+        if given.dialect is not None:
+            if given.dialect not in DIALECTS:
+                raise InvalidParams("dialect", f"must be one of {', '.join(DIALECTS)}")
+            async with connect(
+                given.url,
+                dialect=given.dialect,
+                credentials=shown,
+                egress=self.ways.to(given.url),
+                timeouts=TIMEOUTS,
+                retries=ONCE,
+            ) as connection:
+                yield connection
+            return
+        found, listed = await self._find(given, shown)
+        chosen = _choose(listed, given.endpoint, found)
+        home = endpoint_target(found.url)
+        if shown is not None and not (chosen.to.origin == home.origin or beside(chosen.to, home)):
+            raise CredentialWithheld(home.origin, chosen.to.origin)
+        async with connect(
+            found.url,
+            card=found,
+            interface=chosen,
+            credentials=shown,
+            # The way to the endpoint decides by its own rules whether the address may be dialled.
+            origins=(chosen.url,),
+            egress=self.ways.to(chosen.url),
+            timeouts=TIMEOUTS,
+            retries=ONCE,
+        ) as connection:
+            yield connection
+
+    async def _find(self, given: CardRequest, shown: ApiKey | None) -> tuple[FoundCard, Sequence[Interface]]:
+        where = places(given.url)
+        egress = self.ways.to(where.base)
+        way = egress if shown is None else Authorized(egress, shown)
+        found = await find_card(given.url, egress=way, timeout_s=TIMEOUTS.card_s, retries=ONCE)
+        return found, interfaces(found.card, found.url, places(found.url).base)
+
+    @contextmanager
+    def _admitted(self, operator: Operator, action: str, given: CardRequest) -> Iterator[None]:
+        _shown_by(given.credential)
+        self._take(operator, action, given)
+        try:
+            yield
+        finally:
+            self._open -= 1
+
+    def _take(self, operator: Operator, action: str, given: CardRequest) -> None:
+        """Count an exchange that begins, and note it. Raises TooManyRequests."""
+        if self._open >= AT_ONCE_MAX:
+            self._notes.note(operator, action, subject=shown_url(given.url), reason=TooManyRequests.__name__)
+            raise TooManyRequests("console", f"{AT_ONCE_MAX} exchanges with agents elsewhere are open: wait for one", 5)
+        self._notes.note(operator, action, subject=shown_url(given.url))
+        self._open += 1
+
+    def _ended(self, feed: RemoteFeed) -> None:
+        self._feeds.discard(feed)
+        self._open -= 1
+
+    def _failed(self, operator: Operator, action: str, given: CardRequest, error: Exception) -> RemoteFailure:
+        """Describe an error; one by which the server's own rules refused the exchange is noted, too."""
+        failure = describe_failure(error, given.credential)
+        if is_refused_here(error):
+            self._notes.note(operator, action, subject=shown_url(given.url), reason=failure.name)
+        return failure
+
+
+def _shown_by(credential: RemoteCredential | None) -> ApiKey | None:
+    return None if credential is None else credential.shown_by()
+
+
+def _choose(listed: Sequence[Interface], wanted: EndpointChoice | None, found: FoundCard) -> Interface:
+    if not listed:
+        raise NoInterface(shown_url(found.url), "the card names no endpoint that is spoken here")
+    if wanted is None:
+        return listed[0]
+    for each in listed:
+        if (each.url, each.binding, each.dialect) == (wanted.url, wanted.binding, wanted.dialect):
+            return each
+    raise InvalidParams("endpoint", "is not in the agent's card, which may have changed: read the card again")
+
+
+def _encode(update: Update) -> dict[str, Any]:
+    decoded: dict[str, Any] = msgspec.json.decode(encode_update(update))
+    return decoded
