@@ -399,7 +399,7 @@ class Engine:
                     raise PushNotificationNotSupported
                 return await self._webhooks.answer(call, operation)
             case GetExtendedCard():
-                return self._extended(runner.profile)
+                return self._extended(runner.profile, operation.or_public)
             case Subscribe():
                 raise UnsupportedOperation("a subscription is a stream")
             case CompleteTask() | UpdateStatus():
@@ -464,9 +464,11 @@ class Engine:
             raise AgentNotFound(call.agent)
         return runner
 
-    def _extended(self, profile: Profile) -> Profile:
+    def _extended(self, profile: Profile, or_public: bool) -> Profile:
         """Return the profile with its extended skills, for the extended card (A2A 1.0 §3.1.11)."""
         if self._identified is None or not self._identified(profile.id):
+            if or_public:
+                return replace(profile, extended_skills=())
             raise UnsupportedOperation(f"{profile.id} does not authenticate callers: it has no extended card")
         return replace(profile, skills=(*profile.skills, *profile.extended_skills), extended_skills=())
 

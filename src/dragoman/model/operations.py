@@ -133,9 +133,13 @@ class DeletePushConfig(Struct, frozen=True, kw_only=True):
 
 
 class GetExtendedCard(Struct, frozen=True, kw_only=True):
-    """The card for callers who have authenticated (A2A 1.0 §3.1.11)."""
+    """The card for callers who have authenticated (A2A 1.0 §3.1.11).
+
+    `or_public`: the public card will do for an agent that has no extended one.
+    """
 
     tenant: str = ""
+    or_public: bool = False
 
 
 class CompleteTask(Struct, frozen=True, kw_only=True):

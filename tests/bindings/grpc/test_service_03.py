@@ -183,7 +183,6 @@ async def test_a_status_is_told_by_its_code_its_name_and_its_details() -> None:
                     pb.CreateTaskPushNotificationConfigRequest(parent=name, config=hook)
                 )
             ),
-            "card": await refusal(stub.GetAgentCard(pb.GetAgentCardRequest())),
             "wrong": await refusal(stub.SendMessage(pb.SendMessageRequest())),
         }
     assert {
@@ -193,9 +192,26 @@ async def test_a_status_is_told_by_its_code_its_name_and_its_details() -> None:
         "ended": (Code.FAILED_PRECONDITION, "TaskNotCancelableError", "TASK_NOT_CANCELABLE"),
         "followed": (Code.UNIMPLEMENTED, "UnsupportedOperationError", "UNSUPPORTED_OPERATION"),
         "webhook": (Code.UNIMPLEMENTED, "PushNotificationNotSupportedError", "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-        "card": (Code.UNIMPLEMENTED, "UnsupportedOperationError", "UNSUPPORTED_OPERATION"),
         "wrong": (Code.INVALID_ARGUMENT, "InvalidParamsError", "INVALID_PARAMS"),
     }
+
+
+async def test_the_public_card_is_given_where_nobody_says_who_they_are() -> None:
+    agent = echo()
+
+    @agent.skill("hidden", extended=True)
+    async def hidden(ctx: Context) -> str:
+        """Is on the extended card only."""
+        return "never"
+
+    async with grpc_served(agent) as caller:
+        card = await stub_of(caller).GetAgentCard(pb.GetAgentCardRequest())
+        async with aiohttp.ClientSession(caller.url, headers={"A2A-Version": "0.3"}) as http:
+            public = await (await http.get("/.well-known/agent-card.json")).json()
+    assert not card.supports_authenticated_extended_card
+    assert [skill.id for skill in card.skills] == ["give_back"] == [skill["id"] for skill in public["skills"]]
+    listed = [(each["transport"], each["url"]) for each in public["additionalInterfaces"]]
+    assert [(each.transport, each.url) for each in card.additional_interfaces] == listed
 
 
 async def test_the_card_is_for_callers_who_say_who_they_are() -> None:

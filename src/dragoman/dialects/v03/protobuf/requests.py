@@ -75,7 +75,7 @@ def decoder(file_bytes: FileBytes) -> Callable[[str, bytes | memoryview], Operat
                 return _delete(read(pb.DeleteTaskPushNotificationConfigRequest, body))
             case "GetAgentCard":
                 read(pb.GetAgentCardRequest, body)
-                return GetExtendedCard()
+                return GetExtendedCard(or_public=True)  # "the agent card for the agent", says a2a.proto
             case _:
                 raise MethodNotFound(method)
 
