@@ -209,6 +209,25 @@ async def test_calls_over_grpc_have_lines(tmp_path: Path) -> None:
         assert line["status"] == 1
 
 
+@pytest.mark.parametrize(("trusted", "remote"), [("127.0.0.0/8", "192.0.2.7"), ("10.0.0.0/8", "127.0.0.1")])
+async def test_a_trusted_proxy_names_the_client(tmp_path: Path, trusted: str, remote: str) -> None:
+    """And the scheme under which it was called, over HTTP and gRPC."""
+    lines = Lines(tmp_path / "access.log")
+    config = replace(CONFIG, access_log="json", access_log_file=str(lines.path), trusted_proxies=(trusted,))
+    forwarded = {"X-Forwarded-For": "198.51.100.1, 192.0.2.7", "X-Forwarded-Proto": "https"}
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        grpc_served(poet, config=config) as caller,
+        aiohttp.ClientSession(caller.url, headers=forwarded) as http,
+    ):
+        async with http.get("/.well-known/agent-card.json") as answer:
+            url = (await answer.json())["url"]
+        assert (await lines.one(operation="card"))["remote"] == remote
+        task = await caller.send("hi", ("x-forwarded-for", forwarded["X-Forwarded-For"]))
+        assert (await lines.one(binding="grpc", task=task.id))["remote"] == remote
+    assert url.startswith("https://" if remote == "192.0.2.7" else "http://")
+
+
 async def test_without_the_setting_nothing_is_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with serving(CONFIG, [poet]) as url, aiohttp.ClientSession(url) as http, http.get("/health"):
         pass

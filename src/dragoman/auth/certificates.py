@@ -4,12 +4,12 @@ Invariant: the header counts only if the socket's peer is a trusted proxy; other
 """
 
 import hashlib
-import ipaddress
 import re
 import ssl
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
+from dragoman.auth.proxies import TrustedProxies
 from dragoman.model.principal import Principal
 
 XFCC = b"x-forwarded-client-cert"
@@ -36,7 +36,7 @@ class Certificates:
     def __init__(self, header: str, trusted_proxies: Sequence[str]) -> None:
         """`trusted_proxies` are networks. Raises ValueError for one that is not."""
         self._header = header.lower().encode("latin-1")
-        self._networks = [ipaddress.ip_network(network) for network in trusted_proxies]
+        self._proxies = TrustedProxies(trusted_proxies)
         self._principals: dict[tuple[str, bytes], Principal | None] = {}
 
     def principal(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal | None:
@@ -48,22 +48,13 @@ class Certificates:
             return self._principals[peer, value]
         except KeyError:
             pass
-        name = _name(value, xfcc=self._header == XFCC) if self._trusts(peer) else None
+        name = _name(value, xfcc=self._header == XFCC) if self._proxies.trusts(peer) else None
         principal = None if name is None else Principal(f"cert:{name}")
         if principal is not None:
             if len(self._principals) >= REMEMBERED:
                 self._principals.pop(next(iter(self._principals)))
             self._principals[peer, value] = principal
         return principal
-
-    def _trusts(self, peer: str) -> bool:
-        try:
-            address = ipaddress.ip_address(peer)
-        except ValueError:
-            return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped  # a dual-stack socket shows an IPv4 peer this way
-        return any(address in network for network in self._networks)
 
 
 def _name(value: bytes, *, xfcc: bool) -> str | None:

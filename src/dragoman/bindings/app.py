@@ -105,6 +105,7 @@ class App:
         self._agents = frozenset(reception.agents)
         self._callers = reception.callers
         self._unread = reception.limits.unread
+        self._proxies = reception.proxies
         self._routes = Routes(self._agents, default, mounts)
         self._home = home
         self._cors = cors
@@ -137,6 +138,8 @@ class App:
             receive=receive,
             body_arrived=BODY_ARRIVED in scope,
         )
+        if self._proxies is not None:
+            request.take_forwarded(self._proxies)
         if self._cors is not None and b"origin" in request.headers:
             send = self._cors.wrap_send(request, send)
         answer: Answer

@@ -94,7 +94,7 @@ class Callers:
 
     def known(self, request: Request) -> Principal | None:
         """The caller, if it can be identified without waiting; None: `identify` has to decide."""
-        principal = self._authenticator.known(request.headers, request.peer or None)
+        principal = self._authenticator.known(request.headers, request.proxy or request.peer or None)
         if principal is ANONYMOUS and self._hosts is not None:
             return principal if request.headers.get(b"host", b"") in self._hosts.accepted else None
         return principal
@@ -104,7 +104,7 @@ class Callers:
         try:
             await self._authenticator.refresh()
             self.check_host(request)
-            return await self._authenticator.identify(request.headers, request.peer or None)
+            return await self._authenticator.identify(request.headers, request.proxy or request.peer or None)
         except (Unauthorized, Forbidden) as error:
             self._refused(request, error, request.route.agent)
             raise

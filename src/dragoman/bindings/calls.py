@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from dragoman.auth.proxies import TrustedProxies
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.limits import LARGE_BYTES, Limits
 from dragoman.bindings.request import Parameters, Request
@@ -57,7 +58,8 @@ class Reception(Struct, frozen=True):
 
     `forwards`: at least one agent forwards its callers' credentials, and any other agent may delegate a task to it.
     `base` returns the URL under which a request reached the server, for links in answers; None: answers have no links.
-    `extensions` are those of each mount, in addition to the agents' own.
+    `extensions` are those of each mount, in addition to the agents' own. `proxies` may name the client that a request
+    is from; None: the peer of the socket is the client.
     """
 
     agents: Mapping[str, Described]
@@ -66,6 +68,7 @@ class Reception(Struct, frozen=True):
     forwards: bool = False
     base: Callable[[Request], str] | None = None
     extensions: Mapping[Mount, tuple[AgentExtension, ...]] = {}
+    proxies: TrustedProxies | None = None
 
 
 # -- the call --------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
+from dragoman.auth.proxies import TrustedProxies
 from dragoman.bindings.limits import Unread
 from dragoman.bindings.routes import NOWHERE, Route
 from dragoman.model.errors import A2AError, InvalidParams
@@ -29,6 +30,9 @@ TRACE = b"traceparent"
 EXTENSIONS = (b"a2a-extensions", b"x-a2a-extensions")
 """The header's name in 1.0 (§3.2.6), and its name in 0.3."""
 
+FORWARDED_FOR = b"x-forwarded-for"
+FORWARDED_PROTO = b"x-forwarded-proto"
+
 PARAMETERS = frozenset({VERSION, RESUMES_AFTER, IDEMPOTENCY_KEY, TRACE, *EXTENSIONS})
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
@@ -41,8 +45,9 @@ class Request(Struct, eq=False):
 
     `method` is the method of the transport: of HTTP, or the name of a remote procedure. The names in `headers` are in
     lower case; of a repeated header the last one counts, and `header_list` has them all. `peer` is the client's
-    address, without port; empty if it is unknown. `server` is the address at which the request arrived. `query` is the
-    URL's, as sent. `principal` is set by authentication. `size` is the size of the body in bytes, once it was read.
+    address, without port; empty if it is unknown. `proxy` is the address of the trusted proxy that named it; empty if
+    the client's own socket did. `server` is the address at which the request arrived. `query` is the URL's, as sent.
+    `principal` is set by authentication. `size` is the size of the body in bytes, once it was read.
     `unread` counts the large answers that wait for their readers; None: nothing is counted.
 
     The last five say what became of it: the kind of the operation, the agent and the dialect's name of the call that it
@@ -53,6 +58,7 @@ class Request(Struct, eq=False):
     headers: Mapping[bytes, bytes]
     header_list: Sequence[Header]
     peer: str = ""
+    proxy: str = ""
     query: bytes = b""
     scheme: str = "http"
     server: tuple[str, int] = ("127.0.0.1", 80)
@@ -93,6 +99,21 @@ class Request(Struct, eq=False):
         except ValueError as error:
             raise InvalidParams("query", f"has more than {QUERY_FIELDS_MAX} fields: send fewer") from error
         return dict(pairs)
+
+    def take_forwarded(self, proxies: TrustedProxies) -> None:
+        """If the request came through one of these proxies, take the client's address and the scheme from its headers.
+
+        `X-Forwarded-Proto` counts only with one value, `http` or `https`.
+        """
+        if not proxies.trusts(self.peer):
+            return
+        if FORWARDED_FOR in self.headers:
+            named = proxies.client([value for name, value in self.header_list if name == FORWARDED_FOR])
+            if named is not None:
+                self.peer, self.proxy = named, self.peer
+        scheme = self.headers.get(FORWARDED_PROTO, b"").strip().lower()
+        if scheme in (b"http", b"https"):
+            self.scheme = scheme.decode()
 
     def reserve(self, size: int) -> None:
         """Reserve room for an answer of `size` bytes until it is made. Raises TooManyRequests or Unavailable."""

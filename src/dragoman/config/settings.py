@@ -386,7 +386,7 @@ class Config(Struct, frozen=True, kw_only=True):
     trusted_proxies: Annotated[
         tuple[str, ...],
         NETWORKS,
-        "Addresses of the proxies whose client_cert_header is believed; needs client_cert_header.",
+        "Addresses of your proxies. Only they name the client: X-Forwarded-For, X-Forwarded-Proto, client_cert_header.",
     ] = ()
     allow_unauthenticated: Annotated[
         bool, BOOLEAN, "DANGEROUS: listen beyond loopback even though anyone who reaches the port may use every agent."

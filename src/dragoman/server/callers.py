@@ -69,11 +69,6 @@ async def make_authenticator(
         raise StartError(f"{given} is set and jwt_issuer is not: name the issuer, or no token is accepted")
     if config.client_cert_header is not None and not config.trusted_proxies:
         raise StartError("client_cert_header is set and trusted_proxies is not: name the addresses of your proxies")
-    if config.trusted_proxies and config.client_cert_header is None:
-        raise StartError(
-            "trusted_proxies is set and client_cert_header is not, and nothing else is taken from a proxy: name the "
-            "header in which your proxies send the verified client certificate, or leave trusted_proxies out"
-        )
     tokens = certificates = None
     if config.jwt_issuer is not None and config.jwt_audience is not None:
         from dragoman.auth.tokens import Jwks, TokenVerifier

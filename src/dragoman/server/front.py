@@ -12,6 +12,7 @@ from dragoman import __version__
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.proxies import TrustedProxies
 from dragoman.auth.sessions import OperatorSessions
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.admin import Admin
@@ -98,7 +99,8 @@ def make_app(
     forwards = any(map(_forwards, runners.values()))
     base = None if files is None else partial(Request.base_url, public_url=config.public_url)
     extensions = _extensions(config)
-    reception = Reception(runners, callers, bounds, forwards, base, extensions)
+    proxies = TrustedProxies(config.trusted_proxies) if config.trusted_proxies else None
+    reception = Reception(runners, callers, bounds, forwards, base, extensions, proxies)
     cards = Cards(
         runners,
         config.public_url,

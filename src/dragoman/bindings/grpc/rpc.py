@@ -76,6 +76,8 @@ class Rpc:
         metadata: Any = context.invocation_metadata()
         unread = backend.reception.limits.unread
         self.request: Request = read_request(name, metadata, context.peer(), route, server, unread)
+        if backend.reception.proxies is not None:
+            self.request.take_forwarded(backend.reception.proxies)
         self.dialect = service.dialect_for(self.request.text(b"user-agent") or "")
 
     def route(self) -> None:
