@@ -48,6 +48,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs site compliance peers frameworks requirements clean
+.PHONY: test-proxies
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -66,14 +67,14 @@ format: $(VENV)/.dev ## format the code as `check` requires
 	$(BIN)/ruff format $(CODE)
 
 test: $(VENV)/.dev peers frameworks docs console tests/console/node_modules/.ready ## everything CI runs: all tests, with the official clients as peers
-	$(BIN)/pytest $(WORKERS) -m "not drill" $(ARGS)
+	$(BIN)/pytest $(WORKERS) -m "not drill and not proxy" $(ARGS)
 	$(BIN)/pytest -m drill $(or $(ARGS),tests/drills) || test $$? = 5 # none of them was asked for
 
 test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
 
 test-soak: $(VENV)/.dev ## what is left to chance, often: kills at random moments, and values nobody thought of; takes about an hour
-	SOAK=1 $(BIN)/pytest $(WORKERS) -m "not peer and not drill" $(ARGS)
+	SOAK=1 $(BIN)/pytest $(WORKERS) -m "not peer and not drill and not proxy" $(ARGS)
 	SOAK=1 $(BIN)/pytest -s -m drill $(or $(ARGS),tests/drills) || test $$? = 5
 
 test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real packages; FRAMEWORKS="langgraph agno" chooses
@@ -81,6 +82,13 @@ test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real 
 		$(MAKE) --no-print-directory .venv-fw-$$name/.ready || echo "$$name could not be installed" >&2; \
 	done
 	FRAMEWORKS="$(FRAMEWORKS)" $(BIN)/pytest -v tests/frameworks/test_frameworks.py $(ARGS)
+
+test-proxies: $(VENV)/.dev ## the configurations of deploy/proxies in real nginx, HAProxy and Caddy, from packages of Debian or Ubuntu; nothing is installed
+	@if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then \
+		$(MAKE) --no-print-directory .proxies/.ready && $(BIN)/pytest -m proxy $(or $(ARGS),tests/proxies); \
+	else \
+		echo "skipped: the proxies come from packages of Debian or Ubuntu, and there is no apt here"; \
+	fi
 
 serve: $(VENV)/.grpc $(CONSOLE_IF_NODE) ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
 	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --grpc-port $(GRPC_PORT) --store $(STORE) $(ARGS)
@@ -120,6 +128,7 @@ requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/
 clean: ## remove the environments and caches; data/ stays
 	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-bench .venv-site .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules site/node_modules $(CONSOLE)
+	rm -rf .proxies
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -166,6 +175,11 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 	rm -rf .venv-$*
 	$(UV) venv --quiet -p $(BIN)/python .venv-$*
 	$(UV) pip install --quiet -p .venv-$* --require-hashes -r $(filter requirements/%,$^)
+	@touch $@
+
+.proxies/.ready: scripts/unpack_proxies.py
+	rm -rf .proxies
+	$(BIN)/python $< .proxies
 	@touch $@
 
 tests/peers/js/node_modules/.ready tests/console/node_modules/.ready console/node_modules/.ready site/node_modules/.ready: %/node_modules/.ready: %/package.json %/package-lock.json
