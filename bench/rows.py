@@ -2,7 +2,8 @@
 
 A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
 SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py,
-that of programs in command.py, that of models in tokens.py, that of gRPC in over_grpc.py.
+that of programs in command.py, that of the console in consoles.py, that of models in tokens.py, and that of gRPC in
+over_grpc.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import uuid
 from dataclasses import dataclass
 
 from command import command
+from consoles import consoles
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
 from over_grpc import over_grpc
@@ -293,6 +295,7 @@ ROWS = (
     Row("idle", "5,000 idle streams", ("dragoman", "sdk", "floor"), idle, 2),
     Row("list", "ListTasks over 100,000 tasks against 1,000", ("dragoman", "sdk"), listing, 1),
     Row("file", "a 10 MB file part", ("dragoman", "dragoman-memory", "sdk"), file),
+    Row("console", "SendMessage while ten consoles are open, to none", ("dragoman",), consoles, 2),
     Row("push", "SendMessage while webhooks are told", ("dragoman",), push, 2),
     Row("live", "a webhook beside others at dead hosts", ("dragoman",), live, 2),
     Row("client", "a client that calls a fast agent", ("dragoman", "sdk"), client),

@@ -58,6 +58,7 @@ REQUIRED = (
     Requirement("list", "ListTasks, 100,000 tasks to 1,000, worst query", "worst", 2, at_least=False, unit=" ×"),
     Requirement("file", "10 MB file part, durable", "mb_s", 0.5, against="sdk", unit=" MB/s"),
     Requirement("file", "10 MB file part, memory:", "mb_s", 1, against="sdk", kind="dragoman-memory", unit=" MB/s"),
+    Requirement("console", "SendMessage beside ten consoles, to none", "kept", 0.9, unit=" ×"),
     Requirement("push", "webhook calls while messages are sent", "deliveries_per_s", 1_000, unit="/s"),
     Requirement("push", "SendMessage beside these calls, to alone", "kept", 0.8, unit=" ×"),
     Requirement("live", "a webhook beside dead hosts, to without", "slower", 1.5, at_least=False, unit=" ×"),

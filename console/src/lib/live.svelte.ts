@@ -5,8 +5,10 @@ import { ApiError } from "../api/client";
 import { changes, type Topic } from "./changes.svelte";
 import { session } from "./session.svelte";
 
-/** Reads of one value are at least this far apart, however much changes. */
+/** Reads of one value are at least this far apart, and ever further while changes do not end. */
 const PAUSE_MS = 500;
+const PAUSE_MS_MAX = 2000;
+const PAUSE_GROWTH = 1.25;
 
 /** Numbers that no change announces, such as those of the process, are at most this old. */
 const SLOWEST_MS = 10_000;
@@ -34,6 +36,7 @@ export function live<T>(read: (signal: AbortSignal) => Promise<T>, topics: reado
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     let retry = RETRY_MS_MIN;
+    let pause = PAUSE_MS;
     let reading = false;
     let changed = false;
     let lastMs = 0;
@@ -47,6 +50,8 @@ export function live<T>(read: (signal: AbortSignal) => Promise<T>, topics: reado
       else if (!reading) void look();
     };
     const look = async (): Promise<void> => {
+      const sinceMs = Date.now() - lastMs;
+      pause = changed && sinceMs < 2 * pause ? Math.min(pause * PAUSE_GROWTH, PAUSE_MS_MAX) : PAUSE_MS;
       reading = true;
       changed = false;
       try {
@@ -56,7 +61,7 @@ export function live<T>(read: (signal: AbortSignal) => Promise<T>, topics: reado
         error = undefined;
         retry = RETRY_MS_MIN;
         changes.answered();
-        plan(changed ? PAUSE_MS : SLOWEST_MS);
+        plan(changed ? pause : SLOWEST_MS);
       } catch (problem) {
         if (stop.signal.aborted) return;
         const status = problem instanceof ApiError ? problem.status : 0;
@@ -74,7 +79,7 @@ export function live<T>(read: (signal: AbortSignal) => Promise<T>, topics: reado
 
     const deaf = changes.listen(topics, () => {
       changed = true;
-      if (!reading) plan(Math.max(0, lastMs + PAUSE_MS - Date.now()));
+      if (!reading) plan(Math.max(0, lastMs + pause - Date.now()));
     });
     void look();
     return () => {

@@ -11,15 +11,13 @@ from msgspec import Struct
 from dragoman.engine.inspection import STATES_BY_WORD, StateWord
 from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import ListQuery, Owners, Store
+from dragoman.store.figures import OpenTasks
 from dragoman.store.usage import DAY_MS
 from dragoman.telemetry.pulse import Pulse, Quantiles
 
 OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
 
 ENDS: tuple[StateWord, ...] = ("completed", "failed", "canceled", "rejected")
-
-QUEUE_MAX = 1000
-"""The oldest task is looked for in a queue of at most this length: finding it costs as much as the queue is long."""
 
 
 class AgentFacts(Struct, frozen=True, kw_only=True):
@@ -75,9 +73,9 @@ class ServerFacts(Protocol):
 
 
 class AgentLine(Struct, frozen=True, kw_only=True):
-    """An agent with the numbers of its tasks. `oldest_queued_s` is null for an empty or a very long queue.
+    """An agent with the numbers of its tasks.
 
-    It is the age of the task that has waited longest to be run.
+    `oldest_queued_s` is the age of the task that has waited longest to be run; null if none waits.
     """
 
     id: str
@@ -162,7 +160,8 @@ class Overview:
 
     async def agents(self, facts: ServerFacts) -> AgentLines:
         """The agents with the numbers of their tasks. Raises StoreError."""
-        return AgentLines(agents=tuple([await self._agent(agent) for agent in facts.agents()]))
+        waiting = {tasks.agent: tasks for tasks in (await self._store.figures()).open_tasks}
+        return AgentLines(agents=tuple([await self._agent(agent, waiting.get(agent.id)) for agent in facts.agents()]))
 
     async def replicas(self) -> ReplicaLines:
         """The servers that are alive on the store. Raises StoreError."""
@@ -199,30 +198,22 @@ class Overview:
             completion=None if pulse is None else pulse.completions(),
         )
 
-    async def _agent(self, agent: AgentFacts) -> AgentLine:
-        counts = {word: await self._count(agent.id, word) for word in OPEN}
-        queued = counts["submitted"]
+    async def _agent(self, agent: AgentFacts, tasks: OpenTasks | None) -> AgentLine:
+        since_ms = None if tasks is None else tasks.queued_since_ms
         return AgentLine(
             id=agent.id,
             name=agent.name,
             version=agent.version,
             kind=agent.kind,
             degraded=agent.degraded,
-            submitted=queued,
-            working=counts["working"],
-            interrupted=counts["input-required"] + counts["auth-required"],
+            submitted=0 if tasks is None else tasks.queued,
+            working=0 if tasks is None else tasks.working,
+            interrupted=0 if tasks is None else tasks.interrupted,
             total=await self._count(agent.id, None),
-            oldest_queued_s=await self._oldest_s(agent.id, queued) if 0 < queued <= QUEUE_MAX else None,
+            oldest_queued_s=None if since_ms is None else max(0, self._clock.now_ms() - since_ms) / 1000,
         )
 
     async def _count(self, agent: str | None, word: str | None) -> int:
         state = None if word is None else STATES_BY_WORD[word]
         query = ListQuery(owner=Owners.ALL, agent=agent, state=state, limit=1, history=0, max_bytes=1)
         return (await self._store.list(query)).total
-
-    async def _oldest_s(self, agent: str, queued: int) -> float | None:
-        """The age in seconds of the last task of a queue; None if it has just been taken."""
-        state = STATES_BY_WORD["submitted"]
-        query = ListQuery(owner=Owners.ALL, agent=agent, state=state, limit=1, offset=queued - 1, history=0)
-        tasks = (await self._store.list(query)).tasks
-        return max(0, self._clock.now_ms() - tasks[0].status_ms) / 1000 if tasks else None

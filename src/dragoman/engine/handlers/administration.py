@@ -15,6 +15,7 @@ from dragoman.engine.handlers.change_hints import ChangeHints
 from dragoman.engine.handlers.feeds import LogFeed
 from dragoman.engine.handlers.keys import KeyAdministration, KeyChanges, Mint
 from dragoman.engine.handlers.records import Records
+from dragoman.engine.handlers.shared_reads import SharedReads
 from dragoman.engine.handlers.task_changes import TaskChanges
 from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskReport, Timeline
 from dragoman.engine.overview import (
@@ -61,6 +62,7 @@ class Administration:
         self._playback = Playback(store, linked)
         self._engine = engine
         self._store = store
+        self._shared = SharedReads()
         self._facts: ServerFacts
         hints = ChangeHints(store, NoBus() if bus is None else bus)
         self._changes = ChangeReader(store, clock, lambda: self._facts, hints, keepalive_s)
@@ -70,7 +72,8 @@ class Administration:
 
     async def list_tasks(self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str) -> TaskLines:
         """A page of tasks. Raises A2AError."""
-        return await self._notes.noted(operator, "tasks.list", self._inspector.list(wanted, limit, cursor))
+        work = self._shared.read(("tasks", wanted, limit, cursor), lambda: self._inspector.list(wanted, limit, cursor))
+        return await self._notes.noted(operator, "tasks.list", work)
 
     async def show_task(self, operator: Operator, task_id: str) -> TaskReport:
         """One task. Raises A2AError."""
@@ -128,7 +131,8 @@ class Administration:
 
     async def list_agents(self, operator: Operator, facts: ServerFacts) -> AgentLines:
         """The agents, with the numbers of their tasks. Raises A2AError."""
-        return await self._notes.noted(operator, "agents.list", self._overview.agents(facts))
+        work = self._shared.read("agents", lambda: self._overview.agents(facts))
+        return await self._notes.noted(operator, "agents.list", work)
 
     async def list_workers(self, operator: Operator, facts: ServerFacts) -> WorkerLines:
         """The agents that workers serve."""
@@ -146,7 +150,7 @@ class Administration:
 
     async def show_stats(self, operator: Operator) -> Stats:
         """How much there is to do. Raises A2AError."""
-        return await self._notes.noted(operator, "stats.show", self._overview.stats())
+        return await self._notes.noted(operator, "stats.show", self._shared.read("stats", self._overview.stats))
 
     async def show_usage(self, operator: Operator, query: UsageQuery) -> UsageReport:
         """Return the usage of callers, in groups. Raises A2AError."""

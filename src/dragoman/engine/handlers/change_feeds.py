@@ -74,11 +74,15 @@ class Place(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """What changed after a place: the items for a feed, the place to go on from, and the statuses that were read."""
+    """What changed after a place: the items for a feed, the place to go on from, and the statuses that were read.
+
+    `many`: too much for items.
+    """
 
     items: tuple[FeedItem, ...]
     end: Place
     told: Statuses
+    many: bool = False
 
 
 class ChangeFeed:
@@ -161,6 +165,8 @@ class ChangeReader:
         self._at: Place | None = None
         self._told: Statuses = {}
         self._lists: dict[str, object] = {}
+        self._many = False
+        """Whether the last reading found too many changes to tell."""
 
     def open(self, position: str | None) -> ChangeFeed:
         """Open a feed of the changes from now on, or from a position in an earlier feed.
@@ -206,7 +212,8 @@ class ChangeReader:
             self._news.clear()
             with suppress(StoreError):  # the next reading begins at the same place
                 await self._read()
-            pause_s = min(max(APART_S, BUSY_SHARE * (loop.time() - began_s)), READ_EVERY_S)
+            often_s = READ_EVERY_S if self._many else APART_S
+            pause_s = min(max(often_s, BUSY_SHARE * (loop.time() - began_s)), READ_EVERY_S)
             await asyncio.sleep(pause_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(READ_EVERY_S - pause_s):
@@ -222,7 +229,7 @@ class ChangeReader:
             feed: await self._read_after(place, {}, now_ms) for feed, place in coming.items() if place is not None
         }
         lists, changed = await self._read_lists()
-        self._at, self._told = shared.end, shared.told
+        self._at, self._told, self._many = shared.end, shared.told, shared.many
         news = _placed([*shared.items, *changed], shared.end)
         for feed in tuple(self._feeds):
             if feed.begun:
@@ -244,7 +251,7 @@ class ChangeReader:
         acts, entries = await self._store.audit.acts(place.acts)
         rows = await self._store.changes(place.since_ms, CHANGES_MAX + 1)
         items: list[FeedItem] = []
-        if len(rows) > CHANGES_MAX or len(entries) >= ACTS_MAX:
+        if many := len(rows) > CHANGES_MAX or len(entries) >= ACTS_MAX:
             items.append(_reset("many", now_ms))
         else:
             items += [_change(row) for row in rows if told.get(row.id) != (row.status_ms, row.state)]
@@ -253,6 +260,7 @@ class ChangeReader:
             tuple(items),
             Place(max(place.since_ms, now_ms - OVERLAP_MS), acts),
             {row.id: (row.status_ms, row.state) for row in rows[:CHANGES_MAX]},
+            many,
         )
 
     async def _read_lists(self) -> tuple[list[FeedItem], list[FeedItem]]:
