@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 from dragoman import __version__
-from dragoman.bindings.admin.openapi import make_document
+from dragoman.bindings.admin.openapi import make_admin_document
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    document = make_document(__version__)
+    document = make_admin_document(__version__)
     # Left alone if nothing changed, so that the console is not built again after every change of the engine.
     if not target.exists() or target.read_bytes() != document:
         target.write_bytes(document)

@@ -24,6 +24,8 @@ from dragoman.bindings.http1.connection import ReaderCut, ignore_cut
 from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.monitoring import Health
+from dragoman.bindings.openapi import Description
+from dragoman.bindings.openapi.operations import ServedPaths
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
@@ -210,6 +212,7 @@ def make_app(
         home=Home(AGENTS, "echo", MOUNTS, public_url),
         cors=Cors(origins) if origins else None,
         elsewhere=served_elsewhere,
+        description=Description(ServedPaths("echo", metrics=False, keys=False)),
     )
 
 

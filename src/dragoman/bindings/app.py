@@ -39,6 +39,7 @@ from dragoman.bindings.limits import SMALL_BYTES
 from dragoman.bindings.mcp import Mcp
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
+from dragoman.bindings.openapi import Description
 from dragoman.bindings.request import Request
 from dragoman.bindings.routes import NOWHERE, EndpointName, Routes
 from dragoman.bindings.streams import Streams
@@ -101,6 +102,7 @@ class App:
         admin: Admin | None = None,
         traffic: Traffic | None = None,
         console: Console | None = None,
+        description: Description | None = None,
     ) -> None:
         self._agents = frozenset(reception.agents)
         self._callers = reception.callers
@@ -116,7 +118,7 @@ class App:
         self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere, traffic)
         a2a = A2a(handler, reception, cards, self._streams)
         self._endpoints = _endpoints(
-            a2a, reception, cards, health, openai, mcp, metrics, workers, files, admin, console
+            a2a, reception, cards, health, openai, mcp, metrics, workers, files, admin, console, description
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -262,6 +264,7 @@ def _endpoints(
     files: FileDoor | None,
     admin: Admin | None,
     console: Console | None,
+    description: Description | None,
 ) -> Mapping[EndpointName, HttpEndpoint]:
     """All endpoints by the name in their routes."""
     callers, refuse = reception.callers, a2a.refuse_rest
@@ -292,6 +295,8 @@ def _endpoints(
             identify=None if console is None else console.identify,
         ),
         "console": public(_answer_absent if console is None else console.answer),
+        "openapi": public(_answer_absent if description is None else description.answer_document),
+        "docs": public(_answer_absent if description is None else description.answer_page),
         "workers": HttpEndpoint(_answer_no_workers, refuse)
         if workers is None
         else HttpEndpoint(workers.answer, workers.refuse, admit=callers.admit_worker),

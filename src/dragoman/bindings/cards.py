@@ -192,8 +192,7 @@ class Cards:
         base, search = request.base_url(self._public_url), _read_search(request.query_fields())
         found = _matching((agent.profile for agent in self._agents.values()), search)
         page = [_list_entry(base, profile) for profile in found[search.offset :][: search.limit]]
-        listed = {"agents": page, "total": len(found), "limit": search.limit, "offset": search.offset}
-        body = msgspec.json.encode(listed)
+        body = msgspec.json.encode(AgentList(page, len(found), search.limit, search.offset))
         return _answer(request, self._document(body, body))
 
     def _document(
@@ -259,6 +258,36 @@ def _matches(known: bytes, etag: bytes) -> bool:
 # -- the list of agents -----------------------------------------------------------------------------------------------
 
 
+class ListedSkill(Struct, frozen=True):
+    """A skill in the list of agents."""
+
+    id: str
+    name: str
+    tags: Sequence[str]
+
+
+class ListedAgent(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An agent in the list: what its public card says, and where it is."""
+
+    id: str
+    name: str
+    description: str
+    version: str
+    url: str
+    card_url: str
+    card_urls: Sequence[str]
+    skills: Sequence[ListedSkill]
+
+
+class AgentList(Struct, frozen=True):
+    """A page of the agents that match; `total` counts all pages."""
+
+    agents: Sequence[ListedAgent]
+    total: int
+    limit: int
+    offset: int
+
+
 class _Search(Struct, frozen=True):
     """A search: one skill must have all of `skill`, the agent and its skills all of `words`; then the page."""
 
@@ -283,19 +312,19 @@ def _matching(profiles: Iterable[Profile], search: _Search) -> list[Profile]:
     return [profile for profile in profiles if _fits(profile, search)]
 
 
-def _list_entry(base: str, profile: Profile) -> dict[str, object]:
+def _list_entry(base: str, profile: Profile) -> ListedAgent:
     """An agent's entry in the catalogue."""
     url = f"{base}/agents/{profile.id}"
-    return {
-        "id": profile.id,
-        "name": profile.name,
-        "description": profile.description,
-        "version": profile.version,
-        "url": url,
-        "cardUrl": url + cards.WELL_KNOWN[0],
-        "cardUrls": [url + path for path in cards.WELL_KNOWN],
-        "skills": [{"id": skill.id, "name": skill.name, "tags": skill.tags} for skill in profile.skills],
-    }
+    return ListedAgent(
+        id=profile.id,
+        name=profile.name,
+        description=profile.description,
+        version=profile.version,
+        url=url,
+        card_url=url + cards.WELL_KNOWN[0],
+        card_urls=[url + path for path in cards.WELL_KNOWN],
+        skills=[ListedSkill(skill.id, skill.name, skill.tags) for skill in profile.skills],
+    )
 
 
 def _fits(profile: Profile, search: _Search) -> bool:

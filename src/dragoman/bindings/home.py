@@ -70,16 +70,18 @@ class Home:
         return HttpResponse(200, [*self._headers, (b"content-length", b"%d" % len(body))], body)
 
     def _html(self, base: str) -> str:
-        described = self._agents.values() if self._mount.names_agents else (self._agents[self._default],)
-        shown = [agent.profile for agent in described]
+        listed = self._agents.values() if self._mount.names_agents else (self._agents[self._default],)
+        shown = [agent.profile for agent in listed]
         agents = "\n".join(self._agent(base, profile) for profile in shown[:AGENTS_MAX])
         lists = self._mount is AGENT
         hidden = f"{len(shown) - AGENTS_MAX} more" if len(shown) > AGENTS_MAX else ""
         more = _link(f"{base}/agents", hidden) if hidden and lists else hidden
+        described = f"{_link(f'{base}/docs', 'described')}, {_link(f'{base}/openapi.json', 'as OpenAPI')}"
         rows = [
             ("Default agent", _link(base + WELL_KNOWN[0], "its card")),
             *([("All agents", _link(f"{base}/agents", "as JSON"))] if lists else []),
             ("State", f"{_link(f'{base}/health', 'alive')}, {_link(f'{base}/ready', 'ready for work')}"),
+            *([("HTTP API", described)] if lists else []),
             ("Protocol", _link("https://a2a-protocol.org/", "a2a-protocol.org")),
             ("Documentation", "the folder <code>docs</code> of Dragoman's source, and <code>dragoman --help</code>"),
         ]

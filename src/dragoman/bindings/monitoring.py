@@ -9,9 +9,10 @@ imported or built for metrics before the first scrape.
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from dragoman.bindings.http import HttpRequest, HttpResponse, json_response
 from dragoman.bindings.request import Header
@@ -53,6 +54,27 @@ async def alone() -> ClusterFigures | None:
     return None
 
 
+class Liveness(Struct, frozen=True):
+    """The answer of `/health`."""
+
+    status: Literal["ok"] = "ok"
+
+
+ALIVE = msgspec.json.encode(Liveness())
+
+
+class Readiness(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer of `/ready`. `reason` says why the server takes no work.
+
+    `degraded` has the agents that cannot do all of their work, with the reasons. A replica shows its `cluster` too.
+    """
+
+    status: Literal["ready", "unavailable"]
+    reason: str | None = None
+    degraded: Mapping[str, str] = {}
+    cluster: ClusterFigures | None = None
+
+
 class Health:
     """Whether the server is alive, and whether it is ready.
 
@@ -80,18 +102,17 @@ class Health:
 
     async def alive(self) -> HttpResponse:
         """Answer `/health`."""
-        return json_response(200, b'{"status":"ok"}', NO_STORE)
+        return json_response(200, ALIVE, NO_STORE)
 
     async def ready(self) -> HttpResponse:
         """Answer `/ready`: 200, or 503 with the reason."""
         reason = await self.fault()
-        told: dict[str, object] = {"status": "ready"} if reason is None else {"status": "unavailable", "reason": reason}
-        if reason is None and (degraded := self._degraded()):
-            told["degraded"] = degraded
-        if (cluster := await self._cluster()) is not None:
-            told["cluster"] = cluster
+        degraded = self._degraded() if reason is None else {}
+        cluster = await self._cluster()
         if reason is None:
+            told = Readiness(status="ready", degraded=degraded, cluster=cluster)
             return json_response(200, msgspec.json.encode(told), NO_STORE)
+        told = Readiness(status="unavailable", reason=reason, cluster=cluster)
         return json_response(503, msgspec.json.encode(told), NO_STORE, (b"retry-after", b"5"))
 
     async def fault(self) -> str | None:

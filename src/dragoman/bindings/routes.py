@@ -33,6 +33,8 @@ EndpointName = Literal[
     "grpc",
     "admin",
     "console",
+    "openapi",
+    "docs",
 ]
 
 Methods = Mapping[str, str]
@@ -129,6 +131,8 @@ SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
         ("v1", "chat", "completions"): Route("chat", CALL),
         ("v1", "models"): Route("models", READ),
         ("mcp",): Route("mcp", TOOLS),
+        ("openapi.json",): Route("openapi", READ),
+        ("docs",): Route("docs", READ),
         **{system.health_path: Route("health", READ) for system in SYSTEMS if system.health_path},
     }
 )
@@ -138,6 +142,8 @@ ONLY_WITH: Mapping[tuple[str, ...], frozenset[Mount]] = MappingProxyType(
     {
         ("agents",): frozenset({AGENT}),
         ("mcp",): frozenset(MOUNTS),
+        ("openapi.json",): frozenset(MOUNTS),
+        ("docs",): frozenset(MOUNTS),
         **{system.health_path: frozenset({system.mount}) for system in SYSTEMS if system.health_path and system.mount},
     }
 )

@@ -23,6 +23,7 @@ RESERVED_AGENT_IDS = frozenset(
         "agents",
         "api",
         "console",
+        "docs",
         "extendedAgentCard",
         "files",
         "health",

@@ -29,6 +29,8 @@ from dragoman.bindings.limits import make_limits
 from dragoman.bindings.mcp import Mcp, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
+from dragoman.bindings.openapi import Description
+from dragoman.bindings.openapi.operations import ServedPaths
 from dragoman.bindings.remote import RemoteAgents
 from dragoman.bindings.request import Request
 from dragoman.bindings.streams import Streams
@@ -138,6 +140,7 @@ def make_app(
         else None,
         traffic=traffic,
         console=None if operators is None else Console(_pages(), operators, callers, bounds, config.public_url),
+        description=_description(config, default) if config.profile is None else None,
     )
 
 
@@ -145,6 +148,11 @@ def make_app(
 def _pages() -> Pages:
     """The console's files: read once, whatever is reloaded."""
     return Pages.load()
+
+
+def _description(config: Config, default: str) -> Description:
+    keys = config.sign_cards or config.push_jwt
+    return Description(ServedPaths(default, metrics=config.metrics, keys=keys))
 
 
 def _mounts(config: Config) -> tuple[Mount, ...]:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman import __version__
-from dragoman.bindings.admin.openapi import make_document
+from dragoman.bindings.admin.openapi import make_admin_document
 from dragoman.bindings.admin.route import AdminRoute, Asked
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bindings.calls import decode_body
@@ -77,7 +77,7 @@ class Admin:
         if segments == DOCUMENT:
             if request.method not in ("GET", "HEAD"):
                 raise MethodNotAllowed(["GET", "HEAD"], "")
-            return json_response(200, make_document(__version__), NO_STORE)
+            return json_response(200, make_admin_document(__version__), NO_STORE)
         route, ids = _find(request.method, segments)
         given = await self._read(request, route)
         operator = Operator(request.principal.id, request.peer, request.principal.key)

@@ -198,7 +198,7 @@ def _reason(status: int, body: bytes) -> str:
     """Why a server refused, in its own words if it said so."""
     import msgspec
 
-    from dragoman.bindings.admin.openapi import ErrorAnswer
+    from dragoman.bindings.openapi.document import ErrorAnswer
 
     try:
         error = msgspec.json.decode(body, type=ErrorAnswer).error

@@ -46,7 +46,7 @@ class _MessageAnswer(Struct, frozen=True):
     message: Message
 
 
-class _TaskList(Struct, frozen=True, rename="camel"):
+class ListTasksResponse(Struct, frozen=True, rename="camel"):
     """ListTasksResponse. All four fields are required, so none is left out (A2A 1.0 §3.1.4)."""
 
     tasks: tuple[Task, ...]
@@ -55,18 +55,22 @@ class _TaskList(Struct, frozen=True, rename="camel"):
     total_size: int
 
 
-class _StatusUpdate(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class TaskStatusUpdateEvent(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A change of a task's state, or of its progress (A2A 1.0 §4.2.1)."""
+
     task_id: str
     context_id: str
     status: TaskStatus
     metadata: dict[str, Any] | None = None
 
 
-class _StatusUpdateFrame(Struct, frozen=True, rename="camel"):
-    status_update: _StatusUpdate
+class _StatusFrame(Struct, frozen=True, rename="camel"):
+    status_update: TaskStatusUpdateEvent
 
 
-class _ArtifactUpdate(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class TaskArtifactUpdateEvent(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A new artifact, or more of one: with `append` its parts follow those that came before (A2A 1.0 §4.2.2)."""
+
     task_id: str
     context_id: str
     artifact: Artifact
@@ -74,26 +78,30 @@ class _ArtifactUpdate(Struct, frozen=True, omit_defaults=True, rename="camel"):
     last_chunk: bool = False
 
 
-class _ArtifactUpdateFrame(Struct, frozen=True, rename="camel"):
-    artifact_update: _ArtifactUpdate
+class _ArtifactFrame(Struct, frozen=True, rename="camel"):
+    artifact_update: TaskArtifactUpdateEvent
 
 
-class _Authentication(Struct, frozen=True):
+class AuthenticationInfo(Struct, frozen=True):
+    """How calls to a webhook authenticate (A2A 1.0 §4.3.2); credentials are write-only."""
+
     scheme: str
 
 
-class _PushConfigAnswer(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class TaskPushNotificationConfig(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """TaskPushNotificationConfig as its owner set it (A2A 1.0 §3.1.8), without credentials, which are write-only."""
 
     id: str
     task_id: str
     url: str
     token: str | None = None
-    authentication: _Authentication | None = None
+    authentication: AuthenticationInfo | None = None
 
 
-class _PushConfigList(Struct, frozen=True):
-    configs: tuple[_PushConfigAnswer, ...]
+class ListTaskPushNotificationConfigsResponse(Struct, frozen=True):
+    """The webhooks of a task (A2A 1.0 §3.1.9)."""
+
+    configs: tuple[TaskPushNotificationConfig, ...]
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
@@ -113,7 +121,9 @@ def encode_result(operation: Operation, result: Result) -> bytes:
         case PushConfig():
             return _ENCODER.encode(_push_config(result))
         case tuple():
-            return _ENCODER.encode(_PushConfigList(tuple(_push_config(config) for config in result)))
+            return _ENCODER.encode(
+                ListTaskPushNotificationConfigsResponse(tuple(_push_config(config) for config in result))
+            )
         case None:
             return b"{}"  # google.protobuf.Empty
 
@@ -136,12 +146,12 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     """
     match event:
         case ArtifactChunk():
-            chunk = _ArtifactUpdate(head.id, head.context_id, event.artifact, event.append, event.last_chunk)
-            return (_ENCODER.encode(_ArtifactUpdateFrame(chunk)),)
+            chunk = TaskArtifactUpdateEvent(head.id, head.context_id, event.artifact, event.append, event.last_chunk)
+            return (_ENCODER.encode(_ArtifactFrame(chunk)),)
         case StatusChanged():
             status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-            update = _StatusUpdate(head.id, head.context_id, status, status_metadata(event))
-            return (_ENCODER.encode(_StatusUpdateFrame(update)),)
+            update = TaskStatusUpdateEvent(head.id, head.context_id, status, status_metadata(event))
+            return (_ENCODER.encode(_StatusFrame(update)),)
         case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case Submitted():
@@ -174,7 +184,7 @@ def _task_list(operation: Operation, page: TaskPage) -> bytes:
     if isinstance(operation, ListTasks):
         length, artifacts = operation.history_length, operation.include_artifacts
     tasks = tuple([_task(record, length, artifacts) for record in page.records])
-    return _ENCODER.encode(_TaskList(tasks, page.next_page_token, page.page_size, page.total_size))
+    return _ENCODER.encode(ListTasksResponse(tasks, page.next_page_token, page.page_size, page.total_size))
 
 
 def status_metadata(event: StatusChanged) -> dict[str, Any] | None:
@@ -189,9 +199,9 @@ def status_metadata(event: StatusChanged) -> dict[str, Any] | None:
     return metadata
 
 
-def _push_config(config: PushConfig) -> _PushConfigAnswer:
-    authentication = _Authentication(config.scheme) if config.scheme else None
-    return _PushConfigAnswer(config.id, config.task_id, config.url, config.token, authentication)
+def _push_config(config: PushConfig) -> TaskPushNotificationConfig:
+    authentication = AuthenticationInfo(config.scheme) if config.scheme else None
+    return TaskPushNotificationConfig(config.id, config.task_id, config.url, config.token, authentication)
 
 
 # -- what a client prints ----------------------------------------------------------------------------------------------
@@ -210,26 +220,26 @@ def encode_update(update: Update) -> bytes:
                 metadata[PROGRESS] = progress_metadata(update.progress)
             if update.usage is not None:
                 metadata[USAGE] = usage_metadata(update.usage, None)
-            status = _StatusUpdate(update.task_id, update.context_id, update.status, metadata or None)
-            return _ENCODER.encode(_StatusUpdateFrame(status))
+            status = TaskStatusUpdateEvent(update.task_id, update.context_id, update.status, metadata or None)
+            return _ENCODER.encode(_StatusFrame(status))
         case ArtifactUpdate():
-            chunk = _ArtifactUpdate(
+            chunk = TaskArtifactUpdateEvent(
                 update.task_id, update.context_id, update.artifact, update.append, update.last_chunk
             )
-            return _ENCODER.encode(_ArtifactUpdateFrame(chunk))
+            return _ENCODER.encode(_ArtifactFrame(chunk))
 
 
 def encode_task_list(page: TaskList, page_size: int) -> bytes:
     """Encode a page as a ListTasksResponse. A total that the agent does not tell counts the page."""
     total = len(page.tasks) if page.total_size is None else page.total_size
-    return _ENCODER.encode(_TaskList(page.tasks, page.next_page_token, page_size, total))
+    return _ENCODER.encode(ListTasksResponse(page.tasks, page.next_page_token, page_size, total))
 
 
 def encode_push_configs(configs: PushConfig | tuple[PushConfig, ...]) -> bytes:
     """Encode one webhook, or a list of them (A2A 1.0 §3.1.7 to §3.1.10)."""
     if isinstance(configs, PushConfig):
         return _ENCODER.encode(_push_config(configs))
-    return _ENCODER.encode(_PushConfigList(tuple(_push_config(config) for config in configs)))
+    return _ENCODER.encode(ListTaskPushNotificationConfigsResponse(tuple(_push_config(config) for config in configs)))
 
 
 # -- webhooks ----------------------------------------------------------------------------------------------------------
