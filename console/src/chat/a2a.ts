@@ -1,4 +1,4 @@
-// A2A 1.0 over HTTP+JSON, as the console speaks it to the server's own agents: one message, and the stream that answers.
+// Messages and answers of A2A 1.0 over HTTP+JSON, as the console sends and reads them, whoever the agent is.
 
 import { ApiError } from "../api/client";
 import type { Artifact, Message, Part } from "../api/schema";
@@ -42,24 +42,31 @@ export interface StreamEvent {
   };
 }
 
-export function agentUrl(agent: string): string {
-  return `${location.origin}/agents/${encodeURIComponent(agent)}`;
+export interface ServerEvent {
+  readonly name: string;
+  readonly data: string;
 }
 
-/** Send a message and yield what the agent answers, each event as soon as it is here. */
-export async function* stream(agent: string, request: SendRequest, signal: AbortSignal): AsyncGenerator<string> {
-  const answer = await fetch(`${agentUrl(agent)}/message:stream`, {
+/** POST a body with the proof of the session, and yield the events of the answer, each as soon as it is here. */
+export async function* postForEvents(
+  url: string,
+  body: object,
+  headers: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): AsyncGenerator<ServerEvent> {
+  const answer = await fetch(url, {
     method: "POST",
     headers: {
       "content-type": "application/json",
       accept: "text/event-stream",
-      "a2a-version": "1.0",
       "x-dragoman-proof": session.proof,
+      ...headers,
     },
-    body: JSON.stringify(request),
+    body: JSON.stringify(body),
     signal,
   });
   if (!answer.ok || answer.body === null) {
+    if (answer.status === 401) session.lose();
     const refusal = (await answer.json().catch(() => null)) as { error?: { message?: string } } | null;
     throw new ApiError(answer.status, refusal?.error?.message ?? `the server answered ${answer.status}`);
   }
@@ -72,12 +79,11 @@ export async function* stream(agent: string, request: SendRequest, signal: Abort
     const blocks = text.split(/\r?\n\r?\n/);
     text = blocks.pop() ?? "";
     for (const block of blocks) {
-      const data = block
-        .split(/\r?\n/)
-        .filter((line) => line.startsWith("data:"))
-        .map((line) => line.slice(5).replace(/^ /, ""))
-        .join("\n");
-      if (data !== "") yield data;
+      const lines = block.split(/\r?\n/);
+      const field = (name: string): string[] =>
+        lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).replace(/^ /, ""));
+      const data = field("data").join("\n");
+      if (data !== "") yield { name: field("event").at(-1) ?? "message", data };
     }
   }
 }

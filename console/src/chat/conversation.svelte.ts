@@ -2,7 +2,8 @@
 
 import type { Artifact, Message, Part } from "../api/schema";
 import { joinParts } from "../task/record";
-import { type SendRequest, type SentPart, type Status, type StreamEvent, stream } from "./a2a";
+import type { SendRequest, SentPart, Status, StreamEvent } from "./a2a";
+import type { Peer } from "./peer";
 
 export interface Turn {
   readonly sent: SendRequest;
@@ -22,7 +23,7 @@ export class Conversation {
   #stop = new AbortController();
   #contextId: string | undefined;
 
-  constructor(readonly agent: string) {}
+  constructor(readonly peer: Peer) {}
 
   get busy(): boolean {
     return this.turns.at(-1)?.running ?? false;
@@ -43,8 +44,8 @@ export class Conversation {
     };
   }
 
-  async send(parts: readonly SentPart[]): Promise<void> {
-    const sent = this.request(parts);
+  /** Send a request: one made of parts by `request`, or one that was written by hand. */
+  async send(sent: SendRequest): Promise<void> {
     const index = this.turns.length;
     let turn: Turn = {
       sent,
@@ -62,13 +63,27 @@ export class Conversation {
     };
     show({});
     try {
-      for await (const frame of stream(this.agent, sent, this.#stop.signal)) {
+      for await (const frame of this.peer.stream(sent, this.#stop.signal)) {
         show({ ...this.#read(turn, JSON.parse(frame) as StreamEvent), frames: [...turn.frames, frame] });
       }
     } catch (problem) {
       if (!this.#stop.signal.aborted) show({ error: problem instanceof Error ? problem.message : String(problem) });
     }
     show({ running: false });
+  }
+
+  /** Read or cancel the task of a turn with an agent elsewhere. */
+  async call(index: number, action: "task" | "task:cancel"): Promise<void> {
+    const turn = this.turns[index];
+    if (turn === undefined || turn.taskId === null || this.peer.call === undefined) return;
+    let changes: Partial<Turn>;
+    try {
+      const event = await this.peer.call(action, turn.taskId);
+      changes = { ...this.#read(turn, event), frames: [...turn.frames, JSON.stringify(event)], error: null };
+    } catch (problem) {
+      changes = { error: problem instanceof Error ? problem.message : String(problem) };
+    }
+    this.turns = this.turns.map((each, at) => (at === index ? { ...each, ...changes } : each));
   }
 
   /** Leave the conversation. Tasks go on. */
@@ -83,13 +98,19 @@ export class Conversation {
       const artifacts = (event.task.artifacts ?? []).map(shown);
       return { taskId: event.task.id, ...this.#status(turn, event.task.status), artifacts };
     }
-    if (event.statusUpdate) return this.#status(turn, event.statusUpdate.status);
+    if (event.statusUpdate) {
+      this.#contextId = event.statusUpdate.contextId || this.#contextId;
+      const taskId = event.statusUpdate.taskId || turn.taskId;
+      return { taskId, ...this.#status(turn, event.statusUpdate.status) };
+    }
     if (event.artifactUpdate) return { artifacts: placed(turn, event.artifactUpdate) };
     return {};
   }
 
   #status(turn: Turn, said: Status): Partial<Turn> {
-    return { state: said.state, messages: said.message ? [...turn.messages, said.message] : turn.messages };
+    const message = said.message;
+    const known = message === undefined || turn.messages.some((each) => each.messageId === message.messageId);
+    return { state: said.state, messages: known ? turn.messages : [...turn.messages, message] };
   }
 }
 

@@ -1,20 +1,26 @@
 // The same message as a command or a program to copy. Secrets are never in them: they say $KEY.
 
-import { agentUrl, type SendRequest } from "./a2a";
+import type { SendRequest } from "./a2a";
+import type { Address } from "./peer";
 
-export type Language = "curl" | "Python" | "JavaScript";
+export type Language = "curl" | "Command" | "Python" | "JavaScript";
 
-export const LANGUAGES: readonly Language[] = ["curl", "Python", "JavaScript"];
+/** Only the official version 1.0 over HTTP can be written by hand; for all else there is Dragoman's client. */
+export function languages(address: Address): readonly Language[] {
+  const plain = address.dialect === "1.0" && (address.binding === "HTTP+JSON" || address.binding === "JSONRPC");
+  return plain ? ["curl", "Python", "JavaScript"] : ["Command", "Python"];
+}
 
-export function snippet(language: Language, agent: string, request: SendRequest, keyed: boolean): string {
-  const url = agentUrl(agent);
+export function snippet(language: Language, address: Address, request: SendRequest): string {
   switch (language) {
     case "curl":
-      return curl(url, request, keyed);
+      return curl(address, request);
+    case "Command":
+      return command(address, request);
     case "Python":
-      return python(url, request, keyed);
+      return python(address, request);
     case "JavaScript":
-      return javascript(url, request, keyed);
+      return javascript(address, request);
   }
 }
 
@@ -22,30 +28,59 @@ function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-function curl(url: string, request: SendRequest, keyed: boolean): string {
+/** The URL and the body of the call. */
+function call(address: Address, request: SendRequest): readonly [string, object] {
+  if (address.binding === "JSONRPC") {
+    return [address.endpoint, { jsonrpc: "2.0", id: 1, method: "SendStreamingMessage", params: request }];
+  }
+  return [`${address.endpoint.replace(/\/$/, "")}/message:stream`, request];
+}
+
+function keyValue(address: Address, key: string): string {
+  return address.keyHeader === "Authorization" ? `Bearer ${key}` : key;
+}
+
+function curl(address: Address, request: SendRequest): string {
+  const [url, body] = call(address, request);
   return [
-    `curl -N ${quoted(`${url}/message:stream`)} \\`,
+    `curl -N ${quoted(url)} \\`,
     `  -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' \\`,
-    ...(keyed ? [`  -H "x-api-key: $KEY" \\`] : []),
-    `  -d ${quoted(JSON.stringify(request))}`,
+    ...(address.keyHeader === null ? [] : [`  -H "${address.keyHeader}: ${keyValue(address, "$KEY")}" \\`]),
+    `  -d ${quoted(JSON.stringify(body))}`,
   ].join("\n");
+}
+
+function command(address: Address, request: SendRequest): string {
+  const credential = address.keyHeader === "Authorization" ? `--bearer "$KEY"` : `--api-key "$KEY"`;
+  return [
+    `dragoman send ${quoted(textOf(request))}`,
+    `  --agent-card ${quoted(address.url)}`,
+    ...(address.keyHeader === null ? [] : [`  ${credential}`]),
+    ...(address.binding === "" ? [`  --dialect ${address.dialect}`] : []),
+    ...(address.binding !== "" && address.dialect === "0.3" ? ["  --a2a-version 0.3"] : []),
+    ...(address.binding === "GRPC" ? ["  --transport GRPC"] : []),
+  ].join(" \\\n");
 }
 
 function textOf(request: SendRequest): string {
   return request.message.parts.map((part) => part.text ?? "").join("\n");
 }
 
-function python(url: string, request: SendRequest, keyed: boolean): string {
-  const credentials = keyed ? `, credentials=ApiKey(os.environ["KEY"])` : "";
+function python(address: Address, request: SendRequest): string {
+  const header = address.keyHeader;
+  const kind = header === "Authorization" ? "BearerToken" : "ApiKey";
+  const named = header === null || header === "Authorization" || header === "x-api-key" ? "" : `, ${JSON.stringify(header)}`;
+  const credentials = header === null ? "" : `, credentials=${kind}(os.environ["KEY"]${named})`;
+  const dialect = address.binding === "" ? `, dialect=${JSON.stringify(address.dialect)}` : "";
   return [
     `import asyncio`,
-    ...(keyed ? [`import os`] : []),
+    ...(header === null ? [] : [`import os`]),
     ``,
-    `from dragoman.client import ${keyed ? "ApiKey, " : ""}connect`,
+    `from dragoman.client import ${header === null ? "" : `${kind}, `}connect`,
     ``,
     ``,
     `async def main() -> None:`,
-    `    async with connect(${JSON.stringify(url)}${credentials}) as agent:`,
+    `    async with connect(${JSON.stringify(address.url)}${dialect}${credentials}) as agent:`,
     `        async for update in agent.stream(${JSON.stringify(textOf(request))}):`,
     `            print(update)`,
     ``,
@@ -54,16 +89,18 @@ function python(url: string, request: SendRequest, keyed: boolean): string {
   ].join("\n");
 }
 
-function javascript(url: string, request: SendRequest, keyed: boolean): string {
+function javascript(address: Address, request: SendRequest): string {
+  const [url, body] = call(address, request);
+  const key = address.keyHeader === "Authorization" ? "`Bearer ${process.env.KEY}`" : "process.env.KEY";
   return [
-    `const answer = await fetch(${JSON.stringify(`${url}/message:stream`)}, {`,
+    `const answer = await fetch(${JSON.stringify(url)}, {`,
     `  method: "POST",`,
     `  headers: {`,
     `    "A2A-Version": "1.0",`,
     `    "Content-Type": "application/json",`,
-    ...(keyed ? [`    "x-api-key": process.env.KEY,`] : []),
+    ...(address.keyHeader === null ? [] : [`    ${JSON.stringify(address.keyHeader)}: ${key},`]),
     `  },`,
-    `  body: JSON.stringify(${JSON.stringify(request)}),`,
+    `  body: JSON.stringify(${JSON.stringify(body)}),`,
     `});`,
     `for await (const chunk of answer.body.pipeThrough(new TextDecoderStream())) {`,
     `  process.stdout.write(chunk);`,

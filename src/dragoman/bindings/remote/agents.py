@@ -83,7 +83,8 @@ class RemoteAgents:
             try:
                 found, listed = await self._find(given, _shown_by(given.credential))
             except FAILURES as error:
-                return RemoteAgentFacts(failure=self._failed(operator, "remote.card", given, error))
+                failure = self._failed(operator, "remote.card", given, error)
+                return RemoteAgentFacts(card_url="", card=None, endpoints=(), failure=failure)
         home = endpoint_target(found.url)
         return RemoteAgentFacts(
             card_url=found.url,
@@ -97,6 +98,7 @@ class RemoteAgents:
                 )
                 for each in listed
             ),
+            failure=None,
         )
 
     async def send(self, operator: Operator, given: RemoteSendRequest) -> RemoteAnswer:
@@ -153,10 +155,11 @@ class RemoteAgents:
                 async with asyncio.timeout(EXCHANGE_S), self._connect(given) as connection:
                     answer = await connection.ask(operation)
             except FAILURES as error:
-                return RemoteAnswer(failure=self._failed(operator, action, given, error))
+                return RemoteAnswer(answer=None, failure=self._failed(operator, action, given, error))
         if isinstance(answer, Task | Message):
-            return RemoteAnswer(answer=_encode(answer))
-        return RemoteAnswer(failure=RemoteFailure("InvalidAgentResponse", "expected a task or a message"))
+            return RemoteAnswer(answer=_encode(answer), failure=None)
+        failure = RemoteFailure("InvalidAgentResponse", "expected a task or a message")
+        return RemoteAnswer(answer=None, failure=failure)
 
     async def _updates(
         self, operator: Operator, given: RemoteSendRequest, operation: StreamMessage
@@ -180,7 +183,7 @@ class RemoteAgents:
             failure = self._failed(operator, "remote.stream", given, error)
             yield RemoteItem("end", RemoteEnd(failure))
             return
-        yield RemoteItem("end", RemoteEnd())
+        yield RemoteItem("end", RemoteEnd(None))
 
     @asynccontextmanager
     async def _connect(self, given: CallRequest) -> AsyncGenerator[Connection, None]:

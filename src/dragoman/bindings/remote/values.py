@@ -98,17 +98,17 @@ class RemoteFailure(Struct, frozen=True):
 class RemoteAgentFacts(Struct, frozen=True, kw_only=True):
     """A card as it came, and its endpoints, the preferred one first; or why there is none."""
 
-    card_url: str = ""
-    card: dict[str, Any] | None = None
-    endpoints: tuple[RemoteEndpoint, ...] = ()
-    failure: RemoteFailure | None = None
+    card_url: str
+    card: dict[str, Any] | None
+    endpoints: tuple[RemoteEndpoint, ...]
+    failure: RemoteFailure | None
 
 
 class RemoteAnswer(Struct, frozen=True, kw_only=True):
     """A StreamResponse of A2A 1.0 (§3.2.3) with the task or the message; or why there is none."""
 
-    answer: dict[str, Any] | None = None
-    failure: RemoteFailure | None = None
+    answer: dict[str, Any] | None
+    failure: RemoteFailure | None
 
 
 class RemoteUpdate(Struct, frozen=True):
@@ -120,7 +120,7 @@ class RemoteUpdate(Struct, frozen=True):
 class RemoteEnd(Struct, frozen=True):
     """The stream is over. `failure` is null if the agent ended it."""
 
-    failure: RemoteFailure | None = None
+    failure: RemoteFailure | None
 
 
 class MessageCheck(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

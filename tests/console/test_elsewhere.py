@@ -1,0 +1,96 @@
+"""Agents of other servers in the console: tried by their URL, in a real browser against real servers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+from playwright.async_api import Browser, ViewportSize, expect
+
+from dragoman.auth.operator_token import read_token
+from dragoman.config import Config
+from dragoman.server import serving
+from tests.console.browser import NARROW, axe, chromium, console
+from tests.console.test_views import make_agents
+
+SECRET = "s3cret-of-the-operator"
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
+
+
+class Sites(NamedTuple):
+    """The server of the console with its token, and another one, whose callers need a key."""
+
+    url: str
+    token: str
+    elsewhere: str
+
+
+@pytest.fixture(scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    async with chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+async def sites(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sites]:
+    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/dragoman.db"
+    own = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    other = Config(port=0, store="memory:", api_key=SECRET, shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    gate = asyncio.Event()
+    async with serving(own, make_agents(gate)) as url, serving(other, make_agents(gate)) as elsewhere:
+        yield Sites(url, read_token(store, 0) or "", elsewhere)
+
+
+async def test_an_agent_elsewhere_is_tried_by_the_url_of_its_card(browser: Browser, sites: Sites) -> None:
+    async with console(browser, sites.url, sites.token, bypass_csp=True) as (page, _):
+        await page.get_by_role("link", name="Try it").click()
+        await page.get_by_role("combobox", name="Place").select_option("elsewhere")
+        form = page.get_by_role("form", name="An agent elsewhere")
+        await form.get_by_label("URL of the agent or of its card").fill(
+            f"{sites.elsewhere}/agents/asks/.well-known/agent-card.json"
+        )
+        await form.get_by_role("combobox", name="Credential").select_option("key")
+        await form.get_by_label("The credential").fill(SECRET)
+        await form.get_by_role("button", name="Read the card").click()
+        await expect(form.get_by_role("combobox", name="Endpoint")).to_contain_text("JSONRPC 1.0")
+        talk = page.get_by_role("region", name="Conversation")
+        await talk.get_by_label("Message to asks").fill("hello")
+        program = page.get_by_role("region", name="The same from a program")
+        await expect(program).to_contain_text("x-api-key: $KEY")
+        await page.keyboard.press("Enter")
+        await expect(talk).to_contain_text("Which way?")
+        await talk.get_by_label("Message to asks").fill("right")
+        await page.keyboard.press("Enter")
+        await expect(talk).to_contain_text("so right")
+        assert SECRET not in await page.content()
+        assert await axe(page) == []
+        await page.set_viewport_size(ViewportSize(width=NARROW["width"], height=NARROW["height"]))
+        assert await page.evaluate("() => document.documentElement.scrollWidth") <= NARROW["width"]
+        await page.get_by_role("button", name="New conversation").click()
+        await talk.get_by_label("Message to asks").fill("never mind")
+        await page.keyboard.press("Enter")
+        await expect(talk).to_contain_text("Which way?")
+        await talk.get_by_role("button", name="Cancel the task").click()
+        await expect(talk.get_by_text("canceled")).to_be_visible()
+        await form.get_by_label("The credential").fill("wrong")
+        await form.get_by_role("button", name="Read the card").click()
+        await talk.get_by_label("Message to asks").fill("let me in")
+        await page.keyboard.press("Enter")
+        await expect(talk.get_by_role("alert")).to_contain_text("Unauthorized")
+        await expect(page.get_by_role("heading", level=1, name="Try it")).to_be_visible()  # still signed in
+
+
+async def test_a_message_written_as_json_is_checked_while_it_is_typed(browser: Browser, sites: Sites) -> None:
+    async with console(browser, sites.url, sites.token) as (page, _):
+        await page.goto(f"{sites.url}/console/try?agent=echo")
+        await page.get_by_label("raw JSON").check()
+        editor = page.get_by_label("The request as JSON")
+        await editor.fill('{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": 7}]}}')
+        await expect(page.get_by_text("message.parts[0].text")).to_be_visible()
+        await expect(page.get_by_role("button", name="Send JSON")).to_be_disabled()
+        await editor.fill('{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "by hand"}]}}')
+        await page.get_by_role("button", name="Send JSON").click()
+        await expect(page.get_by_role("region", name="Conversation").locator("article.artifact")).to_contain_text(
+            "by hand"
+        )
