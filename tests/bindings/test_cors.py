@@ -57,6 +57,13 @@ async def test_a_configured_origin_may_call_and_read(shared: Site) -> None:
         assert answer.headers["Access-Control-Allow-Origin"] == APP
 
 
+async def test_a_preflight_names_the_origin_once(shared: Site) -> None:
+    """Browsers refuse an answer that names an origin twice, even the same one."""
+    async with shared.http.options("/", headers=PREFLIGHT) as answer:
+        assert answer.headers.getall("Access-Control-Allow-Origin") == [APP]
+        assert answer.headers.getall("Vary") == ["Origin"]
+
+
 async def test_errors_can_be_read_too(shared: Site) -> None:
     async with shared.http.get("/nope", headers={"Origin": APP}) as answer:
         assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (404, APP)

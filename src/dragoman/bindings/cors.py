@@ -52,11 +52,11 @@ class Cors:
         return [(b"vary", b"Origin")]
 
     def preflight(self, request: HttpRequest) -> HttpResponse | None:
-        """The answer to a preflight; None if the request is not one."""
+        """The answer to a preflight, to which `wrap_send` adds the rest; None if the request is not one."""
         origin = request.headers.get(b"origin")
         if request.method != "OPTIONS" or origin is None or b"access-control-request-method" not in request.headers:
             return None
-        headers = self._headers(origin)
+        headers: list[Header] = []
         if self._any or origin in self._origins:
             headers += [
                 (b"access-control-allow-methods", ALLOWED_METHODS),
