@@ -31,6 +31,9 @@ MADE_BY_READERS = frozenset(
 )
 """Files that a page has its reader make, before it names them in a command."""
 
+FOLDERS = ("deploy", "docs", "examples")
+"""The folders whose pages are checked, beside those of the root."""
+
 WRITTEN = ("bench/results/", "data/")
 """Folders that programs write, which are not in the repository."""
 
@@ -135,7 +138,8 @@ def _beside(page: Path) -> Iterator[Path]:
 def main() -> int:
     """The exit code."""
     root = Path(__file__).resolve().parent.parent
-    pages = [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
+    folders = [*root.glob("*.md"), *(path for top in FOLDERS for path in (root / top).rglob("*.md"))]
+    pages = sorted(page for page in folders if "node_modules" not in page.parts)
     found = [
         f"{page.relative_to(root)}: {finding}"
         for page in pages

@@ -1,0 +1,31 @@
+"""The README of each example says what happens."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.reader import reader
+from tests.docs.test_readme import ROOT
+
+PAGES = sorted(ROOT.glob("examples/*/README.md"))
+
+NEEDS = {
+    "tools": "a model of the reader's own; its test plays one",
+}
+"""Pages whose commands need something that a test cannot start, and how they are tested instead."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name not in NEEDS], ids=lambda page: page.parent.name
+)
+def test_the_readme_says_what_happens(page: Path, tmp_path: Path) -> None:
+    with reader(tmp_path) as reading:
+        reading.follow(page)
+
+
+def test_every_example_has_a_readme_and_a_test_and_is_in_the_list() -> None:
+    listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    for folder in sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name[0] not in "_."):
+        assert f"({folder.name}/README.md)" in listed or folder.name == "frameworks", folder.name
+        assert folder.name == "frameworks" or list(folder.glob("test_*.py")), folder.name
