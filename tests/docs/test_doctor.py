@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from dragoman.cli.doctor.checks import CHECKS
+from dragoman.doctor.checks import CHECKS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
 

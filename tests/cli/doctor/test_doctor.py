@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.cli.doctor import observer
+from dragoman.doctor import observer
 from tests.certificates import Authority, Issued
 from tests.cli.a2a.command import Shell, demo_agents_with
-from tests.cli.doctor.recorded import CARD
+from tests.doctor.recorded import CARD
 from tests.systems.keyed import ANNA, keyed
 
 KEY = "k-51d3c0a8e7"

@@ -45,12 +45,12 @@ def get(validate: bool, extended: bool, stream: bool, **options: Any) -> None:
 
 
 async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
-    from dragoman.cli.a2a.card_check import card_faults
     from dragoman.cli.a2a.failures import Code, Failure, failure_of
     from dragoman.cli.a2a.reference import resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
     from dragoman.cli.a2a.settings import SettingsError
     from dragoman.cli.a2a.wire import DebugLog
+    from dragoman.doctor.card_check import card_faults
     from dragoman.net.egress import Egress
 
     agent = named_agent(settings)

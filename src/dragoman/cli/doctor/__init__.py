@@ -1,6 +1,4 @@
-"""`dragoman doctor`: looks at an agent of anybody, and says what is wrong with it, what it is, and what to change.
+"""`dragoman doctor` and `dragoman conformance`: the examination of `dragoman.doctor`, as commands.
 
-`observer` asks the agent, with a `look` at each endpoint and a `trial` with messages, and records an `observation` of
-each answer. The `checks` judge the observations and give
-`finding`s, without input or output; `identity` says which server it is. `report` prints, and `command` is the command.
+`command` has the commands, `subject` the agent that their options name, `report` and `conformance` what they print.
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
     from dragoman.cli.a2a.session import KnownTask
     from dragoman.cli.a2a.settings import Settings
-    from dragoman.cli.doctor.trial import Wish
+    from dragoman.doctor.trial import Wish
 
 
 _text = click.option("--text", metavar="TEXT", help="Text of the messages.  [default: Hello]")
@@ -111,31 +111,31 @@ def _run(agent: str | None, options: dict[str, Any], work: "Callable[[Settings, 
 
 
 def _wish(text: str | None, interface: str | None, *, webhooks: bool = False) -> "Wish":
-    from dragoman.cli.doctor.trial import TEXT, Wish
+    from dragoman.doctor.trial import TEXT, Wish
 
     return Wish(text=text or TEXT, webhooks=webhooks, interface=interface or "")
 
 
 async def _conform(settings: "Settings", output: "Output", wish: "Wish", second_key: str) -> bool:
-    from dragoman.cli.doctor.checks import CHECKS
     from dragoman.cli.doctor.conformance import conformance_lines, conformance_value, judge_rules
-    from dragoman.cli.doctor.identity import identify
-    from dragoman.cli.doctor.observer import observe
+    from dragoman.cli.doctor.subject import examine_named
+    from dragoman.doctor.checks import CHECKS
+    from dragoman.doctor.identity import identify
 
-    seen = await observe(settings, wish, second_key)
+    seen = await examine_named(settings, wish, second_key)
     rules, identity = judge_rules(CHECKS, seen), identify(seen)
     output.value(conformance_value(seen, identity, rules), conformance_lines(seen, identity, rules))
     return any(rule.result == "fail" for rule in rules)
 
 
 async def _examine(settings: "Settings", output: "Output", fail_on: str, wish: "Wish | None", second_key: str) -> bool:
-    from dragoman.cli.doctor.checks import CHECKS
-    from dragoman.cli.doctor.finding import judge_all
-    from dragoman.cli.doctor.identity import identify
-    from dragoman.cli.doctor.observer import observe
     from dragoman.cli.doctor.report import fails, report_lines, report_value
+    from dragoman.cli.doctor.subject import examine_named
+    from dragoman.doctor.checks import CHECKS
+    from dragoman.doctor.finding import judge_all
+    from dragoman.doctor.identity import identify
 
-    seen = await observe(settings, wish, second_key)
+    seen = await examine_named(settings, wish, second_key)
     findings, identity = judge_all(CHECKS, seen), identify(seen)
     lines = report_lines(seen, identity, findings, verbose=settings.flag("verbose"))
     output.value(report_value(seen, identity, findings), lines)

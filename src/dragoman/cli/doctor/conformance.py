@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.cli.a2a.text import field
-from dragoman.cli.doctor.finding import Check, Color
-from dragoman.cli.doctor.identity import ServerIdentity
-from dragoman.cli.doctor.observation import Observations
+from dragoman.doctor.finding import Check, Color
+from dragoman.doctor.identity import ServerIdentity
+from dragoman.doctor.observation import Observations
 
 Result = Literal["pass", "fail", "not measured"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from dragoman.cli.a2a.text import field
-from dragoman.cli.doctor.finding import Color, Finding
-from dragoman.cli.doctor.identity import ServerIdentity
-from dragoman.cli.doctor.observation import Observations
+from dragoman.doctor.finding import Color, Finding
+from dragoman.doctor.identity import ServerIdentity
+from dragoman.doctor.observation import Observations
 
 FAILS = {"red": (Color.RED,), "yellow": (Color.RED, Color.YELLOW), "never": ()}
 """The colours that make the command fail, by the word of `--fail-on`."""

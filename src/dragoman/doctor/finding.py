@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from dragoman.cli.doctor.observation import Observations
+from dragoman.doctor.observation import Observations
 
 
 class Color(StrEnum):

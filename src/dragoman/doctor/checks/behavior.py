@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import Attempt, AttemptOutcome, Observations
+from dragoman.doctor.finding import Check, Color, Verdict
+from dragoman.doctor.observation import Attempt, AttemptOutcome, Observations
 
 SLOW_FIRST_MS = 5_000.0
 """People notice a wait that is longer, even if they see that something is being done."""

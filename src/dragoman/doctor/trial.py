@@ -13,9 +13,9 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.cli.doctor.observation import Attempt, AttemptOutcome
 from dragoman.client import Connection, Message, NoAnswer, PeerError, PushConfig, Task
 from dragoman.client.conversation import make_message
+from dragoman.doctor.observation import Attempt, AttemptOutcome
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import (
     CancelTask,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from dragoman.cli.a2a.card_check import card_faults
-from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import Observations
 from dragoman.dialects.cards import WELL_KNOWN
+from dragoman.doctor.card_check import card_faults
+from dragoman.doctor.finding import Check, Color, Verdict
+from dragoman.doctor.observation import Observations
 
 FAULTS_SHOWN = 8
 

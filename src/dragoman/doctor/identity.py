@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from dragoman.cli.doctor.observation import Endpoint, HarmlessRequest, Observations
 from dragoman.client.card import card_kinds
 from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.client.card import CardView
 from dragoman.dialects.systems import SYSTEMS
+from dragoman.doctor.observation import Endpoint, HarmlessRequest, Observations
 
 
 class ServerIdentity(Struct, frozen=True, kw_only=True):

@@ -5,9 +5,9 @@ Invariant: an endpoint that asks for credentials before it reads a request is ju
 
 from collections.abc import Callable, Iterator
 
-from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
+from dragoman.doctor.finding import Check, Color, Verdict
+from dragoman.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 
 SLOW_MS = 2_000.0
 """A read of nothing that takes longer makes every call slow."""

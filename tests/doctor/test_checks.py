@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.cli.doctor.checks import CHECKS
-from dragoman.cli.doctor.checks.behavior import BEHAVIOR_CHECKS
-from dragoman.cli.doctor.finding import Color, judge_all
-from dragoman.cli.doctor.observation import NO_ERROR, Exchange, HarmlessRequest, Observations
 from dragoman.client import Interface
+from dragoman.doctor.checks import CHECKS
+from dragoman.doctor.checks.behavior import BEHAVIOR_CHECKS
+from dragoman.doctor.finding import Color, judge_all
+from dragoman.doctor.observation import NO_ERROR, Exchange, HarmlessRequest, Observations
 from dragoman.net.tls import TlsSession
-from tests.cli.doctor.recorded import (
+from tests.doctor.recorded import (
     CARD,
     GRPC,
     HEALTHY,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.cli.doctor.identity import SIGNS, identify
-from dragoman.cli.doctor.observation import Exchange, HarmlessRequest, Observations
-from tests.cli.doctor.recorded import CARD, HEALTHY, RPC, answer, rpc_error, with_answer
+from dragoman.doctor.identity import SIGNS, identify
+from dragoman.doctor.observation import Exchange, HarmlessRequest, Observations
+from tests.doctor.recorded import CARD, HEALTHY, RPC, answer, rpc_error, with_answer
 
 BARE: dict[str, Any] = {"name": "a", "description": "b", "version": "1", "capabilities": {}, "skills": []}
 

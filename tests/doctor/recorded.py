@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.cli.doctor.finding import Check, Verdict
-from dragoman.cli.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 from dragoman.client import Interface
+from dragoman.doctor.finding import Check, Verdict
+from dragoman.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 
 CARD: dict[str, Any] = {
     "name": "Echo",

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from dragoman.cli.doctor.finding import Check, Color, Verdict
-from dragoman.cli.doctor.observation import NO_ERROR, Exchange, HarmlessRequest, Observations
+from dragoman.doctor.finding import Check, Color, Verdict
+from dragoman.doctor.observation import NO_ERROR, Exchange, HarmlessRequest, Observations
 
 ORIGIN = "https://doctor.invalid"
 """The origin of a web page that nobody has (RFC 6761 §6.4)."""

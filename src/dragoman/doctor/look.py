@@ -14,12 +14,6 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.cli.a2a.credentials import AgentCredentials
-from dragoman.cli.a2a.reference import ResolvedCard
-from dragoman.cli.a2a.wire import DebugLog
-from dragoman.cli.doctor.checks.safety import ORIGIN
-from dragoman.cli.doctor.observation import BODY_BYTES_MAX, NO_ERROR, Endpoint, Exchange, HarmlessRequest
-from dragoman.cli.doctor.trial import ATTEMPT_S
 from dragoman.client import Connection, Interface, NoAnswer, NotInstalled, PeerError, Retries, Timeouts, connect
 from dragoman.client.decode import tongue
 from dragoman.client.discovery import ACCEPT
@@ -27,6 +21,10 @@ from dragoman.client.endpoint import Doors
 from dragoman.client.http import HttpClient
 from dragoman.dialects.api import RestCall, RpcCall
 from dragoman.dialects.cards import GRPC, JSONRPC
+from dragoman.doctor.checks.safety import ORIGIN
+from dragoman.doctor.observation import BODY_BYTES_MAX, NO_ERROR, Endpoint, Exchange, HarmlessRequest
+from dragoman.doctor.subject import CallerIdentity, ExchangeLog, SubjectCard
+from dragoman.doctor.trial import ATTEMPT_S
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import GetExtendedCard, GetTask, Operation
 from dragoman.net.egress import Egress
@@ -44,16 +42,16 @@ class EndpointLook:
     def __init__(
         self,
         interface: Interface,
-        resolved: ResolvedCard,
+        resolved: SubjectCard,
         bare: Doors,
         shows: Doors,
-        shown: AgentCredentials,
+        shown: CallerIdentity,
         headers: Mapping[str, str],
         egress: Egress,
         origins: Sequence[str],
         *,
         asks_extended: bool,
-        debug: DebugLog | None,
+        debug: ExchangeLog | None,
     ) -> None:
         self.interface = interface
         self.shown = shown
@@ -79,7 +77,7 @@ class EndpointLook:
         first = self._answers.get(HarmlessRequest.UNKNOWN_TASK)
         return first is not None and not first.failure
 
-    def connect(self, shown: AgentCredentials) -> AbstractAsyncContextManager[Connection]:
+    def connect(self, shown: CallerIdentity) -> AbstractAsyncContextManager[Connection]:
         """Return a client of the endpoint, for a caller who shows this. It sends nothing twice."""
         interface = self.interface
         if shown.query and self._known and interface.binding != GRPC:
@@ -156,7 +154,7 @@ class EndpointLook:
         """Ask for the task of a random id, or make another call."""
         began_s = time.monotonic()
         try:
-            async with self.connect(self.shown if shows else AgentCredentials()) as connection:
+            async with self.connect(self.shown if shows else CallerIdentity()) as connection:
                 async with asyncio.timeout(PROBE_S):
                     await connection.ask(operation or GetTask(id=str(uuid4())))
         except A2AError as error:
@@ -171,7 +169,7 @@ class EndpointLook:
 
 
 async def send_request(
-    way: HttpClient, verb: str, url: str, headers: Mapping[str, str], body: bytes | None, debug: DebugLog | None
+    way: HttpClient, verb: str, url: str, headers: Mapping[str, str], body: bytes | None, debug: ExchangeLog | None
 ) -> Exchange:
     """Send a request. It is sent once more if its connection broke: some servers close theirs after an error of 500."""
     began_s = time.monotonic()

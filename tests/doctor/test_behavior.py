@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.cli.doctor.checks import CHECKS
-from dragoman.cli.doctor.checks.behavior import BEHAVIOR_CHECKS
 from dragoman.cli.doctor.conformance import judge_rules
-from dragoman.cli.doctor.finding import Color, judge_all
-from dragoman.cli.doctor.observation import Attempt, AttemptOutcome, Observations
-from dragoman.cli.doctor.trial import TOO_SLOW
-from tests.cli.doctor.recorded import HEALTHY, RPC, colors
+from dragoman.doctor.checks import CHECKS
+from dragoman.doctor.checks.behavior import BEHAVIOR_CHECKS
+from dragoman.doctor.finding import Color, judge_all
+from dragoman.doctor.observation import Attempt, AttemptOutcome, Observations
+from dragoman.doctor.trial import TOO_SLOW
+from tests.doctor.recorded import HEALTHY, RPC, colors
 
 DONE = AttemptOutcome(
     kind="Task", task_id="t", context_id="c", state="TASK_STATE_COMPLETED", ended=True, elapsed_ms=9.0
