@@ -1,8 +1,9 @@
 """Calls an A2A agent with one client as fast as it can, and prints what that cost: its own processor time for a send
 and for a streamed event.
 
-Run by the Python of the environment that has the client: `calling.py dragoman URL`, `calling.py sdk URL`. Every answer
-is checked: a send must give its text back, and of a stream each chunk must come once, in order.
+Run by the Python of the environment that has the client: `calling.py dragoman URL`, `calling.py sdk URL`. An address
+`grpc://host:port` is called over gRPC, also by `bare`: grpc.aio and the official generated code alone. Every answer is
+checked: a send must give its text back, and of a stream each chunk must come once, in order.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import argparse
 import asyncio
 import json
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 TEXT = "What is the weather in Lyon tomorrow?"
 CHUNKS = 100
 CHUNKS_LONG = 2_000
+GRPC = "grpc://"
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ async def dragoman(url: str) -> AsyncIterator[Client]:
     from dragoman.model.task import Task
     from dragoman.model.updates import ArtifactUpdate
 
-    async with connect(url) as agent:
+    async with connect(url, dialect="1.0" if url.startswith(GRPC) else None) as agent:
 
         async def send(text: str) -> str:
             task = await agent.send(text)
@@ -59,8 +63,12 @@ async def sdk(url: str) -> AsyncIterator[Client]:
 
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
     async with httpx.AsyncClient(limits=limits, timeout=60) as http:
-        one = await create_client(url, client_config=ClientConfig(streaming=False, httpx_client=http))
-        many = await create_client(url, client_config=ClientConfig(streaming=True, httpx_client=http))
+        agent: Any = url
+        more: dict[str, Any] = {}
+        if url.startswith(GRPC):
+            agent, more = grpc_card(url), {"supported_protocol_bindings": ["GRPC"], "grpc_channel_factory": channel_to}
+        one = await create_client(agent, client_config=ClientConfig(streaming=False, httpx_client=http, **more))
+        many = await create_client(agent, client_config=ClientConfig(streaming=True, httpx_client=http, **more))
 
         def request(text: str) -> SendMessageRequest:
             return SendMessageRequest(message=new_text_message(text, role=Role.ROLE_USER))
@@ -78,7 +86,47 @@ async def sdk(url: str) -> AsyncIterator[Client]:
         yield Client(send, stream)
 
 
-CLIENTS = {"dragoman": dragoman, "sdk": sdk}
+@asynccontextmanager
+async def bare(url: str) -> AsyncIterator[Client]:
+    """grpc.aio and the generated code: what every client over gRPC in Python costs at least."""
+    from a2a.types import a2a_pb2 as pb
+    from a2a.types.a2a_pb2_grpc import A2AServiceStub
+
+    async with channel_to(url.removeprefix(GRPC)) as channel:
+        stub: Any = A2AServiceStub(channel)  # type: ignore[no-untyped-call]
+        version = (("a2a-version", "1.0"),)
+
+        def request(text: str) -> pb.SendMessageRequest:
+            message = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, parts=[pb.Part(text=text)])
+            return pb.SendMessageRequest(message=message)
+
+        async def send(text: str) -> str:
+            answer = await stub.SendMessage(request(text), metadata=version, timeout=60)
+            return str(answer.task.artifacts[0].parts[0].text)
+
+        async def stream(text: str) -> AsyncIterator[str]:
+            async for answer in stub.SendStreamingMessage(request(text), metadata=version):
+                if answer.HasField("artifact_update"):
+                    yield str(answer.artifact_update.artifact.parts[0].text)
+
+        yield Client(send, stream)
+
+
+def channel_to(target: str) -> Any:
+    import grpc.aio
+
+    return grpc.aio.insecure_channel(target)
+
+
+def grpc_card(url: str) -> Any:
+    """A card whose only interface is that address."""
+    from a2a.types import AgentCapabilities, AgentCard, AgentInterface
+
+    place = AgentInterface(url=url.removeprefix(GRPC), protocol_binding="GRPC", protocol_version="1.0")
+    return AgentCard(name="peer", supported_interfaces=[place], capabilities=AgentCapabilities(streaming=True))
+
+
+CLIENTS = {"dragoman": dragoman, "sdk": sdk, "bare": bare}
 
 
 async def sends(client: Client) -> int:

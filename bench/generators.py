@@ -10,10 +10,11 @@ import resource
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,16 +183,20 @@ class Generators:
 
     def blasting(self, *arguments: str) -> AbstractContextManager[int]:
         """The server that only answers, on the servers' core; gives its port."""
-        return self._listening(self.blast, servers.SERVER_CORE, *arguments)
+        return self._listening([self.blast], servers.SERVER_CORE, *arguments)
 
     def peering(self, core: int = servers.LOAD_CORE) -> AbstractContextManager[int]:
         """The agent that others call; gives its port."""
-        return self._listening(self.peer, core)
+        return self._listening([self.peer], core)
+
+    def peering_over_grpc(self) -> AbstractContextManager[int]:
+        """The same over gRPC."""
+        return self._listening([sys.executable, HERE / "grpc_peer.py"], servers.LOAD_CORE)
 
     @contextmanager
-    def _listening(self, program: Path, core: int, *arguments: str) -> Iterator[int]:
+    def _listening(self, program: Sequence[str | Path], core: int, *arguments: str) -> Iterator[int]:
         port = servers.free_port()
-        process = subprocess.Popen([program, str(port), *arguments], preexec_fn=lambda: servers.pin(core))
+        process = subprocess.Popen([*program, str(port), *arguments], preexec_fn=lambda: servers.pin(core))
         try:
             servers.await_port(port)
             yield port

@@ -25,7 +25,7 @@ from replicas import spread, taken_over
 from sends import auth, dialects, send
 from servers import Broken, Kind, Server, running
 from tokens import answers
-from upstream import client, upstream
+from upstream import client, client_over_grpc, upstream
 from webhooks import live, push
 
 CHUNKS = "/agents/chunks"
@@ -299,6 +299,7 @@ ROWS = (
     Row("push", "SendMessage while webhooks are told", ("dragoman",), push, 2),
     Row("live", "a webhook beside others at dead hosts", ("dragoman",), live, 2),
     Row("client", "a client that calls a fast agent", ("dragoman", "sdk"), client),
+    Row("client_grpc", "a client that calls an agent over gRPC", ("dragoman", "sdk", "floor"), client_over_grpc),
     Row("upstream", "a remote agent behind Dragoman's card, to a local one", ("dragoman",), upstream, 2),
     Row("tokens", "1,000 answers of a model at once, 50 tokens a second each", ("dragoman",), answers, 2),
     Row("command", "a program that is started for a task, to its own start", ("dragoman",), command),

@@ -1,6 +1,6 @@
 """The rows of calling other agents: what the client costs, and what a remote agent behind Dragoman's card does.
 
-The other agent is bench/peer.c on the load's core: it costs so little that what is measured is who calls it.
+The other agent is bench/peer.c on the load's core, over gRPC bench/grpc_peer.py: what is measured is who calls it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,24 @@ run = "a2a:http://127.0.0.1:{port}"
 
 def client(load: Generators, kind: Kind, plan: Plan) -> Figures:
     """Processor time of a client's own process, on the servers' core, for a send and for a streamed event."""
-    caller = kind.name.partition("-")[0]
-    python = str(kind.program.with_name("python"))
     with load.peering() as port:
-        url = f"http://127.0.0.1:{port}"
-        command = kind.instead(python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds))
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=lambda: servers.pin(servers.SERVER_CORE)
-        )
+        return calling(kind, f"http://127.0.0.1:{port}", plan)
+
+
+def client_over_grpc(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """The same over gRPC. The floor is grpc.aio with the generated code alone."""
+    with load.peering_over_grpc() as port:
+        return calling(kind, f"grpc://127.0.0.1:{port}", plan)
+
+
+def calling(kind: Kind, url: str, plan: Plan) -> Figures:
+    """The figures of calling.py with the client of a kind."""
+    caller = "bare" if kind.name == "floor" else kind.name.partition("-")[0]
+    python = str(kind.program.with_name("python"))
+    command = kind.instead(python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds))
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=lambda: servers.pin(servers.SERVER_CORE)
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith(b"{")]
     if not lines:
         raise Broken(f"the client of {kind.name}: {(done.stderr or done.stdout)[-600:].decode(errors='replace')}")
