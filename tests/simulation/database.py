@@ -25,6 +25,7 @@ from dragoman.store.api import (
     Exists,
     Fenced,
     Listed,
+    ListOrder,
     ListQuery,
     Moved,
     NewTask,
@@ -521,6 +522,7 @@ class Database:
             and (query.state is None or row.state is query.state)
             and (query.status_after_ms is None or row.status_ms >= query.status_after_ms)
         ]
+        assert query.order is ListOrder.NEWEST_CHANGED, "no simulation lists in another order"
         rows.sort(key=lambda row: (row.status_ms, row.head.id), reverse=True)
         before = query.before
         page = [row for row in rows if before is None or (row.status_ms, row.head.id) < before][query.offset :]

@@ -47,6 +47,7 @@ from dragoman.model.errors import (
     UnsupportedOperation,
 )
 from dragoman.model.ids import Clock
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     Call,
@@ -65,7 +66,7 @@ from dragoman.model.operations import (
     UpdateStatus,
 )
 from dragoman.model.principal import Principal
-from dragoman.model.task import INTERRUPTED, Record, TaskState
+from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
 
 log = logging.getLogger(__name__)
@@ -547,6 +548,14 @@ class Engine:
         if self._stopping.begun:
             raise policy.stopping()
         return await self._tails.of_log(task_id, after)
+
+    async def request(self, task_id: str) -> tuple[TaskHead, Message]:
+        """Read the message that made any task: see `engine.handlers.access.OperatedEngine`."""
+        stored = await self._store.load(task_id)
+        if stored is None:
+            raise TaskNotFound(task_id)
+        record = fold(stored.head, stored.snapshot, stored.events)
+        return stored.head, await self._files.message(record.history[0])
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
         """Delete tasks that have ended: see `engine.handlers.access.OperatedEngine`."""

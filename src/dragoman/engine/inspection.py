@@ -27,14 +27,11 @@ from dragoman.model.lifecycle import SPELLED, fold
 from dragoman.model.message import Message
 from dragoman.model.parts import TEXT_CHARACTERS, beginning
 from dragoman.model.task import TERMINAL, Progress, Usage
-from dragoman.store.api import ListQuery, Owners, Store, Stored, TaskRow, TaskSearch
+from dragoman.store.api import ListOrder, ListQuery, Owners, Store, Stored, TaskRow, TaskSearch
 
 SEARCHES = 5
 """How often one page asks the store to look through tasks for a filter that no index answers. Its cursor goes on where
 that stopped."""
-
-SEARCHED = "search"
-"""Stands in a cursor for the id of a task, if the cursor goes on with a search."""
 
 PAGE_BYTES = 4 << 20
 """Most stored bytes that are read for one page of tasks."""
@@ -51,6 +48,12 @@ STATES_BY_WORD = {word: state for state, word in SPELLED.items()}
 SearchText = Annotated[str, Meta(min_length=1, max_length=TEXT_CHARACTERS)]
 
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+
+TaskOrder = Literal["newest-changed", "oldest-changed", "newest-created", "oldest-created", "longest-running"]
+"""The order of a list of tasks. `longest-running` lists those that are submitted or working, the first made first."""
+
+BY_CREATION = ("newest-created", "oldest-created")
+"""The orders in which a page looks through tasks, so that any filter can be used."""
 
 
 class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,11 +99,11 @@ class TaskLine(Struct, frozen=True, kw_only=True):
 
 
 class TaskLines(Struct, frozen=True, kw_only=True):
-    """A page of tasks, newest status first. `next_cursor` is empty on the last page.
+    """A page of tasks, newest status first unless another order was asked for. `next_cursor` is empty on the last page.
 
-    With `dialect` or `text`, which no index answers, the newest made are first, and a page may have fewer tasks than
-    asked for, or none, although more follow. `total` counts the tasks on all pages; it is null with these filters and
-    with `older_than_s`.
+    With `dialect` or `text`, which no index answers, the newest made are first. In the order of creation a page may
+    have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all pages; it is null in
+    that order and with `older_than_s`.
     """
 
     tasks: tuple[TaskLine, ...]
@@ -175,18 +178,20 @@ class Inspector:
         self._store = store
         self._clock = clock
 
-    async def list(self, wanted: TaskFilter, limit: int, cursor: str = "") -> TaskLines:
-        """A page of the tasks that fit. Raises InvalidParams for a foreign cursor, or StoreError."""
-        searches = wanted.dialect is not None or wanted.text is not None
-        before = read_page_token(cursor) if cursor else None
-        if before is not None and (before[1] == SEARCHED) is not searches:
-            raise InvalidParams("cursor", "comes from a list with other filters: leave it out for the first page")
+    async def list(self, wanted: TaskFilter, limit: int, cursor: str = "", order: TaskOrder | None = None) -> TaskLines:
+        """A page of the tasks that fit. Without an `order`, the newest status is first, or the newest made if only a
+        search can find them.
+
+        Raises InvalidParams for a foreign cursor and for filters that do not go with the order, or StoreError.
+        """
+        chosen = _order(wanted, order)
+        before = _read_cursor(cursor, chosen) if cursor else None
         now_ms = self._clock.now_ms()
-        if searches:
-            return await self._search(wanted, limit, None if before is None else before[0], now_ms)
-        bounded = wanted.older_than_s is not None
-        if before is None and wanted.older_than_s is not None:
-            before = _ago_ms(wanted.older_than_s, now_ms), ""
+        if chosen in BY_CREATION:
+            return await self._search(wanted, limit, chosen, None if before is None else before[0], now_ms)
+        until_ms = None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms)
+        if before is None and until_ms is not None and chosen == "newest-changed":
+            before = until_ms, ""
         listed = await self._store.list(
             ListQuery(
                 owner=Owners.ALL if wanted.principal is None else wanted.principal,
@@ -194,20 +199,24 @@ class Inspector:
                 context_id=wanted.context,
                 state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
                 status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
+                order=ListOrder(chosen),
                 limit=limit,
                 before=before,
                 history=0,
                 max_bytes=PAGE_BYTES,
             )
         )
-        last = listed.tasks[-1] if listed.more and listed.tasks else None
+        tasks = [stored for stored in listed.tasks if until_ms is None or stored.status_ms < until_ms]
+        last = tasks[-1] if listed.more and tasks and len(tasks) == len(listed.tasks) else None
         return TaskLines(
-            tasks=tuple(_line(_row(stored), now_ms) for stored in listed.tasks),
-            next_cursor="" if last is None else page_token(last.status_ms, last.head.id),
-            total=None if bounded else listed.total,
+            tasks=tuple(_line(_row(stored), now_ms) for stored in tasks),
+            next_cursor="" if last is None else _cursor(last.status_ms, chosen, last.head.id),
+            total=None if until_ms is not None else listed.total,
         )
 
-    async def _search(self, wanted: TaskFilter, limit: int, below: int | None, now_ms: int) -> TaskLines:
+    async def _search(
+        self, wanted: TaskFilter, limit: int, order: TaskOrder, after: int | None, now_ms: int
+    ) -> TaskLines:
         found: list[TaskRow] = []
         for _ in range(SEARCHES):
             page = await self._store.search(
@@ -220,17 +229,18 @@ class Inspector:
                     text=wanted.text,
                     status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
                     status_before_ms=None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms),
+                    oldest=order == "oldest-created",
                     limit=limit - len(found),
-                    below=below,
+                    after=after,
                 )
             )
             found += page.rows
-            below = page.below
-            if below is None or len(found) == limit:
+            after = page.after
+            if after is None or len(found) == limit:
                 break
         return TaskLines(
             tasks=tuple(_line(row, now_ms) for row in found),
-            next_cursor="" if below is None else page_token(below, SEARCHED),
+            next_cursor="" if after is None else _cursor(after, order),
         )
 
     async def show(self, task_id: str) -> TaskReport:
@@ -279,6 +289,31 @@ class Inspector:
             pruned=(logged[0].seq > after + 1) if logged else after < seq,
             next_after=last if logged and last < seq else None,
         )
+
+
+def _order(wanted: TaskFilter, order: TaskOrder | None) -> TaskOrder:
+    """The order of a list. Raises InvalidParams if the filters do not go with it."""
+    searches = wanted.dialect is not None or wanted.text is not None
+    if order is None:
+        return "newest-created" if searches else "newest-changed"
+    if searches and order not in BY_CREATION:
+        raise InvalidParams("order", f"is {' or '.join(BY_CREATION)} with text or dialect, which no index answers")
+    if wanted.older_than_s is not None and order == "longest-running":
+        raise InvalidParams("older_than_s", "does not go with the order longest-running: choose oldest-changed")
+    return order
+
+
+def _cursor(number: int, order: TaskOrder, task_id: str = "") -> str:
+    return page_token(number, f"{order}/{task_id}")
+
+
+def _read_cursor(cursor: str, order: TaskOrder) -> tuple[int, str]:
+    """The number and the id in a cursor. Raises InvalidParams if it is not of a list in this order."""
+    number, place = read_page_token(cursor)
+    made_in, _, task_id = place.partition("/")
+    if made_in != order:
+        raise InvalidParams("cursor", "comes from a list with other filters: leave it out for the first page")
+    return number, task_id
 
 
 def _line(row: TaskRow, now_ms: int) -> TaskLine:

@@ -253,14 +253,31 @@ class Owners(Enum):
     ALL = "all"
 
 
+class ListOrder(Enum):
+    """The order of a list of tasks.
+
+    NEWEST_CHANGED: newest status first, ties by id descending. OLDEST_CHANGED: the reverse. LONGEST_RUNNING: only tasks
+    that are submitted or working, by id, since the ids of tasks grow with the time at which they were made. Such a page
+    costs more, the more of these tasks there are.
+    """
+
+    NEWEST_CHANGED = "newest-changed"
+    OLDEST_CHANGED = "oldest-changed"
+    LONGEST_RUNNING = "longest-running"
+
+
+RUNNING = (TaskState.SUBMITTED, TaskState.WORKING)
+"""The states of tasks that ListOrder.LONGEST_RUNNING lists."""
+
+
 class ListQuery(Struct, frozen=True, kw_only=True):
-    """Selects tasks of `owner` with `agent`, newest status first, ties by id descending.
+    """Selects tasks of `owner` with `agent`, in an `order`.
 
     `Owners.ALL` selects the tasks of everybody, which only an operator may see, and `agent` None those with any agent.
     Such a page costs more, the more owners and agents there are, but no more for more tasks.
 
-    `before` is the (status_ms, id) of the last task of the previous page. `artifacts` False and `history` 0 tell the
-    store that it need not read those; it may read them nevertheless.
+    `before` is the (status_ms, id) of the last task of the previous page in this order. `artifacts` False and `history`
+    0 tell the store that it need not read those; it may read them nevertheless.
 
     A page ends before the task that would take it past `max_bytes` of stored bytes, including the bytes of files that
     are read. It has at least one task if any matches. None sets no limit.
@@ -271,6 +288,7 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     context_id: str | None = None
     state: TaskState | None = None
     status_after_ms: int | None = None
+    order: ListOrder = ListOrder.NEWEST_CHANGED
     limit: int = 50
     before: tuple[int, str] | None = None
     offset: int = 0
@@ -280,11 +298,11 @@ class ListQuery(Struct, frozen=True, kw_only=True):
 
 
 class TaskSearch(Struct, frozen=True, kw_only=True):
-    """Selects tasks by what no index answers, the newest made first. Every field that is set must fit.
+    """Selects tasks by what no index answers, the newest made first, or the `oldest`. Every field that is set must fit.
 
     `text` is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
-    `status_before_ms` is exclusive. At most `scan_max` tasks are looked at: the newest below the number `below`, or of
-    all.
+    `status_before_ms` is exclusive. At most `scan_max` tasks are looked at: those after the task with the number
+    `after`, or from the first one on.
     """
 
     owner: str | Owners
@@ -295,8 +313,9 @@ class TaskSearch(Struct, frozen=True, kw_only=True):
     text: str | None = None
     status_after_ms: int | None = None
     status_before_ms: int | None = None
+    oldest: bool = False
     limit: int = 50
-    below: int | None = None
+    after: int | None = None
     scan_max: int = 20_000
 
 
@@ -324,10 +343,10 @@ class StatusRow(Struct, frozen=True, kw_only=True):
 
 
 class SearchPage(Struct, frozen=True):
-    """The tasks that fit, among those that were looked at. The search goes on with `below`; None: it is over."""
+    """The tasks that fit, among those that were looked at. The search goes on with `after`; None: it is over."""
 
     rows: tuple[TaskRow, ...]
-    below: int | None
+    after: int | None
 
 
 class Listed(Struct, frozen=True):

@@ -431,3 +431,71 @@ async def test_a_deleted_task_is_gone_for_everybody(tmp_path: Path) -> None:
         (open_task, True),
         (kept, True),
     ]
+
+
+async def test_tasks_are_listed_in_every_order(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        ops = bearer(store)
+        first, second, third = [await make_task(http, "echo", text) for text in ("one", "two", "three")]
+        assert (await read(http, f"/tasks/{first}:cancel", ops, "POST"))[0] == 200
+        for query, wanted in (
+            ("", [first, third, second]),
+            ("order=newest-changed", [first, third, second]),
+            ("order=oldest-changed", [second, third, first]),
+            ("order=newest-created", [third, second, first]),
+            ("order=oldest-created", [first, second, third]),
+            ("order=oldest-created&state=input-required", [second, third]),
+            ("order=oldest-created&text=o", [first, second]),
+            ("order=oldest-changed&older_than_s=0", [second, third, first]),
+            ("order=oldest-changed&older_than_s=3600", []),
+            ("order=longest-running", []),
+        ):
+            found, cursor = [], ""
+            while True:
+                status, page = await read(http, f"/tasks?limit=1&{query}&cursor={cursor}", ops)
+                assert status == 200, page
+                found += [line["id"] for line in page["tasks"]]
+                if not (cursor := page["next_cursor"]):
+                    break
+            assert found == wanted, query
+        _, page = await read(http, "/tasks?limit=1&order=oldest-changed", ops)
+        for wrong, words in (
+            (f"order=newest-created&cursor={page['next_cursor']}", "cursor"),
+            (f"cursor={page['next_cursor']}", "cursor"),
+            ("order=oldest-changed&text=o", "newest-created or oldest-created"),
+            ("order=longest-running&older_than_s=60", "oldest-changed"),
+            ("order=best", "order"),
+        ):
+            status, answer = await read(http, f"/tasks?{wrong}", ops)
+            assert (status, words in json.dumps(answer)) == (400, True), answer
+
+
+async def test_a_task_is_sent_again_as_the_operators_own(tmp_path: Path) -> None:
+    """With its files, by everything that the first caller asked for but webhooks."""
+    store = url_of(tmp_path)
+    keys = await make_keys(store, ann=(AccessRole.CALLER, None), ops=(AccessRole.OPERATOR, None))
+    ops = keys["ops"]
+    async with server(store, files=f"folder:{tmp_path}/files", files_above=1000) as http:
+        parts = [{"text": "one"}, {"raw": "QUJD" * 1000, "filename": "x.bin"}]
+        message = {"messageId": "m1", "role": "ROLE_USER", "parts": parts}
+        asked = {"message": message, "configuration": {"acceptedOutputModes": ["text/plain"]}}
+        async with http.post("/agents/echo/message:send", json=asked, headers=V1 | keys["ann"]) as answer:
+            first = (await answer.json())["task"]["id"]
+        status, sent = await read(http, f"/tasks/{first}:send-again", ops, "POST")
+        assert status == 200, sent
+        assert (await read(http, f"/tasks/{first}?", ops, "DELETE", params={"force": "true"}))[0] == 200
+        _, shown = await read(http, f"/tasks/{sent['id']}", ops)
+        assert (shown["task"]["principal"], shown["task"]["agent"], shown["text"]) == ("key:ops", "echo", "one")
+        assert shown["task"]["context"] != first
+        async with http.get(f"/agents/echo/tasks/{sent['id']}", headers=V1 | ops) as answer:
+            url = (await answer.json())["history"][0]["parts"][1]["url"]
+        async with http.get(url) as answer:
+            assert await answer.read() == b"ABC" * 1000, "the files of the new task are its own"
+        assert (await read(http, "/tasks/none:send-again", ops, "POST"))[0] == 404
+    noted = [entry for entry in await audit_of(store, "key:ops") if entry.action == "tasks.send-again"]
+    assert [(entry.task_id, entry.subject, entry.allowed) for entry in noted] == [
+        (first, "", True),
+        (sent["id"], f"again {first}", True),
+        ("none", "", False),
+    ]

@@ -130,7 +130,7 @@ def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:
         pages: list[Any] = []
         steps = steps_of(reads, lambda query=query, pages=pages: pages.append(search_tasks(reads, query)))
         assert pages[0].rows == ()
-        assert pages[0].below == TASKS - scan_max + 1
+        assert pages[0].after == TASKS - scan_max + 1
         assert scan_max < steps < 20 * scan_max
 
 

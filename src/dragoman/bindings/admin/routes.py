@@ -47,9 +47,10 @@ from dragoman.engine.handlers.task_changes import (
     DeletedTask,
     DeleteReport,
     DeleteRequest,
+    SentAgain,
     TaskAnswer,
 )
-from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline, TimelineEntry
+from dragoman.engine.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline, TimelineEntry
 from dragoman.engine.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
 from dragoman.engine.playback import Recording, Tree, Wire
 from dragoman.engine.usage_report import UsageQuery, UsageReport
@@ -58,8 +59,9 @@ Limit = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class TaskQuery(TaskFilter, frozen=True, kw_only=True):
-    """The tasks that fit every field that is set, a page of at most `limit` after `cursor`."""
+    """The tasks that fit every field that is set, in an `order`, a page of at most `limit` after `cursor`."""
 
+    order: TaskOrder | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: str = ""
 
@@ -88,10 +90,12 @@ ROUTES: tuple[AdminRoute, ...] = (
         name="listTasks",
         method="GET",
         path="/tasks",
-        summary="List tasks of everybody, newest status first.",
+        summary="List tasks of everybody, newest status first, or in another order.",
         given=TaskQuery,
         answer=TaskLines,
-        act=lambda admin, asked: admin.list_tasks(asked.operator, asked.given, asked.given.limit, asked.given.cursor),
+        act=lambda admin, asked: admin.list_tasks(
+            asked.operator, asked.given, asked.given.limit, asked.given.cursor, asked.given.order
+        ),
     ),
     AdminRoute(
         name="cancelTasks",
@@ -120,6 +124,14 @@ ROUTES: tuple[AdminRoute, ...] = (
         given=TaskAnswer,
         answer=ChangedTask,
         act=lambda admin, asked: admin.tasks.answer(asked.operator, asked.ids["id"], asked.given),
+    ),
+    AdminRoute(
+        name="sendAgain",
+        method="POST",
+        path="/tasks/{id}:send-again",
+        summary="Send the first message of a task to its agent again, as a new task of the operator.",
+        answer=SentAgain,
+        act=lambda admin, asked: admin.tasks.send_again(asked.operator, asked.ids["id"]),
     ),
     AdminRoute(
         name="deleteTasks",

@@ -17,7 +17,7 @@ from dragoman.cli.store_commands import at_store, operator, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
-    from dragoman.engine.inspection import TaskFilter, TaskLines, TaskReport, Timeline
+    from dragoman.engine.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
     from dragoman.store.api import Store
 
 SERVER_ENV = "DRAGOMAN_SERVER"
@@ -32,7 +32,9 @@ T = TypeVar("T")
 class TaskSource(Protocol):
     """The tasks of everybody, as `dragoman.engine.inspection.Inspector` reads them."""
 
-    async def list(self, wanted: "TaskFilter", limit: int, cursor: str = "") -> "TaskLines": ...
+    async def list(
+        self, wanted: "TaskFilter", limit: int, cursor: str = "", order: "TaskOrder | None" = None
+    ) -> "TaskLines": ...
 
     async def show(self, task_id: str) -> "TaskReport": ...
 
@@ -126,13 +128,15 @@ class RemoteTasks:
     def __init__(self, client: AdminClient) -> None:
         self._client = client
 
-    async def list(self, wanted: "TaskFilter", limit: int, cursor: str = "") -> "TaskLines":
+    async def list(
+        self, wanted: "TaskFilter", limit: int, cursor: str = "", order: "TaskOrder | None" = None
+    ) -> "TaskLines":
         """A page of the tasks that fit."""
         import msgspec
 
         from dragoman.engine.inspection import TaskLines
 
-        query = {**msgspec.structs.asdict(wanted), "limit": limit, "cursor": cursor}
+        query = {**msgspec.structs.asdict(wanted), "limit": limit, "cursor": cursor, "order": order}
         return await self._client.get("/tasks", query, TaskLines)
 
     async def show(self, task_id: str) -> "TaskReport":

@@ -13,10 +13,13 @@ from dragoman.cli.admin.text import age, output, printable
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
-    from dragoman.engine.inspection import TaskFilter, TaskLine, TaskReport, TimelineEntry
+    from dragoman.engine.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport, TimelineEntry
 
 PAGE = 200
 """The largest page of tasks, and of events, that is asked for at once."""
+
+ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created", "longest-running")
+"""The words of `dragoman.engine.inspection.TaskOrder`, which the command does not load for its help."""
 
 FOLLOW_S = 0.5
 """How often `log --follow` asks for more events."""
@@ -29,23 +32,24 @@ def tasks() -> None:
 
 @tasks.command("list")
 @with_filters
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Show the newest N.")
+@click.option("--order", type=click.Choice(ORDERS), help="The order, and so which tasks are shown.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Show the first N.")
 @output
 @with_server
-def list_(place: TaskPlace, limit: int, form: str, **given: Any) -> None:
-    """List tasks, newest status first."""
+def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, form: str, **given: Any) -> None:
+    """List tasks, newest status first, or in another order."""
     import msgspec
 
     from dragoman.engine.inspection import TaskFilter
 
     wanted = TaskFilter(**read_filters(given))
-    found, more = place.read("tasks.list", lambda source: _collect(source, wanted, limit))
+    found, more = place.read("tasks.list", lambda source: _collect(source, wanted, limit, order))
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode({"tasks": found, "more": more})).decode())
     elif found:
         click.echo(table(HEAD, [task_row(task) for task in found]))
         if more:
-            click.echo(f"There are more: these are the newest {limit} (--limit).", err=True)
+            click.echo(f"There are more: these are the first {limit} (--limit).", err=True)
     else:
         click.echo("No tasks fit.", err=True)
 
@@ -75,12 +79,14 @@ def log(place: TaskPlace, task_id: str, follow: bool, form: str) -> None:
     place.read("tasks.log", lambda source: _print_log(source, task_id, follow=follow, form=form), task_id)
 
 
-async def _collect(source: TaskSource, wanted: "TaskFilter", limit: int) -> "tuple[list[TaskLine], bool]":
-    """The newest `limit` tasks that fit, and whether there are more."""
+async def _collect(
+    source: TaskSource, wanted: "TaskFilter", limit: int, order: "TaskOrder | None"
+) -> "tuple[list[TaskLine], bool]":
+    """The first `limit` tasks that fit, and whether there are more."""
     found: list[TaskLine] = []
     cursor = ""
     while len(found) < limit:
-        page = await source.list(wanted, min(PAGE, limit - len(found)), cursor)
+        page = await source.list(wanted, min(PAGE, limit - len(found)), cursor, order)
         found += page.tasks
         cursor = page.next_cursor
         if not cursor:

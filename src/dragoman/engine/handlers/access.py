@@ -13,6 +13,8 @@ from dragoman.engine.handler import Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
+from dragoman.model.message import Message
+from dragoman.model.task import TaskHead
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry
 
@@ -41,6 +43,13 @@ class OperatedEngine(Handler, Protocol):
 
     async def follow(self, task_id: str, after: str) -> OpenStream:
         """Open a stream of the events after the id `after` until the task ends. Raises A2AError or StoreError."""
+        ...
+
+    async def request(self, task_id: str) -> tuple[TaskHead, Message]:
+        """The head of a task and the message that made it, with the bytes of its files.
+
+        Raises TaskNotFound, or StoreError, also if a file is gone.
+        """
         ...
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from dragoman.engine.handlers.keys import KeyAdministration, KeyChanges, Mint
 from dragoman.engine.handlers.records import Records
 from dragoman.engine.handlers.shared_reads import SharedReads
 from dragoman.engine.handlers.task_changes import TaskChanges
-from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskReport, Timeline
+from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
 from dragoman.engine.overview import (
     AgentLines,
     Overview,
@@ -70,9 +70,12 @@ class Administration:
         self.records = Records(store, self._notes, clock)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
-    async def list_tasks(self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str) -> TaskLines:
+    async def list_tasks(
+        self, operator: Operator, wanted: TaskFilter, limit: int, cursor: str, order: TaskOrder | None = None
+    ) -> TaskLines:
         """A page of tasks. Raises A2AError."""
-        work = self._shared.read(("tasks", wanted, limit, cursor), lambda: self._inspector.list(wanted, limit, cursor))
+        asked = ("tasks", wanted, limit, cursor, order)
+        work = self._shared.read(asked, lambda: self._inspector.list(wanted, limit, cursor, order))
         return await self._notes.noted(operator, "tasks.list", work)
 
     async def show_task(self, operator: Operator, task_id: str) -> TaskReport:

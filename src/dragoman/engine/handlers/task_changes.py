@@ -1,7 +1,8 @@
-"""TaskChanges: how an operator answers, cancels and deletes the tasks of everybody.
+"""TaskChanges: how an operator answers, cancels, deletes and sends again the tasks of everybody.
 
 Invariant: an answer and a cancel are calls of the task's owner that carry the operator's name. So they go the way of
-the owner's own calls, on every replica, and the task's log tells who made them. Only tasks that have ended are deleted.
+the owner's own calls, on every replica, and the task's log tells who made them. A task that is sent again becomes a new
+task of the operator. Only tasks that have ended are deleted.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.inspection import STATES_BY_WORD, Inspector, StateWord, TaskFilter, TaskLine
@@ -18,13 +20,16 @@ from dragoman.model.errors import A2AError, InvalidParams, TaskNotCancelable, Ta
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.operations import Call, CancelTask, SendMessage
+from dragoman.model.operations import Call, CancelTask, Manners, SendMessage
 from dragoman.model.principal import Principal
 from dragoman.model.task import TERMINAL, Record
 from dragoman.store.api import Store
 
 DIALECT = "admin"
-"""The dialect of the calls made here. No task is ever made here."""
+"""The dialect of calls that make no task."""
+
+NEW_DIALECT = "1.0"
+"""The dialect of a task that is sent again, whatever its first caller spoke."""
 
 CHANGES_AT_ONCE = 16
 """How many tasks one request changes at the same time; canceling one may take its agent's grace period."""
@@ -56,6 +61,13 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parts: tuple[AnswerPart, ...] = ()
     approve: bool | None = None
     reason: Reason = ""
+
+
+class SentAgain(Struct, frozen=True, kw_only=True):
+    """The new task that a message became when it was sent again. It is the operator's, in a context of its own."""
+
+    id: str
+    state: StateWord
 
 
 class CancelReason(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,6 +150,16 @@ class TaskChanges:
         work = self._answer(operator, task_id, answer)
         return await self._notes.noted(operator, "tasks.answer", work, task_id=task_id)
 
+    async def send_again(self, operator: Operator, task_id: str) -> SentAgain:
+        """Send the first message of a task to its agent again, as a new task of the operator. Raises A2AError.
+
+        The audit trail has an entry for the old task, and one for the new task that names the old one.
+        """
+        action = "tasks.send-again"
+        sent = await self._notes.noted(operator, action, self._send_again(operator, task_id), task_id=task_id)
+        self._notes.note(operator, action, task_id=sent.id, subject=f"again {task_id}")
+        return sent
+
     async def cancel(self, operator: Operator, task_id: str, reason: str = "") -> ChangedTask:
         """Cancel a task, and wait until it has ended. Raises A2AError."""
         work = self._call(operator, task_id, CancelTask(id=task_id), reason)
@@ -193,6 +215,31 @@ class TaskChanges:
         message = Message(message_id=new_id(), role=Role.USER, task_id=task_id, parts=_parts(answer))
         send = SendMessage(message=message, return_immediately=True, history_length=0)
         return await self._call(operator, task_id, send, answer.reason)
+
+    async def _send_again(self, operator: Operator, task_id: str) -> SentAgain:
+        head, message = await self._engine.request(task_id)
+        send = SendMessage(
+            message=replace(message, message_id=new_id(), task_id=None, context_id=None),
+            return_immediately=True,
+            history_length=0,
+            accepted_output_modes=head.accepted_output_modes,
+            metadata=head.metadata,
+            skill=head.skill,
+            skills=head.skills,
+            earlier=head.earlier,
+        )
+        call = Call(
+            operation=send,
+            principal=Principal(operator.principal),
+            agent=head.agent,
+            dialect=NEW_DIALECT,
+            mount=head.mount,
+            manners=Manners(answers_with_message=False),
+            extensions=head.extensions,
+        )
+        record = await self._engine.call(call)
+        assert isinstance(record, Record)
+        return SentAgain(id=record.head.id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
 
     async def _call(
         self, operator: Operator, task_id: str, operation: SendMessage | CancelTask, reason: str

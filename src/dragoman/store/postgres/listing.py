@@ -2,7 +2,8 @@
 
 Invariant: a page and its total are one statement, which sees one moment. Its cost does not grow with the number of
 tasks: ranges of an index are merged, and totals come from counters; only a query that bounds the time, or asks for one
-context that never had many tasks when it was listed, counts in the index.
+context that never had many tasks when it was listed, counts in the index, and one for the longest running sorts those
+that run.
 """
 
 import logging
@@ -13,7 +14,7 @@ from typing import Any
 
 from dragoman.model.parts import Swaps
 from dragoman.model.task import STATES
-from dragoman.store.api import Listed, ListQuery, OutcomeUnknown, Owners, Stored, StoreError
+from dragoman.store.api import RUNNING, Listed, ListOrder, ListQuery, OutcomeUnknown, Owners, Stored, StoreError
 from dragoman.store.files import leaving_out, putting_back
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.reads import Reads
@@ -123,16 +124,19 @@ def _page(sql: Mapping[str, str], query: ListQuery, *, files: bool) -> tuple[Any
     in_context = query.context_id is not None
     several = query.owner is Owners.ALL or query.agent is None
     after = sql["after"] if query.status_after_ms is not None else ""
-    before = sql["before"] if query.before is not None else ""
+    order = query.order.name.lower()
+    before = sql[f"before_{order}"] if query.before is not None else ""
     arm = sql[("scopes" if several else "scope") + ("_context" if in_context else "")]
     total = sql["total" + ("_of_context" if in_context else "") + ("_in_index" if after else "")]
-    total = total.replace("COUNTERS", " + ".join(f"c.n{state}" for state in _states(query)))
-    total = total.replace("STATES", "" if query.state is None else sql["in_states"]).replace("BOUNDS", after)
+    total = total.replace("COUNTERS", " + ".join(f"c.n{state}" for state in _states(query)) or "0")
+    any_state = len(_states(query)) == len(STATES)
+    total = total.replace("STATES", "" if any_state else sql["in_states"]).replace("BOUNDS", after)
     text = (
         sql["list"]
         .replace("LIST", arm.replace("BOUNDS", f"{after} {before}"))
         .replace("TOTAL", total)
         .replace("SCOPES", _scopes(sql, query))
+        .replace("ORDERED", sql[order])
     )
     return _bind(text, query, files=files)
 
@@ -144,7 +148,8 @@ def _scopes(sql: Mapping[str, str], query: ListQuery) -> str:
 
 
 def _states(query: ListQuery) -> list[int]:
-    return list(range(len(STATES))) if query.state is None else [STATES.index(query.state)]
+    states = STATES if query.state is None else (query.state,)
+    return [STATES.index(state) for state in states if query.order is not ListOrder.LONGEST_RUNNING or state in RUNNING]
 
 
 def _bind(text: str, query: ListQuery, *, files: bool = False) -> tuple[Any, ...]:

@@ -1,19 +1,17 @@
--- The statements of lists. LIST is one of the arms below; `:name` stands for a value. BOUNDS are those of the query.
+-- The statements of lists. LIST is one of the arms below; `:name` stands for a value. BOUNDS and ORDERED are those of the query.
 
 -- name: list
 -- A page: number and status of its tasks in their order, each with its row, snapshot and pages, as far as they fit :max_bytes
 -- (null: all). There is always one row, with the total; without a task it has only that. `indexed` is how many tasks of the
 -- context were counted for it, 0 if there are counters. The last column says whether there are more.
 WITH found AS MATERIALIZED (
-    LIST
-    ORDER BY status_ms DESC, id DESC LIMIT :limit + 1 OFFSET :offset
+    SELECT l.*, row_number() OVER (ORDER BY ORDERED) AS place FROM (LIST ORDER BY ORDERED LIMIT :limit + 1 OFFSET :offset) l
 ), sized AS MATERIALIZED (
-    SELECT f.*, row_number() OVER w AS place, sum(t.log_bytes
+    SELECT f.*, sum(t.log_bytes
         + coalesce((SELECT octet_length(s.record) FROM dragoman.snapshots s WHERE s.task = f.task), 0)
         + CASE WHEN t.files AND :files THEN coalesce((SELECT sum(octet_length(b.bytes)) FROM dragoman.files b
-            WHERE b.task = f.task), 0) ELSE 0 END) OVER w AS bytes
+            WHERE b.task = f.task), 0) ELSE 0 END) OVER (ORDER BY f.place) AS bytes
     FROM found f CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = f.task LIMIT 1) t
-    WINDOW w AS (ORDER BY f.status_ms DESC, f.id DESC)
 )
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
     t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages, n.total, n.indexed,
@@ -31,7 +29,7 @@ ORDER BY v.place;
 -- Tasks of an owner with an agent.
 SELECT p.* FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t WHERE t.scope = o.scope AND t.state = v.state BOUNDS
-    ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
+    ORDER BY ORDERED LIMIT :limit + 1 + :offset) p
 WHERE SCOPES
 
 -- name: scopes
@@ -39,7 +37,7 @@ WHERE SCOPES
 -- the owners, not with their tasks.
 SELECT p.* FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t WHERE t.scope = o.scope AND t.state = v.state BOUNDS
-    ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
+    ORDER BY ORDERED LIMIT :limit + 1 + :offset) p
 WHERE SCOPES
 
 -- name: scope_context
@@ -47,7 +45,7 @@ WHERE SCOPES
 SELECT p.* FROM dragoman.scopes o CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t
     WHERE t.scope = o.scope AND t.context = :context AND t.state = ANY (:states::smallint[]) BOUNDS
-    ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
+    ORDER BY ORDERED LIMIT :limit + 1 + :offset) p
 WHERE SCOPES
 
 -- name: scopes_context
@@ -55,16 +53,33 @@ WHERE SCOPES
 SELECT p.* FROM dragoman.scopes o CROSS JOIN LATERAL (
     SELECT t.task, t.status_ms, t.id FROM dragoman.tasks t
     WHERE t.scope = o.scope AND t.context = :context AND t.state = ANY (:states::smallint[]) BOUNDS
-    ORDER BY t.status_ms DESC, t.id DESC LIMIT :limit + 1 + :offset) p
+    ORDER BY ORDERED LIMIT :limit + 1 + :offset) p
 WHERE SCOPES
 
 -- name: after
 -- Only tasks whose status is not older than a time.
 AND t.status_ms >= :after_ms
 
--- name: before
+-- name: before_newest_changed
 -- Only the tasks after the last one of the previous page.
 AND (t.status_ms, t.id) < (:before_ms, :before_id)
+
+-- name: before_oldest_changed
+-- The same in the reverse order.
+AND (t.status_ms, t.id) > (:before_ms, :before_id)
+
+-- name: before_longest_running
+-- The same in the order of ids.
+AND t.id > :before_id
+
+-- name: newest_changed
+status_ms DESC, id DESC
+
+-- name: oldest_changed
+status_ms, id
+
+-- name: longest_running
+id
 
 -- name: total
 -- How many tasks there are, from the counters. COUNTERS are the sums of the states that the query asks for.

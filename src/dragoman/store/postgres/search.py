@@ -12,18 +12,25 @@ from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
 
 NUMBER_MAX = (1 << 63) - 1
-"""No task has this number."""
+"""The largest number that a task may have. The smallest is 1."""
 
 
 async def search_tasks(pool: Pool, sql: Mapping[str, str], codec: Codec, query: TaskSearch) -> SearchPage:
     """Look through the tasks as `query` says. Raises StoreError."""
-    below = NUMBER_MAX if query.below is None else query.below
-    last = await pool.read(sql["search_end"], below, query.scan_max)
-    end: int | None = last[0][0] if last else None
+    first, last = 1, NUMBER_MAX
+    if query.oldest:
+        first = first if query.after is None else query.after + 1
+    else:
+        last = last if query.after is None else query.after - 1
+    direction = "ASC" if query.oldest else "DESC"
+    ends = await pool.read(sql["search_end"].replace("DESC", direction), first, last, query.scan_max)
+    end: int | None = ends[0][0] if ends else None
+    if end is not None:
+        first, last = (first, end) if query.oldest else (end, last)
     found = await pool.read(
-        sql["search"],
-        0 if end is None else end,
-        below,
+        sql["search"].replace("DESC", direction),
+        first,
+        last,
         None if isinstance(query.owner, Owners) else to_text(query.owner),
         _text(query.agent),
         _text(query.context_id),

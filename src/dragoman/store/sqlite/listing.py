@@ -1,7 +1,8 @@
 """Pages of tasks and their totals.
 
 Invariant: the cost of a page does not grow with the number of tasks. Ranges of an index are merged, and totals come
-from counters; only a query that bounds the time counts in the index.
+from counters; only a query that bounds the time counts in the index, and one for the longest running sorts those that
+run.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 from dragoman.model.parts import Swap
 from dragoman.model.task import STATES
-from dragoman.store.api import Listed, ListQuery, Owners, Stored
+from dragoman.store.api import RUNNING, Listed, ListOrder, ListQuery, Owners, Stored
 from dragoman.store.files import leaving_out
 from dragoman.store.sqlite.reads import Reads
 
@@ -30,6 +31,8 @@ def list_tasks(reads: Reads, query: ListQuery) -> Listed:
         if scope is None:
             return Listed((), 0, False)
         states = [STATES.index(query.state)] if query.state is not None else list(range(len(STATES)))
+        if query.order is ListOrder.LONGEST_RUNNING:
+            states = [state for state in states if STATES[state] in RUNNING]
         total, holding = _total(reads, scope, query, states)
         rows = _page(reads, scope, query, holding)
         numbers = [task for task, _, _ in rows[: query.limit]]
@@ -102,9 +105,11 @@ def _page(reads: Reads, scope: int, query: ListQuery, states: Sequence[int]) -> 
     if not states:
         return []
     sql = reads.sql
+    order = query.order.name.lower()
     arm = sql[_statements(query)[0]]
     bounds = sql["bound_after"] if query.status_after_ms is not None else ""
     if query.before is not None:
-        bounds = f"{bounds} {sql['bound_before']}"
+        bounds = f"{bounds} {sql[f'bound_{order}']}"
     arms = [arm.replace("STATE", str(state)).replace("BOUNDS", bounds) for state in states]
-    return reads.cursor.execute(" UNION ALL ".join(arms) + " " + sql["list_order"], _values(scope, query)).fetchall()
+    text = f"{' UNION ALL '.join(arms)} {sql['list_order']}".replace("ORDERED", sql[order])
+    return reads.cursor.execute(text, _values(scope, query)).fetchall()

@@ -183,7 +183,7 @@ SELECT bytes FROM files WHERE file = ?1;
 SELECT file, bytes FROM files WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND digest = ?2 LIMIT 1;
 
 -- name: list_states
--- A page of one state of a scope: one arm of a merge, or all of it. BOUNDS is replaced by the bounds of the query.
+-- A page of one state of a scope: one arm of a merge, or all of it. BOUNDS and ORDERED are replaced by those of the query.
 SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_scope WHERE scope = :scope AND state = STATE BOUNDS;
 
 -- name: list_context_states
@@ -196,7 +196,7 @@ WHERE scope = :scope AND context = :context AND state = STATE BOUNDS;
 -- grows with the owners, not with their tasks.
 SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     SELECT task FROM tasks INDEXED BY tasks_by_scope WHERE scope = s.scope AND state = STATE BOUNDS
-    ORDER BY status_ms DESC, id DESC LIMIT :limit + :offset)
+    ORDER BY ORDERED LIMIT :limit + :offset)
 WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
 -- name: list_context_states_of_all
@@ -204,18 +204,18 @@ WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :own
 SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     SELECT task FROM tasks INDEXED BY tasks_by_context
     WHERE scope = s.scope AND context = :context AND state = STATE BOUNDS
-    ORDER BY status_ms DESC, id DESC LIMIT :limit + :offset)
+    ORDER BY ORDERED LIMIT :limit + :offset)
 WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
 -- name: search_end
--- The last of the :scan newest tasks below a number.
-SELECT task FROM tasks WHERE task < :below ORDER BY task DESC LIMIT 1 OFFSET :scan - 1;
+-- The last of the :scan newest tasks between two numbers. For the oldest, DESC is replaced by ASC.
+SELECT task FROM tasks WHERE task BETWEEN :first AND :last ORDER BY task DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: search
--- The tasks that fit between two numbers, the newest first. Their rows are read in the order of the table.
+-- The tasks that fit between two numbers, the newest first, or with ASC for DESC the oldest. Their rows are read in the order of the table.
 SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text
 FROM tasks t CROSS JOIN scopes s ON s.scope = t.scope
-WHERE t.task >= :end AND t.task < :below AND (:owner IS NULL OR s.owner = :owner) AND (:agent IS NULL OR s.agent = :agent)
+WHERE t.task BETWEEN :first AND :last AND (:owner IS NULL OR s.owner = :owner) AND (:agent IS NULL OR s.agent = :agent)
     AND (:context IS NULL OR t.context = :context) AND (:state IS NULL OR t.state = :state)
     AND (:after_ms IS NULL OR t.status_ms >= :after_ms) AND (:before_ms IS NULL OR t.status_ms < :before_ms)
     AND (:dialect IS NULL OR t.dialect = :dialect) AND (:text IS NULL OR instr(lower(t.text), lower(:text)))
@@ -240,15 +240,32 @@ ORDER BY t.status_ms, t.id LIMIT ?2;
 
 -- name: list_order
 -- The order of a list, for one arm or the merge of several.
-ORDER BY status_ms DESC, id DESC LIMIT :limit OFFSET :offset;
+ORDER BY ORDERED LIMIT :limit OFFSET :offset;
+
+-- name: newest_changed
+status_ms DESC, id DESC;
+
+-- name: oldest_changed
+status_ms, id;
+
+-- name: longest_running
+id;
 
 -- name: bound_after
 -- Only tasks whose status is not older than a time.
 AND status_ms >= :after_ms;
 
--- name: bound_before
+-- name: bound_newest_changed
 -- Only the tasks after the last one of the previous page.
 AND (status_ms, id) < (:before_ms, :before_id);
+
+-- name: bound_oldest_changed
+-- The same in the reverse order.
+AND (status_ms, id) > (:before_ms, :before_id);
+
+-- name: bound_longest_running
+-- The same in the order of ids.
+AND id > :before_id;
 
 -- name: scope_counts
 -- How many tasks a scope has by state.

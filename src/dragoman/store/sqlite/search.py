@@ -10,17 +10,25 @@ from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearc
 from dragoman.store.sqlite.reads import Reads
 
 NUMBER_MAX = (1 << 63) - 1
-"""No task has this number."""
+"""The largest number that a task may have. The smallest is 1."""
 
 
 def search_tasks(reads: Reads, query: TaskSearch) -> SearchPage:
     """Look through the tasks as `query` says."""
-    below = NUMBER_MAX if query.below is None else query.below
+    first, last = 1, NUMBER_MAX
     with reads.moment():
-        end: int | None = reads.cursor.execute(reads.sql["search_end"], {"below": below, "scan": query.scan_max}).get
+        if query.oldest:
+            first = first if query.after is None else query.after + 1
+        else:
+            last = last if query.after is None else query.after - 1
+        bounds = {"first": first, "last": last, "scan": query.scan_max}
+        direction = "ASC" if query.oldest else "DESC"
+        end: int | None = reads.cursor.execute(reads.sql["search_end"].replace("DESC", direction), bounds).get
+        if end is not None:
+            first, last = (first, end) if query.oldest else (end, last)
         values = {
-            "end": 0 if end is None else end,
-            "below": below,
+            "first": first,
+            "last": last,
             "owner": None if query.owner is Owners.ALL else query.owner,
             "agent": query.agent,
             "context": query.context_id,
@@ -31,7 +39,7 @@ def search_tasks(reads: Reads, query: TaskSearch) -> SearchPage:
             "before_ms": query.status_before_ms,
             "limit": query.limit,
         }
-        found: list[Any] = reads.cursor.execute(reads.sql["search"], values).fetchall()
+        found: list[Any] = reads.cursor.execute(reads.sql["search"].replace("DESC", direction), values).fetchall()
     rows = tuple(
         TaskRow(
             head=reads.codec.head(head),

@@ -11,6 +11,7 @@ from dragoman.model.message import Part, Role
 from dragoman.model.task import TaskState
 from dragoman.store.api import (
     Append,
+    ListOrder,
     ListQuery,
     Owners,
     Store,
@@ -131,6 +132,7 @@ async def _paged(
     state: TaskState | None,
     after: int | None,
     owner: str | Owners = "ann",
+    order: ListOrder = ListOrder.NEWEST_CHANGED,
 ) -> list[str]:
     """The ids of all pages, seven at a time; the totals agree."""
     found: list[str] = []
@@ -139,7 +141,14 @@ async def _paged(
     more = True
     while more:
         query = ListQuery(
-            owner=owner, agent="echo", context_id=context_id, state=state, status_after_ms=after, limit=7, before=before
+            owner=owner,
+            agent="echo",
+            context_id=context_id,
+            state=state,
+            status_after_ms=after,
+            order=order,
+            limit=7,
+            before=before,
         )
         listed = await store.list(query)
         assert len(listed.tasks) == 7 or not listed.more
@@ -149,6 +158,40 @@ async def _paged(
         before = (listed.tasks[-1].status_ms, listed.tasks[-1].head.id) if listed.tasks else None
     assert totals == {len(found)}
     return found
+
+
+async def a_list_has_its_order_on_every_page(bench: Bench) -> None:
+    """The oldest status first, and the longest running, for one owner, for all, and within a context."""
+    async with bench.store() as store:
+        rows: list[tuple[int, str, str, str, TaskState]] = []
+        for number in range(40):
+            task_id, owner, context = f"t{number:02}", f"owner{number % 2}", f"c{number % 3}"
+            state = (TaskState.SUBMITTED, W, TaskState.INPUT_REQUIRED, D)[number // 2 % 4]
+            at = START_MS + number * 7 % 40 // 3  # three tasks share a moment
+            held = state in (W, D)
+            new = new_task(task_id, context_id=context, owner=owner, at=at, holder="h1" if held else None)
+            await store.create(replace(new, state=W if held else state))
+            if state is D:
+                await store.append(ending(task_id, 1, at=at))
+            rows.append((at, task_id, owner, context, state))
+        owners: tuple[str | Owners, ...] = ("owner1", Owners.ALL)
+        for asked_owner in owners:
+            for context_id in (None, "c1"):
+                for wanted_state in (None, W, D):
+                    for after in (None, START_MS + 6):
+                        fit = [
+                            row
+                            for row in rows
+                            if asked_owner in (Owners.ALL, row[2])
+                            and context_id in (None, row[3])
+                            and wanted_state in (None, row[4])
+                            and row[0] >= (after or 0)
+                        ]
+                        oldest = [row[1] for row in sorted(fit)]
+                        running = [row[1] for row in fit if row[4] in (W, TaskState.SUBMITTED)]
+                        asked = (store, context_id, wanted_state, after, asked_owner)
+                        assert await _paged(*asked, ListOrder.OLDEST_CHANGED) == oldest
+                        assert await _paged(*asked, ListOrder.LONGEST_RUNNING) == running
 
 
 async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
@@ -205,6 +248,7 @@ LISTS: tuple[Case, ...] = (
     a_list_is_ordered_filtered_paged_and_counted,
     tasks_of_all_owners_are_listed_only_for_those_who_say_so,
     tasks_of_all_agents_are_listed,
+    a_list_has_its_order_on_every_page,
     a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     the_newest_tasks_of_a_context_come_oldest_first,

@@ -23,9 +23,9 @@ async def _found(store: Store, **wanted: object) -> list[str]:
         page = await store.search(query)
         assert len(page.rows) <= 2
         ids += [row.head.id for row in page.rows]
-        if page.below is None:
+        if page.after is None:
             return ids
-        query = replace(query, below=page.below)
+        query = replace(query, after=page.after)
 
 
 async def tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
@@ -41,6 +41,8 @@ async def tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
                 await store.append(ending(f"t{number}", 1, at=START_MS + number))
         every = [f"t{number}" for number in reversed(range(10))]
         assert await _found(store) == every
+        assert await _found(store, oldest=True) == every[::-1]
+        assert await _found(store, oldest=True, agent="other") == ["t8", "t9"]
         assert await _found(store, text="NUMBER 3") == ["t3"]
         assert await _found(store, text="order number") == every
         assert await _found(store, text="Ωmega") == every
