@@ -1,5 +1,6 @@
 """A real Chromium for the tests of the console, from an npm package: it needs no root, and downloads nothing itself."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -8,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
 
 HERE = Path(__file__).parent
 MODULES = HERE / "node_modules"
@@ -60,13 +61,47 @@ async def chromium(folder: Path) -> AsyncIterator[Browser]:
             await browser.close()
 
 
+STREAMS = ("/admin/v1/events", "/log?")
+"""Parts of the URLs of streams, which stay open."""
+
+DRAWN = "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+
+
 class Faults:
-    """Everything of a page that must not happen: errors of scripts, refusals of the policy, requests to elsewhere."""
+    """Everything of a page that must not happen: errors of scripts, refusals of the policy, requests to elsewhere.
+
+    It also knows which requests are under way.
+    """
 
     def __init__(self, context: BrowserContext, origin: str) -> None:
         self._origin = origin
         self.seen: list[str] = []
+        self._under_way: set[Request] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         context.on("page", self._watch)
+        context.on("request", self._began)
+        context.on("requestfinished", self._ended)
+        context.on("requestfailed", self._ended)
+
+    async def settle(self, page: Page) -> None:
+        """Wait until the view is drawn and has asked for nothing more."""
+        await page.get_by_role("heading", level=1).wait_for()
+        while True:
+            await self._quiet.wait()
+            await page.evaluate(DRAWN)
+            if self._quiet.is_set():
+                return
+
+    def _began(self, request: Request) -> None:
+        if not any(part in request.url for part in STREAMS):
+            self._under_way.add(request)
+            self._quiet.clear()
+
+    def _ended(self, request: Request) -> None:
+        self._under_way.discard(request)
+        if not self._under_way:
+            self._quiet.set()
 
     def _watch(self, page: Page) -> None:
         page.on("pageerror", lambda error: self.seen.append(f"error: {error}"))
@@ -106,11 +141,12 @@ async def console(browser: Browser, url: str, token: str = "", **options: Any) -
         await context.close()
 
 
-async def axe(page: Page) -> list[str]:
-    """The faults that axe-core finds on the page, a line for each rule."""
+async def axe(page: Page, *rules: str) -> list[str]:
+    """The faults that axe-core finds on the page, a line for each rule: by these `rules`, or by all."""
     if not await page.evaluate("() => 'axe' in globalThis"):
         await page.evaluate(AXE.read_text())
-    found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    only = {"runOnly": list(rules)} if rules else {}
+    found = await page.evaluate("(only) => axe.run(document, {resultTypes: ['violations'], ...only})", only)
     return [
         f"{rule['id']}: {rule['help']}: {json.dumps([node['target'] for node in rule['nodes']][:3])}"
         for rule in found["violations"]

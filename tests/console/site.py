@@ -1,0 +1,108 @@
+"""A server with agents whose tasks end, wait, fail and delegate, a caller of them, and the places of a task's view."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from playwright.async_api import Locator, Page
+
+from dragoman import Agent, Context, Part
+from dragoman.auth.operator_token import read_token
+from dragoman.config import Config
+from dragoman.server import serving
+
+V1 = {"A2A-Version": "1.0"}
+
+
+def make_agents(gate: asyncio.Event) -> list[Agent]:
+    """Agents whose tasks end, wait for their caller, fail, or go on when `gate` is open."""
+    echo, steps, asks, broken = Agent("echo"), Agent("steps"), Agent("asks"), Agent("broken")
+    chief = Agent("chief")
+
+    @echo.skill
+    async def give_back(ctx: Context) -> tuple[Part, ...]:
+        """Give the parts back."""
+        ctx.usage(input=12, output=34)
+        return ctx.parts
+
+    @steps.skill
+    async def step(ctx: Context) -> AsyncIterator[str]:
+        """Take one step, wait for the gate, take another."""
+        await ctx.progress(1, 2, "first step")
+        yield "one "
+        await gate.wait()
+        await ctx.progress(2, 2, "second step")
+        yield "two"
+
+    @asks.skill
+    async def ask(ctx: Context) -> str:
+        """Ask."""
+        return f"so {await ctx.ask('Which way?')}"
+
+    @broken.skill
+    async def fail(ctx: Context) -> str:
+        """Fail."""
+        raise RuntimeError("on purpose")
+
+    @chief.skill
+    async def share(ctx: Context) -> str:
+        """Give the work to echo."""
+        return (await ctx.delegate("echo", ctx.text)).text
+
+    return [echo, steps, asks, broken, chief]
+
+
+class Site:
+    """A server and a caller of its agents."""
+
+    def __init__(self, url: str, token: str, http: aiohttp.ClientSession, gate: asyncio.Event) -> None:
+        self.url = url
+        self.token = token
+        self.gate = gate
+        self._http = http
+
+    async def send(self, agent: str, *parts: dict[str, Any], wait: bool = True, webhook: str = "") -> str:
+        """Send a message; returns the task's id."""
+        message = {"messageId": f"m{id(parts)}", "role": "ROLE_USER", "parts": parts or ({"text": "hi"},)}
+        configuration: dict[str, Any] = {"returnImmediately": not wait}
+        if webhook:
+            configuration["taskPushNotificationConfig"] = {"url": webhook}
+        sent = {"message": message, "configuration": configuration}
+        async with self._http.post(f"{self.url}/agents/{agent}/message:send", json=sent, headers=V1) as answer:
+            return str((await answer.json())["task"]["id"])
+
+    async def admin(self, method: str, path: str, **sent: Any) -> Any:
+        """Call the admin API as the operator; returns the answer, which must be a good one."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        async with self._http.request(method, f"{self.url}/admin/v1{path}", headers=headers, **sent) as answer:
+            assert answer.status == HTTPStatus.OK, await answer.text()
+            return await answer.json()
+
+
+@asynccontextmanager
+async def serving_site(folder: Path, **settings: Any) -> AsyncIterator[Site]:
+    """A server of these agents whose store is in `folder`."""
+    store = f"sqlite:///{folder}/dragoman.db"
+    gate = asyncio.Event()
+    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
+    async with serving(config, make_agents(gate)) as url, aiohttp.ClientSession() as http:
+        token = read_token(store, 0)
+        assert token is not None
+        yield Site(url, token, http, gate)
+
+
+async def open_task(page: Page, site: Site, task: str, query: str = "") -> None:
+    await page.goto(f"{site.url}/console/tasks/{task}{query}")
+    await page.get_by_role("heading", level=1).wait_for()
+
+
+def timeline(page: Page) -> Locator:
+    return page.get_by_role("region", name="Timeline")
+
+
+def moment(page: Page) -> Locator:
+    return page.get_by_role("region", name="The task at this moment")
