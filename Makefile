@@ -47,7 +47,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs site compliance peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs site surface compliance peers frameworks requirements clean
 .PHONY: test-proxies
 
 help: ## this list
@@ -110,6 +110,9 @@ docs: $(VENV)/.core ## check that the links and files named in the documentation
 site: .venv-site/.ready site/node_modules/.ready ## the documentation as a site in build/site, which needs no server
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet -f site/mkdocs.yml $(ARGS)
 	@echo "open build/site/index.html"
+
+surface: $(VENV)/.core ## write the list of public names; a name that goes needs an entry in CHANGELOG.md
+	PYTHONPATH=. $(BIN)/python scripts/surface.py
 
 compliance: $(VENV)/.dev .venv-sdk1/.ready tests/peers/js/node_modules/.ready ## write docs/a2a-cli-compliance.*: the commands against live agents, requirement by requirement
 	PYTHONPATH=. $(BIN)/python scripts/compliance.py $(WORKERS) $(ARGS)

@@ -5,7 +5,6 @@ Invariant: a command imports what it needs when it runs, so that `--help` answer
 
 import click
 
-from dragoman import __version__
 from dragoman.cli.a2a import add_commands
 from dragoman.cli.admin import admin
 from dragoman.cli.agents import agents
@@ -16,11 +15,20 @@ from dragoman.cli.new import new
 from dragoman.cli.push import push, webhooks
 from dragoman.cli.serve import serve
 from dragoman.cli.store import store
+from dragoman.cli.version import show_version
 from dragoman.cli.worker import worker
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(__version__, "-v", "--version", prog_name="dragoman", message="%(prog)s %(version)s")
+@click.option(
+    "-v",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and the commit, and exit.",
+)
 def main() -> None:
     """Put any agent behind the Agent2Agent (A2A) protocol."""
 
