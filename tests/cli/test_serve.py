@@ -1,6 +1,7 @@
 """The command line: what it shows, what it refuses, and what the server says once it listens."""
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -54,7 +55,8 @@ def test_the_version_is_shown_with_the_commit() -> None:
 
 
 def test_help_lists_every_setting_with_flag_variable_default_and_meaning() -> None:
-    shown = " ".join(serve(CliRunner(), "--help").output.split()).replace("- ", "-")  # words wrap at hyphens
+    # Lines are also broken after a hyphen within a word.
+    shown = " ".join(re.sub(r"(?<=\w-)\n\s+", "", serve(CliRunner(), "--help").output).split())
     for setting in settings():
         assert f" {setting.flag} " in shown
         default = f"; default: {setting.default}" if setting.default else ""
