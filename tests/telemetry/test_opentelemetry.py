@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 from opentelemetry import trace
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -21,12 +22,16 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from dragoman import Agent, Context, Reject
+from dragoman.bindings.request import Request
+from dragoman.bindings.routes import Route
+from dragoman.bindings.traffic import Traffic
+from dragoman.client import connect
 from dragoman.config import Config
 from dragoman.engine.engine import Engine
 from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.observer import Observers
 from dragoman.engine.policy import EngineSettings
-from dragoman.model.errors import TaskNotFound
+from dragoman.model.errors import A2AError, MethodNotAllowed, TaskNotFound
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Call, CancelTask, GetTask, Operation, SendMessage, StreamMessage
@@ -35,9 +40,12 @@ from dragoman.model.task import Record
 from dragoman.server import StartError, serving
 from dragoman.store.open import open_store
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.histogram import REQUEST_BOUNDS_S
 from dragoman.telemetry.opentelemetry import FLUSH_S, OpenTelemetry
+from tests.ports import kept_port
 
 DEADLINE_S = 60.0
+HTTP_DURATION, RPC_DURATION = "http.server.request.duration", "rpc.server.call.duration"
 TRACE_ID, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{CALLER}-01"
 
@@ -254,6 +262,40 @@ async def test_a_server_that_lacks_opentelemetry_says_what_to_install(monkeypatc
             pass
 
 
+def points_of(reader: InMemoryMetricReader, name: str) -> list[Any]:
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metrics,) = [scope.metrics for resource in data.resource_metrics for scope in resource.scope_metrics]
+    return [point for metric in metrics if metric.name == name for point in metric.data.data_points]
+
+
+def test_requests_are_measured_by_kind_of_answer_and_no_caller_chooses_a_series() -> None:
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    telemetry = OpenTelemetry(TracerProvider(shutdown_on_exit=False), meters, "dragoman", "1")
+    traffic = Traffic(None, None, SystemClock(), telemetry)
+    route = Route("health", {"GET": ""})
+
+    def note(method: str, status: int, refusal: type[A2AError] | None = None, **fields: Any) -> None:
+        request = Request(method=method, headers={}, header_list=(), route=route, refusal=refusal)
+        traffic.answered(request, time.perf_counter(), status, 0, **fields)
+
+    note("GET", 200)
+    note("BREW", 405, MethodNotAllowed)
+    note("GET", 503)
+    note("GET", 499, left=True)
+    assert {tuple(sorted((point.attributes or {}).items())) for point in points_of(reader, HTTP_DURATION)} == {
+        tuple(sorted({"operation": "health", "binding": "http", "url.scheme": "http", **each}.items()))
+        for each in (
+            {"http.request.method": "GET", "http.response.status_code": 200},
+            {"http.request.method": "_OTHER", "http.response.status_code": 405, "error.type": "MethodNotAllowed"},
+            {"http.request.method": "GET", "http.response.status_code": 503, "error.type": "503"},
+            {"http.request.method": "GET", "error.type": "left"},
+        )
+    }
+    assert {point.explicit_bounds for point in points_of(reader, HTTP_DURATION)} == {REQUEST_BOUNDS_S}
+
+
 @pytest.mark.slow
 def test_a_collector_that_does_not_answer_holds_up_the_end_for_a_moment_only() -> None:
     class Stuck(SpanExporter):
@@ -273,6 +315,18 @@ def test_a_collector_that_does_not_answer_holds_up_the_end_for_a_moment_only() -
         never.set()
     assert time.monotonic() - begun < FLUSH_S + DEADLINE_S / 4, "OpenTelemetry itself waits for 30 s"
     tracers.shutdown()
+
+
+def histograms_of(sent: bytes) -> dict[str, list[tuple[tuple[float, ...], dict[str, Any]]]]:
+    """Bounds and attributes of the histograms in seconds that were exported, by name. Metrics sent twice are joined."""
+    found: dict[str, list[tuple[tuple[float, ...], dict[str, Any]]]] = {}
+    for resource in ExportMetricsServiceRequest.FromString(sent).resource_metrics:
+        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics if metric.unit == "s"):
+            for point in metric.histogram.data_points:
+                values = {each.key: each.value for each in point.attributes}
+                attributes = {key: value.string_value or value.int_value for key, value in values.items()}
+                found.setdefault(metric.name, []).append((tuple(point.explicit_bounds), attributes))
+    return found
 
 
 @pytest.mark.slow
@@ -304,7 +358,9 @@ async def test_a_server_sends_what_it_recorded_before_it_ends(tmp_path: Path) ->
         "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
         "OTEL_SERVICE_NAME": "somebody",
     }
+    grpc_port = kept_port()
     command = [Path(sys.executable).parent / "dragoman", "serve", "agents.py", "--port", "0", "--store", "memory:"]
+    command += ["--grpc-port", str(grpc_port)]
     process = await asyncio.create_subprocess_exec(
         *command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -315,6 +371,12 @@ async def test_a_server_sends_what_it_recorded_before_it_ends(tmp_path: Path) ->
             body = {"messages": [{"role": "user", "content": "my words"}]}
             async with ClientSession() as http, http.post(f"{url}/v1/chat/completions", json=body) as answer:
                 assert answer.status == 200
+            async with connect(url) as echo, connect(f"grpc://127.0.0.1:{grpc_port}", dialect="1.0") as by_grpc:
+                async for _ in echo.stream("my words"):
+                    pass
+                await by_grpc.send("my words")
+                with pytest.raises(TaskNotFound):
+                    await by_grpc.get("unknown")
             process.send_signal(signal.SIGTERM)
             _, errors = await process.communicate()
             assert process.returncode == 0, errors
@@ -327,4 +389,20 @@ async def test_a_server_sends_what_it_recorded_before_it_ends(tmp_path: Path) ->
     assert b"kaos.task.submit" in received["/v1/traces"]
     assert b"kaos.tasks" in received["/v1/metrics"]
     assert b"somebody" in received["/v1/traces"]
-    assert b"my words" not in received["/v1/traces"]
+    assert b"my words" not in received["/v1/traces"] + received["/v1/metrics"]
+    histograms = histograms_of(received["/v1/metrics"])
+    assert {bounds for points in histograms.values() for bounds, _ in points} == {REQUEST_BOUNDS_S}
+    (streamed,) = [each for _, each in histograms[HTTP_DURATION] if each["operation"] == "SendStreamingMessage"]
+    assert streamed == {
+        "operation": "SendStreamingMessage",
+        "binding": "jsonrpc",
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "url.scheme": "http",
+    }
+    begun = {"operation": "SendStreamingMessage", "binding": "jsonrpc"}
+    assert [each for _, each in histograms["kaos.first_event"]] == [begun]
+    called = {(each["rpc.method"], each["rpc.response.status_code"]): each for _, each in histograms[RPC_DURATION]}
+    service = "lf.a2a.v1.A2AService"
+    assert called.keys() == {(f"{service}/SendMessage", "OK"), (f"{service}/GetTask", "NOT_FOUND")}
+    assert called[f"{service}/GetTask", "NOT_FOUND"]["error.type"] == "TaskNotFound"

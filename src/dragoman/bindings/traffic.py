@@ -1,4 +1,4 @@
-"""Traffic: what became of each request, for the metrics and for the access log.
+"""Traffic: what became of each request, for the metrics, for OpenTelemetry and for the access log.
 
 Invariant: each request is noted once, when it is answered or its stream has ended. Operations, bindings and outcomes
 come from closed sets, so that no caller chooses the name of a metric.
@@ -26,6 +26,7 @@ from dragoman.model.ids import Clock
 from dragoman.model.operations import Operation
 from dragoman.telemetry.access_log import Access, AccessLog
 from dragoman.telemetry.counts import Counts, RequestCounts
+from dragoman.telemetry.request_meter import MeteredRequest, RequestMeter
 
 BINDINGS: Mapping[EndpointName, str] = MappingProxyType(
     {"rpc": "jsonrpc", "grpc": "grpc", "chat": "chat", "mcp": "mcp", "workers": "workers", "admin": "admin"}
@@ -40,6 +41,13 @@ OTHER = "other"
 PATH_MAX = 200
 """Most characters of a path in the log."""
 
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"})
+OTHER_METHOD = "_OTHER"
+"""The methods that OpenTelemetry's conventions name, and the word for all others."""
+
+LEFT_ERROR = "left"
+"""The `error.type` of a request whose caller did not wait."""
+
 
 class Outcome(StrEnum):
     """The outcome of a request. `LEFT`: its caller did not wait for the answer, or for the end of the stream."""
@@ -51,12 +59,15 @@ class Outcome(StrEnum):
 
 
 class Traffic:
-    """Notes requests in `counts` and in the access log, as far as there are any."""
+    """Notes requests in `counts`, in the access log and with the `meter`, as far as there are any."""
 
-    def __init__(self, counts: Counts | None, access: AccessLog | None, clock: Clock) -> None:
+    def __init__(
+        self, counts: Counts | None, access: AccessLog | None, clock: Clock, meter: RequestMeter | None = None
+    ) -> None:
         self._counts = counts
         self._access = access
         self._clock = clock
+        self._meter = meter
         self._known: dict[tuple[type[Operation] | None, EndpointName], RequestCounts] = {}
         """The counts of calls by operation and endpoint, for a quick look."""
 
@@ -76,6 +87,11 @@ class Traffic:
             if requests is None:
                 requests = self._requests(self._counts, request)
             requests.answered(took_s, outcome)
+        if self._meter is not None:
+            error = LEFT_ERROR if left else "" if refusal is None else refusal.__name__
+            metered = _metered(request)
+            sent = None if left and metered.binding != "grpc" else status
+            self._meter.answered(metered, sent, error, took_s)
         if self._access is not None:
             self._access.note(
                 self._clock.now_ms(),
@@ -92,9 +108,10 @@ class Traffic:
     def opened(self, request: Request, began_s: float) -> "StreamVisit":
         """Return what notes the stream that answers a request."""
         requests = None if self._counts is None else self._requests(self._counts, request)
+        metered = None if self._meter is None else (self._meter, _metered(request))
         access = self._access
         if access is None:
-            return StreamVisit(began_s, requests)
+            return StreamVisit(began_s, requests, metered)
         line = self._line(access, request)
 
         def note(outcome: Outcome, status: int, took_s: float, bytes_out: int) -> None:
@@ -109,7 +126,7 @@ class Traffic:
                 ),
             )
 
-        return StreamVisit(began_s, requests, note)
+        return StreamVisit(began_s, requests, metered, note)
 
     def _requests(self, counts: Counts, request: Request) -> RequestCounts:
         """The counts of the requests of this kind."""
@@ -158,31 +175,50 @@ class Traffic:
 class StreamVisit:
     """Notes one stream: its first event, and its end. `bytes_out` counts the bytes that were sent."""
 
-    __slots__ = ("_began_s", "_note", "_requests", "bytes_out")
+    __slots__ = ("_began_s", "_metered", "_note", "_requests", "bytes_out")
 
     def __init__(
         self,
         began_s: float,
         requests: RequestCounts | None,
+        metered: tuple[RequestMeter, MeteredRequest] | None = None,
         note: Callable[[Outcome, int, float, int], None] | None = None,
     ) -> None:
         self.bytes_out = 0
         self._began_s = began_s
         self._requests = requests
+        self._metered = metered
         self._note = note
 
     def begun(self) -> None:
         """Note that the first event has been sent."""
+        took_s = perf_counter() - self._began_s
         if self._requests is not None:
-            self._requests.first_events.add(perf_counter() - self._began_s)
+            self._requests.first_events.add(took_s)
+        if self._metered is not None:
+            meter, request = self._metered
+            meter.begun(request, took_s)
 
     def ended(self, status: int, *, left: bool) -> None:
         """Note the end. `left`: the reader has left before."""
         took_s, outcome = perf_counter() - self._began_s, Outcome.LEFT if left else Outcome.OK
         if self._requests is not None:
             self._requests.answered(took_s, outcome)
+        if self._metered is not None:
+            meter, request = self._metered
+            meter.answered(request, status, LEFT_ERROR if left else "", took_s)
         if self._note is not None:
             self._note(outcome, status, took_s, self.bytes_out)
+
+
+def _metered(request: Request) -> MeteredRequest:
+    """The kind of a request, for OpenTelemetry."""
+    route, method = request.route, request.method
+    if route.endpoint == "grpc":
+        method = f"{route.ids['service']}/{method}"
+    elif method not in METHODS:
+        method = OTHER_METHOD
+    return MeteredRequest(name_operation(request), BINDINGS.get(route.endpoint, "http"), method, request.scheme)
 
 
 def name_operation(request: Request) -> str:

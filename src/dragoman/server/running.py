@@ -179,7 +179,9 @@ async def running(
                 agents=lifetimes.served,
                 cluster=watch.figures,
             )
-        traffic = None if counts is None and access is None else Traffic(counts, access, clock)
+        traffic = None
+        if not (counts is None and access is None and telemetry is None):
+            traffic = Traffic(counts, access, clock, telemetry)
         pulse = None if counts is None else Pulse(counts, lambda: streams.open)
         administration = Administration(
             engine,

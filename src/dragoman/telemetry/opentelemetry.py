@@ -17,11 +17,37 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from dragoman.telemetry.histogram import REQUEST_BOUNDS_S
+from dragoman.telemetry.request_meter import MeteredRequest
+
 FLUSH_S = 3.0
 """How long the end of the server may wait for unsent spans and metrics. The SDK (1.45) has no such limit: while the
 collector does not answer it keeps trying, even at the end of the process, hence `shutdown_on_exit` False."""
 
 W3C = TraceContextTextMapPropagator()
+
+GRPC = "grpc"
+
+GRPC_STATUS = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""The names of gRPC's statuses by number."""
 
 
 def installed(version: str) -> tuple[TracerProvider, MeterProvider]:
@@ -66,7 +92,11 @@ def current_traceparent() -> str | None:
 
 
 class OpenTelemetry:
-    """An Observer and a Tracer of the engine. Names begin with `prefix`; attributes are those of KAOS, and `agent`."""
+    """An Observer and a Tracer of the engine, and a RequestMeter of the bindings.
+
+    Names begin with `prefix`; attributes are those of KAOS, and `agent`. Requests are measured under the names of
+    OpenTelemetry's semantic conventions (1.43), with the buckets of `/metrics`.
+    """
 
     def __init__(self, tracers: TracerProvider, meters: MeterProvider, prefix: str, version: str) -> None:
         self._tracers = tracers
@@ -82,6 +112,15 @@ class OpenTelemetry:
         self._duration = meter.create_histogram(
             f"{prefix}.task.duration", "ms", "From the creation of a task to its end"
         )
+        requests = {
+            name: meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=REQUEST_BOUNDS_S)
+            for name, text in (
+                ("http.server.request.duration", "Duration of HTTP server requests."),
+                ("rpc.server.call.duration", "Measures the duration of an incoming Remote Procedure Call (RPC)."),
+                (f"{prefix}.first_event", "From a request to the first event of its stream"),
+            )
+        }
+        self._http, self._rpc, self._first_event = requests.values()
 
     def flush(self) -> None:
         """Send everything unsent within `FLUSH_S`. Blocks on the network, so it must not run on the loop."""
@@ -120,6 +159,36 @@ class OpenTelemetry:
         """A task that ended has used so many tokens, as its agent reported them."""
         self._tokens.add(input_tokens, {"agent": agent, "kind": "input"})
         self._tokens.add(output_tokens, {"agent": agent, "kind": "output"})
+
+    # -- RequestMeter ------------------------------------------------------------------------------------------------
+
+    def answered(self, request: MeteredRequest, status: int | None, error: str, took_s: float) -> None:
+        """A request was answered, or its stream has ended."""
+        attributes = {"operation": request.operation, "binding": request.binding}
+        if request.binding == GRPC:
+            attributes |= {"rpc.system.name": GRPC, "rpc.method": request.method}
+            if status is not None:
+                attributes["rpc.response.status_code"] = GRPC_STATUS[status]
+            if error:
+                attributes["error.type"] = error
+            self._rpc.record(took_s, attributes)
+            return
+        measured: dict[str, str | int] = {
+            **attributes,
+            "http.request.method": request.method,
+            "url.scheme": request.scheme,
+        }
+        if status is not None:
+            measured["http.response.status_code"] = status
+        if error or (status or 0) >= 500:
+            measured["error.type"] = error or str(status)
+        self._http.record(took_s, measured)
+
+    def begun(self, request: MeteredRequest, took_s: float) -> None:
+        """The first event of a stream was sent."""
+        self._first_event.record(took_s, {"operation": request.operation, "binding": request.binding})
+
+    # -- Observer, of runs -------------------------------------------------------------------------------------------
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "ExecutionSpan":
         """Begin the span of a run. It is current in the context in which the agent runs."""

@@ -36,9 +36,9 @@ CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Sta
 
 
 @lru_cache(maxsize=256)
-def _route_to(name: str, mount: str, agent: str) -> Route:
+def _route_to(service: str, name: str, mount: str, agent: str) -> Route:
     """The route of a procedure's calls to an agent."""
-    return Route("grpc", {name: name}, mount, agent)
+    return Route("grpc", {name: name}, mount, agent, {"service": service})
 
 
 class Rpc:
@@ -72,7 +72,7 @@ class Rpc:
         self._stream: Stream | None = None
         self._held = 0
         self._watched = self._ended = False
-        route = _route_to(name, "/", backend.default)
+        route = _route_to(service.name, name, "/", backend.default)
         metadata: Any = context.invocation_metadata()
         unread = backend.reception.limits.unread
         self.request: Request = read_request(name, metadata, context.peer(), route, server, unread)
@@ -86,7 +86,7 @@ class Rpc:
         check_repeats(request)
         named = None if service.agent_header is None else request.text(service.agent_header)
         if named:
-            request.route = _route_to(self.name, f"/agents/{named}", named)
+            request.route = _route_to(service.name, self.name, f"/agents/{named}", named)
             if named not in self.backend.reception.agents:
                 raise AgentNotFound(named)
         sent = request.text(b"a2a-version")
