@@ -64,7 +64,8 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning() -> No
 
 
 def test_help_lists_no_flag_that_is_not_a_setting() -> None:
-    command = main.commands["serve"]
+    command = main.get_command(click.Context(main), "serve")
+    assert command is not None
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     flags = {option.name for option in options if not option.hidden}
     assert flags == {setting.name for setting in settings()} | {"file", "reload"}

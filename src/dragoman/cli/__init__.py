@@ -1,25 +1,47 @@
 """The command `dragoman`, with one module for each subcommand.
 
-Invariant: a command imports what it needs when it runs, so that `--help` answers at once.
+Invariant: a command is imported when it runs, and imports what it needs then. So commands start at once, and a server
+holds nothing of the others.
 """
 
 import click
 
-from dragoman.cli.a2a import add_commands
-from dragoman.cli.admin import admin
-from dragoman.cli.agents import agents
-from dragoman.cli.audit import audit
-from dragoman.cli.doctor.command import conformance, doctor
-from dragoman.cli.keys import keys
-from dragoman.cli.new import new
-from dragoman.cli.push import push, webhooks
-from dragoman.cli.serve import serve
-from dragoman.cli.store import store
+from dragoman.cli.command_table import CommandTable
 from dragoman.cli.version import show_version
-from dragoman.cli.worker import worker
+
+COMMANDS = {
+    "admin": "dragoman.cli.admin:admin",
+    "agents": "dragoman.cli.agents:agents",
+    "audit": "dragoman.cli.audit:audit",
+    "auth": "dragoman.cli.a2a.auth:auth",
+    "card": "dragoman.cli.a2a.card:card",
+    "chat": "dragoman.cli.a2a.chat:chat",
+    "completion": "dragoman.cli.a2a.help:completion",
+    "config": "dragoman.cli.a2a.config:config",
+    "conformance": "dragoman.cli.doctor.command:conformance",
+    "demo-server": "dragoman.cli.a2a.demo_server:demo_server",
+    "doctor": "dragoman.cli.doctor.command:doctor",
+    "help": "dragoman.cli.a2a.help:help_",
+    "keys": "dragoman.cli.keys:keys",
+    "new": "dragoman.cli.new:new",
+    "push": "dragoman.cli.push:push",
+    "receive": "dragoman.cli.a2a.receive:receive",
+    "send": "dragoman.cli.a2a.send:send",
+    "serve": "dragoman.cli.serve:serve",
+    "skill": "dragoman.cli.a2a.skill:skill",
+    "store": "dragoman.cli.store:store",
+    "task": "dragoman.cli.a2a.task:task",
+    "watch": "dragoman.cli.a2a.watch:watch",
+    "webhooks": "dragoman.cli.push:webhooks",
+    "worker": "dragoman.cli.worker:worker",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=CommandTable,
+    places=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.option(
     "-v",
     "--version",
@@ -31,19 +53,3 @@ from dragoman.cli.worker import worker
 )
 def main() -> None:
     """Put any agent behind the Agent2Agent (A2A) protocol."""
-
-
-main.add_command(serve)
-main.add_command(worker)
-main.add_command(new)
-main.add_command(agents)
-main.add_command(keys)
-main.add_command(audit)
-main.add_command(push)
-for operators in (webhooks, keys, audit):
-    admin.add_command(operators)
-main.add_command(store)
-main.add_command(admin)
-add_commands(main)
-main.add_command(doctor)
-main.add_command(conformance)

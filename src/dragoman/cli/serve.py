@@ -3,10 +3,12 @@
 Invariant: every setting has a flag, made from the setting's declaration. There is no second list of settings.
 """
 
+import gc
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -92,17 +94,18 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
             lambda: load(config_file(file), os.environ, given),
         )
         return
-    from dragoman.cli.loader import load_served
-    from dragoman.cli.references import AgentReferenceError
+    with _collections_paused():
+        from dragoman.cli.loader import load_served
+        from dragoman.cli.references import AgentReferenceError
 
-    try:
-        served = load_served(config.agents, agents, config.default)
-    except AgentReferenceError as error:
-        raise click.UsageError(str(error)) from error
-    from dragoman.auth.operator_token import read_token, token_path
-    from dragoman.server import Loaded, ReloadError, run
-    from dragoman.store.open import note_server
-    from dragoman.telemetry.logs import log_to
+        try:
+            served = load_served(config.agents, agents, config.default)
+        except AgentReferenceError as error:
+            raise click.UsageError(str(error)) from error
+        from dragoman.auth.operator_token import read_token, token_path
+        from dragoman.server import Loaded, ReloadError, run
+        from dragoman.store.open import note_server
+        from dragoman.telemetry.logs import log_to
 
     def again() -> Loaded:
         nonlocal served
@@ -137,6 +140,16 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
     name = "" if place is None or config.processes == 1 else str(place.number)
     log_to(sys.stderr, config.log_level, config.log_format, name)
     run(config, served.agents, on_ready=ready, again=again, name=name)
+
+
+@contextmanager
+def _collections_paused() -> Iterator[None]:
+    """Import without the garbage collector: a tenth of the time, for modules make next to no garbage."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _command(

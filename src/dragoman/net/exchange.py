@@ -52,7 +52,7 @@ _OWN = (
 STARTS_MAX = 512
 """How many beginnings of requests are remembered: clients send similar requests again and again."""
 
-_UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
+_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """Characters that a header's value may not hold (RFC 9110 §5.5); a line break would begin another header."""
 
 

@@ -7,6 +7,7 @@ server does not serve itself.
 import gzip
 import mimetypes
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -60,10 +61,9 @@ in the checkout, and restart the server. Packages of Dragoman contain the built 
 
 
 class BuiltFile(Struct, frozen=True):
-    """A file as it is sent: its bytes, the same compressed (None: not worth it), and its headers."""
+    """A file as it is sent: its bytes and its headers."""
 
     body: bytes
-    compressed: bytes | None
     headers: tuple[Header, ...]
     tag: bytes
 
@@ -75,6 +75,7 @@ class Pages:
         """`found` are the contents by relative path, with `index.html` among them; empty if nothing was built."""
         self.built = INDEX in found
         self._files = {name: _file(name, body) for name, body in (found or {INDEX: UNBUILT}).items()}
+        self._compressed = lru_cache(None)(_compress)  # when it is first asked for: the start of a server need not wait
 
     @classmethod
     def load(cls) -> "Pages":
@@ -95,11 +96,10 @@ class Pages:
         if request.headers.get(b"if-none-match") == file.tag:
             return HttpResponse(304, headers, b"")
         body = file.body
-        if file.compressed is not None and "gzip" in (
-            item.partition(";")[0] for item in request.items(b"accept-encoding")
-        ):
-            body = file.compressed
-            headers.append((b"content-encoding", b"gzip"))
+        if "gzip" in (item.partition(";")[0] for item in request.items(b"accept-encoding")):
+            body = self._compressed(file.body)
+            if body is not file.body:
+                headers.append((b"content-encoding", b"gzip"))
         return HttpResponse(200, [*headers, (b"content-length", b"%d" % len(body))], body)
 
 
@@ -117,10 +117,16 @@ def _file(name: str, body: bytes) -> BuiltFile:
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     if kind.startswith("text/") or kind == "application/javascript":
         kind += "; charset=utf-8"
-    packed = gzip.compress(body, 9, mtime=0) if len(body) >= COMPRESSED_MIN else body
     return BuiltFile(
         body=body,
-        compressed=packed if len(packed) < len(body) else None,
         headers=((b"content-type", kind.encode()), FOREVER if name.startswith("assets/") else ASK_AGAIN, *SAFETY),
         tag=f'"{sha256(body).hexdigest()[:32]}"'.encode(),
     )
+
+
+def _compress(body: bytes) -> bytes:
+    """Compress a file; it stays as it is if that is not worth it."""
+    if len(body) < COMPRESSED_MIN:
+        return body
+    packed = gzip.compress(body, 9, mtime=0)
+    return packed if len(packed) < len(body) else body

@@ -5,25 +5,29 @@
 
 import click
 
-from dragoman.cli.admin.backup import backup, check, restore
-from dragoman.cli.admin.overview import agents, replicas, upstreams, workers
-from dragoman.cli.admin.stats import stats
-from dragoman.cli.admin.task_changes import answer, cancel, delete
-from dragoman.cli.admin.tasks import tasks
-from dragoman.cli.admin.usage import usage
+from dragoman.cli.command_table import CommandTable
+
+COMMANDS = {
+    "agents": "dragoman.cli.admin.overview:agents",
+    "audit": "dragoman.cli.audit:audit",
+    "backup": "dragoman.cli.admin.backup:backup",
+    "check": "dragoman.cli.admin.backup:check",
+    "keys": "dragoman.cli.keys:keys",
+    "replicas": "dragoman.cli.admin.overview:replicas",
+    "restore": "dragoman.cli.admin.backup:restore",
+    "stats": "dragoman.cli.admin.stats:stats",
+    "tasks": "dragoman.cli.admin.tasks:tasks",
+    "upstreams": "dragoman.cli.admin.overview:upstreams",
+    "usage": "dragoman.cli.admin.usage:usage",
+    "webhooks": "dragoman.cli.push:webhooks",
+    "workers": "dragoman.cli.admin.overview:workers",
+}
 
 
-@click.group()
+@click.group(cls=CommandTable, places=COMMANDS)
 def admin() -> None:
     """See and change what a server does, across all callers.
 
     --server names the server (DRAGOMAN_SERVER), and DRAGOMAN_API_KEY holds a key of the role operator. Without a
     server, the commands read the local store, and send changes to the server that has it open. See docs/admin.md.
     """
-
-
-for command in (answer, cancel, delete):
-    tasks.add_command(command)
-
-for command in (tasks, agents, workers, upstreams, replicas, stats, usage, backup, restore, check):
-    admin.add_command(command)

@@ -10,6 +10,7 @@ import click
 from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
 from dragoman.cli.admin.task_choice import HEAD, read_filters, task_row, with_filters
 from dragoman.cli.admin.text import age, output, printable
+from dragoman.cli.command_table import CommandTable
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ FOLLOW_S = 0.5
 """How often `log --follow` asks for more events."""
 
 
-@click.group()
+@click.group(
+    cls=CommandTable,
+    places={name: f"dragoman.cli.admin.task_changes:{name}" for name in ("answer", "cancel", "delete")},
+)
 def tasks() -> None:
     """Find, read, answer, cancel and delete the tasks of all callers."""
 

@@ -1,0 +1,34 @@
+"""CommandTable: a group that knows where its commands are.
+
+Invariant: only the module of the command that runs is imported. A list of all commands, with their help, imports them
+all.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class CommandTable(click.Group):
+    """A group whose `places` name the module and the attribute of commands (`package.module:attribute`).
+
+    It may have commands of its own besides.
+    """
+
+    def __init__(self, *args: Any, places: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names, in order."""
+        return sorted({*super().list_commands(ctx), *self._places})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name, imported from its place; None if there is none."""
+        if cmd_name not in self._places:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._places[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
