@@ -10,10 +10,21 @@ from tests.simulation.world import Outcome, simulate
 
 SEEDS = 1_000
 
+FOUND_BY = {
+    "ignore_the_epoch": 225,
+    "publish_before_commit": 9,
+    "take_over_a_lease_that_is_alive": 2,
+    "renew_an_expired_heartbeat": 16,
+    "repeat_an_unknown_write_without_its_id": 204,
+    "let_a_question_overtake_an_answer": 195,
+}
+"""The first seed that found each bug when somebody last looked. It is tried first, which saves most of the time. Any
+change of the engine may give it another history; then the others are tried."""
+
 
 def find(name: str) -> Outcome | None:
     """The first simulation that a mutation makes go wrong."""
-    for seed in range(1, SEEDS + 1):
+    for seed in (FOUND_BY[name], *range(1, SEEDS + 1)):
         outcome = simulate(seed, MUTATIONS[name])
         if outcome.wrong:
             return outcome
