@@ -1,6 +1,7 @@
 """The views of the console in a real browser, against a real server with real tasks."""
 
 import asyncio
+import re
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -169,9 +170,17 @@ async def test_the_wire_shows_each_dialect(browser: Browser, site: Site) -> None
         frames = page.get_by_role("region", name="Frames by dialect")
         for name in ("A2A 1.0", "A2A 0.3", "BeeOS", "KAOS", "Evo AI", "protoAgent"):
             await expect(frames.get_by_role("columnheader", name=name)).to_be_visible()
+        artifact = frames.get_by_role("row").filter(has_text="artifactUpdate")
+        await expect(artifact).to_contain_text("not sent in this dialect")  # KAOS
+        ended = frames.get_by_role("row").last
+        await expect(ended).to_contain_text(re.compile(r'another value elsewhere:\s*state\s*"TASK_STATE_COMPLETED"'))
+        await expect(ended).to_contain_text(re.compile(r"not in all dialects:\s*final\s*true"))
         await page.get_by_label("as sent").check()
         await expect(frames).to_contain_text('"statusUpdate"')
         await expect(frames).to_contain_text('"kind":"status-update"')
+        await expect(ended).to_contain_text("≠ result.statusUpdate.status.state")
+        await page.get_by_label("differences").uncheck()
+        await expect(ended).not_to_contain_text("≠")
 
 
 async def test_agents_and_servers_are_listed(browser: Browser, site: Site) -> None:

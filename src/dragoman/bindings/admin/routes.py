@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
 from dragoman.bindings.admin.route import AdminRoute
+from dragoman.engine.delegation_tree import Tree
 from dragoman.engine.handlers.feeds import (
     FeedReset,
     LogEnded,
@@ -52,8 +53,9 @@ from dragoman.engine.handlers.task_changes import (
 )
 from dragoman.engine.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline, TimelineEntry
 from dragoman.engine.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
-from dragoman.engine.playback import Recording, Tree, Wire
+from dragoman.engine.playback import Recording
 from dragoman.engine.usage_report import UsageQuery, UsageReport
+from dragoman.engine.wire import Wire
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 

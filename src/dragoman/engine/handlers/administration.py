@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
+from dragoman.engine.delegation_tree import DelegationTrees, Tree
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.change_feeds import ChangeFeed, ChangeReader
@@ -27,8 +28,9 @@ from dragoman.engine.overview import (
     UpstreamLines,
     WorkerLines,
 )
-from dragoman.engine.playback import Linked, Playback, Recording, Tree, Wire
+from dragoman.engine.playback import Linked, Playback, Recording
 from dragoman.engine.usage_report import UsageQuery, UsageReport, UsageReporter
+from dragoman.engine.wire import Wire, WireReader
 from dragoman.model.ids import Clock
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Store
@@ -60,6 +62,8 @@ class Administration:
         self._overview = Overview(store, clock, pulse)
         self._usage = UsageReporter(store, clock, prices)
         self._playback = Playback(store, linked)
+        self._wire = WireReader(store, linked)
+        self._trees = DelegationTrees(store)
         self._engine = engine
         self._store = store
         self._shared = SharedReads()
@@ -123,13 +127,13 @@ class Administration:
 
     async def read_tree(self, operator: Operator, task_id: str) -> Tree:
         """The task with those that were delegated from it. Raises A2AError."""
-        return await self._notes.noted(operator, "tasks.tree", self._playback.tree(task_id), task_id=task_id)
+        return await self._notes.noted(operator, "tasks.tree", self._trees.read(task_id), task_id=task_id)
 
     async def read_wire(
         self, operator: Operator, task_id: str, dialects: Sequence[str], after: int, limit: int
     ) -> Wire:
         """The events of a task after seq `after`, as streams of `dialects` carry them. Raises A2AError."""
-        work = self._playback.wire(task_id, dialects, after, limit)
+        work = self._wire.read(task_id, dialects, after, limit)
         return await self._notes.noted(operator, "tasks.wire", work, task_id=task_id)
 
     async def list_agents(self, operator: Operator, facts: ServerFacts) -> AgentLines:

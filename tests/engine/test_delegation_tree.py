@@ -1,8 +1,8 @@
-"""What operators read of a task's log."""
+"""The trees of delegations."""
 
 from msgspec.structs import replace
 
-from dragoman.engine.playback import Playback
+from dragoman.engine.delegation_tree import DelegationTrees
 from dragoman.model.events import Delegated
 from dragoman.model.ids import SystemClock
 from dragoman.model.task import TaskState
@@ -21,7 +21,7 @@ async def test_a_circle_of_delegations_is_a_tree_that_ends() -> None:
                 Delegated(number, "remote", other, TaskState.COMPLETED, "2026-01-01T00:00:00.000Z") for number in (1, 2)
             ]
             await store.create(replace(new, events=(*new.events, *outcomes)))
-        tree = await Playback(store).tree("t1")
+        tree = await DelegationTrees(store).read("t1")
         assert [(task.id, task.parent) for task in tree.tasks] == [("t1", None), ("t2", "t1")]
         assert not tree.more
     finally:

@@ -1,0 +1,147 @@
+"""The wire: the log of a task as clients of each dialect read it, for an operator.
+
+Invariant: it only reads. A frame is made by the very functions that make the streams of callers, for a caller who
+follows the task from its first event on and reads each event as soon as it is written.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from dragoman.dialects.api import Dialect
+from dragoman.dialects.resolve import SYSTEMS
+from dragoman.engine.inspection import LOG_BYTES
+from dragoman.engine.playback import Linked
+from dragoman.model.errors import InvalidParams, TaskNotFound
+from dragoman.model.events import Logged, Submitted
+from dragoman.model.lifecycle import Fold
+from dragoman.model.task import TERMINAL, Record, TaskHead
+from dragoman.store.api import Store
+
+DIALECTS: Mapping[str, Dialect] = {system.dialect.name: system.dialect for system in SYSTEMS}
+
+READ_BYTES = 32 << 10
+"""About how many stored bytes one read for a page returns: a page of small events needs no more."""
+
+PLACES_MAX = 32
+PLACES_BYTES_MAX = 16 << 20
+"""Most places in logs that are remembered with the task folded up to them, and most stored bytes of their logs."""
+
+
+class WireFrames(Struct, frozen=True, kw_only=True):
+    """The frames of one event in one dialect, each as the JSON that a stream carries. Some events have none there."""
+
+    seq: int
+    frames: tuple[str, ...]
+
+
+class Wire(Struct, frozen=True, kw_only=True):
+    """The same events as the streams of several dialects carry them, by the dialect's name."""
+
+    dialects: dict[str, tuple[WireFrames, ...]]
+    seq: int
+    ended: bool
+    next_after: int | None = None
+
+
+class FoldedPlaces:
+    """Tasks as they stood at the ends of the pages that were read last, so that the next page goes on from there."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[tuple[str, int], tuple[Record, int]] = OrderedDict()
+        """Each with the number of stored bytes that were folded."""
+        self._bytes = 0
+
+    def find(self, head: TaskHead, after: int) -> tuple[Fold, int]:
+        """The fold of a task at the last known place that is not behind `after`, and the bytes folded so far."""
+        known = max((seq for task_id, seq in self._records if task_id == head.id and seq <= after), default=0)
+        if not known:
+            return Fold(head), 0
+        self._records.move_to_end((head.id, known))
+        record, size = self._records[head.id, known]
+        return Fold(head, record), size
+
+    def keep(self, fold: Fold, size: int) -> None:
+        """Remember this place. A task with more bytes than all places may have is read from its beginning."""
+        if not fold.seq or size > PLACES_BYTES_MAX:
+            return
+        record = fold.record()
+        place = record.head.id, record.seq
+        _, known = self._records.pop(place, (record, 0))
+        self._records[place] = record, size
+        self._bytes += size - known
+        while len(self._records) > PLACES_MAX or self._bytes > PLACES_BYTES_MAX:
+            _, (_, dropped) = self._records.popitem(last=False)
+            self._bytes -= dropped
+
+
+class WireReader:
+    """Reads the logs of everybody from a store, as the streams of dialects carry them."""
+
+    def __init__(self, store: Store, linked: Linked = lambda event: event) -> None:
+        self._store = store
+        self._linked = linked
+        self._places = FoldedPlaces()
+
+    async def read(self, task_id: str, dialects: Sequence[str], after: int, limit: int) -> Wire:
+        """At most `limit` events after seq `after`, in these dialects; fewer once the frames have `LOG_BYTES`.
+
+        The frames of some dialects show the whole task. So the events before them are read as well, but only those
+        since the last page that ended before. Raises InvalidParams for an unknown dialect, TaskNotFound, or StoreError.
+        """
+        chosen = [_dialect(name) for name in dict.fromkeys(dialects)]
+        known = await self._store.head(task_id)
+        if known is None:
+            raise TaskNotFound(task_id)
+        head, seq, state = known
+        fold, folded = self._places.find(head, after)
+        found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
+        last, left, size = fold.seq, limit, 0
+        while left and (page := await self._store.read(task_id, last, LOG_BYTES if last < after else READ_BYTES)):
+            for stored in page:
+                if last == after:
+                    self._places.keep(fold, folded)
+                logged = Logged(stored.seq, self._linked(stored.event))
+                last = logged.seq
+                replaces = fold.replaces(logged.event)
+                if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
+                    fold.add(logged.seq, logged.event)
+                    folded += stored.size
+                if logged.seq <= after:
+                    continue
+                for dialect in chosen:
+                    frames = _frames(dialect, head, fold, logged, replaces=replaces)
+                    found[dialect.name].append(WireFrames(seq=logged.seq, frames=frames))
+                    size += sum(map(len, frames))
+                left = left - 1 if size < LOG_BYTES else 0
+                if not left:
+                    break
+        self._places.keep(fold, folded)
+        return Wire(
+            dialects={name: tuple(frames) for name, frames in found.items()},
+            seq=seq,
+            ended=state in TERMINAL,
+            next_after=last if last < seq else None,
+        )
+
+
+def _dialect(name: str) -> Dialect:
+    found = DIALECTS.get(name)
+    if found is None:
+        raise InvalidParams("dialects", f"{name[:50]!r} is none: choose from {', '.join(DIALECTS)}, with commas")
+    return found
+
+
+def _frames(dialect: Dialect, head: TaskHead, fold: Fold, logged: Logged, *, replaces: bool) -> tuple[str, ...]:
+    event = logged.event
+    if isinstance(event, Submitted):  # every stream begins with the task, in the dialect's own way
+        snapshot = dialect.encode_snapshot(fold.record(), None)
+        return (_enveloped(dialect, snapshot),) if snapshot else ()
+    record = fold.record() if fold.seq and (replaces or dialect.wants_record(event)) else None
+    return tuple([_enveloped(dialect, frame) for frame in dialect.encode_event(head, event, record)])
+
+
+def _enveloped(dialect: Dialect, frame: bytes) -> str:
+    before, after = dialect.around_frame(b'"1"')
+    return (before + frame + after).decode("utf-8", "replace")

@@ -1,0 +1,94 @@
+"""The log of a task as clients of the dialects read it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dragoman.engine.wire import PLACES_BYTES_MAX, FoldedPlaces, WireReader
+from dragoman.model.events import ArtifactChunk, Event, Logged
+from dragoman.model.ids import SystemClock
+from dragoman.model.lifecycle import Fold
+from dragoman.model.message import Artifact, Part
+from dragoman.store.api import Store
+from dragoman.store.open import open_store
+from dragoman.testing.store_cases.bench import by_run, ending, new_task
+
+CHUNKS = 3_000
+PAGE = 100
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    yield store
+    await store.close()
+
+
+def chunk(number: int) -> Event:
+    artifact = Artifact(artifact_id="a", parts=(Part(text=f"word {number} "),))
+    return ArtifactChunk(artifact, append=number > 0, last_chunk=number == CHUNKS - 1)
+
+
+async def make_long_task(store: Store) -> int:
+    """A task with many chunks; returns its last seq."""
+    await store.create(new_task("long"))
+    await store.append(by_run("long", *(chunk(number) for number in range(CHUNKS))))
+    await store.append(ending("long", CHUNKS + 1))
+    return CHUNKS + 2
+
+
+async def test_each_page_of_the_wire_goes_on_from_the_one_before(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = await make_long_task(store)
+    folded = decoded = 0
+    add, read = Fold.add, store.read
+
+    def counted(fold: Fold, seq: int, event: Event) -> None:
+        nonlocal folded
+        folded += 1
+        add(fold, seq, event)
+
+    async def counted_read(task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        nonlocal decoded
+        found = await read(task_id, after, limit_bytes)
+        decoded += len(found)
+        return found
+
+    monkeypatch.setattr(Fold, "add", counted)
+    monkeypatch.setattr(store, "read", counted_read)
+    wire = WireReader(store)
+    after: int | None = 0
+    seqs: list[int] = []
+    while after is not None:
+        page = await wire.read("long", ["1.0", "protoagent"], after, PAGE)
+        again = await wire.read("long", ["1.0", "protoagent"], after, PAGE)
+        assert again == page, "a page that is read again is the same"
+        seqs += [frames.seq for frames in page.dialects["1.0"]]
+        after = page.next_after
+    assert seqs == list(range(1, last + 1))
+    assert folded == 2 * last, "each page was read twice, and no event was folded for another page"
+    assert decoded < 20 * last
+
+
+async def test_a_page_shows_the_whole_task_although_it_begins_in_the_middle(store: Store) -> None:
+    last = await make_long_task(store)
+    whole = await WireReader(store).read("long", ["protoagent"], 0, last)
+    wire = WireReader(store)
+    for after in (last - 1, last - 200, 10):
+        page = await wire.read("long", ["protoagent"], after, PAGE)
+        assert page.dialects["protoagent"] == whole.dialects["protoagent"][after : after + PAGE]
+
+
+async def test_places_are_bounded_by_the_bytes_of_their_logs() -> None:
+    places, head = FoldedPlaces(), new_task("t").head
+    first = new_task("t").events[0]
+    for seq in (1, 2):
+        fold = Fold(head)
+        fold.add(seq, first)
+        places.keep(fold, PLACES_BYTES_MAX)
+    assert places.find(head, 9)[0].seq == 2
+    assert places.find(head, 1)[0].seq == 0, "the place before has been forgotten"
+    fold = Fold(head)
+    fold.add(3, first)
+    places.keep(fold, PLACES_BYTES_MAX + 1)
+    assert places.find(head, 9)[0].seq == 2, "a task that is too large is not remembered"
