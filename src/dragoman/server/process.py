@@ -9,6 +9,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from contextlib import suppress
 
 from dragoman.config import Config
 from dragoman.engine.api import Runner
+from dragoman.server.activation import inherited_socket, read_with_address, take_address
 from dragoman.server.errors import StartError
 from dragoman.server.reloading import ReadConfigAgain
 from dragoman.server.running import ListeningServer, running, runs_s, whole_s
@@ -58,6 +60,8 @@ def run(
 
     On SIGHUP it serves what `again` reads. A SIGHUP because the terminal was closed acts as SIGTERM.
 
+    If systemd passes a socket, the server listens on that in place of its host and port.
+
     `on_ready` is called once the server listens, with its port. Each line of the log bears the `name`. Exits with a
     message if the server cannot start.
     """
@@ -68,8 +72,10 @@ def run(
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # not musl
         mallopt(M_ARENA_MAX, ARENAS)
     try:
+        if (inherited := inherited_socket()) is not None:
+            config, again = take_address(config, inherited), read_with_address(again, inherited)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            serving = _until_signalled(config, agents, on_ready, again, name)
+            serving = _until_signalled(config, agents, on_ready, again, name, inherited)
             del agents  # so that agents that a reload replaces can be freed
             runner.run(serving)
         return
@@ -89,6 +95,7 @@ async def _until_signalled(
     on_ready: Callable[[ListeningServer], None],
     again: ReadConfigAgain | None,
     name: str,
+    inherited: socket.socket | None,
 ) -> None:
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     asked = asyncio.Event()
@@ -122,7 +129,7 @@ async def _until_signalled(
                 reload()
 
         loop.add_signal_handler(signal.SIGHUP, hung_up)
-    serving = running(config, agents, on_drained=_leave_agents_behind, again=again, name=name)
+    serving = running(config, agents, _leave_agents_behind, again, name, inherited)
     del agents  # see `run`
     async with serving as bound:
         on_ready(bound)

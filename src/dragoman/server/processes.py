@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from dragoman.config import Config, ConfigError
+from dragoman.server.activation import inherited_socket, take_address
 from dragoman.server.errors import StartError
 from dragoman.server.process import has_terminal, show_nothing
 from dragoman.server.replicas import check_replicas
@@ -57,6 +58,8 @@ def supervise(
     log_to(sys.stderr, config.log_level, config.log_format)
     try:
         check_replicas(config)
+        if (inherited := inherited_socket()) is not None:
+            take_address(config, inherited)  # raises: replicas listen themselves
         with _reserve(config) as reserved:
             code = asyncio.run(_Supervisor(config, command, reserved.getsockname()[1], on_ready, again).run())
     except StartError as error:

@@ -110,12 +110,13 @@ async def running(
     on_drained: Callable[[], None] = nothing,
     again: ReadConfigAgain | None = None,
     name: str = "",
+    inherited: socket.socket | None = None,
 ) -> AsyncIterator[ListeningServer]:
     """Run a server in the current event loop until the block ends; then it drains. A reload serves what `again` reads.
 
     `on_drained` is called when the server has stopped and its store is closed. Agents that ignore their cancellation
-    may still run then. `name` tells a replica from others in the access log. Raises StartError, or StoreError if the
-    store cannot be opened.
+    may still run then. `name` tells a replica from others in the access log. An `inherited` socket listens already, at
+    the address of the configuration. Raises StartError, or StoreError if the store cannot be opened.
     """
     check_replicas(config)
     access = open_access_log(config, name)
@@ -228,7 +229,7 @@ async def running(
             if tls is not None:
                 tls.ask()
 
-        with bind(config, shared=config.processes > 1) as bound:
+        with inherited or bind(config, shared=config.processes > 1) as bound:
             bound_to = replace(config, port=bound.getsockname()[1])
             files.engine.base = config.public_url or _url(bound_to)
             grpc = bind_grpc(bound_to, lambda: current.app.backend, health.fault, tls)
