@@ -48,7 +48,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs site surface compliance peers frameworks requirements clean
-.PHONY: test-proxies
+.PHONY: test-proxies container
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -90,6 +90,9 @@ test-proxies: $(VENV)/.dev ## the configurations of deploy/proxies in real nginx
 		echo "skipped: the proxies come from packages of Debian or Ubuntu, and there is no apt here"; \
 	fi
 
+container: $(VENV)/.core console ## the image of Containerfile, built and tried as root with Debian's buildah; ARGS="--base IMAGE" names another base
+	PYTHONPATH=. $(BIN)/python scripts/container.py --work build/container $(ARGS)
+
 serve: $(VENV)/.grpc $(CONSOLE_IF_NODE) ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
 	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --grpc-port $(GRPC_PORT) --store $(STORE) $(ARGS)
 
@@ -124,7 +127,7 @@ frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the a
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build grpc dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi bench; do \
+	for name in build grpc container dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
