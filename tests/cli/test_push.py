@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from dragoman.cli import main
 from dragoman.config import settings
-from dragoman.engine.handlers.records import shown_url
+from dragoman.engine.handlers.deliveries import shown_url
 from dragoman.model.ids import SystemClock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import Store
@@ -128,6 +128,8 @@ def test_json_has_everything_that_may_be_seen(filled: Run) -> None:
         "dead": True,
         "next": None,
         "reason": "HTTP 500",
+        "host": "https://hooks.example.org:443",
+        "paused": False,
     }
 
 

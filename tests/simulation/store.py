@@ -35,7 +35,7 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.outage import Outage
-from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.outbox import Delivery, Due, Lane, Owed, PausedHost, Registration, Settled
 from dragoman.store.replicas import Replica
 from dragoman.store.usage import AnswerUsage
 from tests.simulation.database import Database, Row
@@ -543,6 +543,9 @@ class SimulatedOutbox:
     async def owed_count(self) -> tuple[int, int]:
         found: tuple[int, int] = await self._store.request(self._rows.owed_count)
         return found
+
+    async def paused(self) -> tuple[PausedHost, ...]:
+        return ()
 
 
 def _unaltered(append: Append) -> Append:

@@ -175,6 +175,7 @@ def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
             due_ms=START_MS + 7,
             made_ms=START_MS,
             reason=reason,
+            host=host,
         )
 
     with_store(test)

@@ -265,11 +265,12 @@ def test_webhook_calls_are_counted_by_what_became_of_them() -> None:
     counts = Counts()
     for outcome in ("delivered", "retry", "delivered", "dead", "gone"):
         counts.pushed(outcome)
-    counts.pushes_waiting, counts.pushes_dead = 7, 1
+    counts.pushes_waiting, counts.pushes_paused, counts.pushes_dead = 7, 3, 1
     shown = values(MetricsPage(counts, "dragoman", "1").text("", GAUGES)[1].decode())
     assert shown["dragoman_push_calls_total delivered"] == 2
     assert shown["dragoman_push_calls_total retry"] == 1
-    assert (shown["dragoman_push_waiting"], shown["dragoman_push_dead"]) == (7, 1)
+    pending = tuple(shown[f"dragoman_push_{name}"] for name in ("waiting", "paused", "dead"))
+    assert pending == (7, 3, 1)
 
 
 def test_neither_opentelemetry_nor_prometheus_is_imported_before_it_is_needed() -> None:

@@ -48,7 +48,7 @@ def list_(place: TaskPlace, which: str | None, limit: int, after: int, as_json: 
     """Show pending deliveries and dead letters, oldest first."""
     import msgspec
 
-    from dragoman.engine.handlers.records import shown_url
+    from dragoman.engine.handlers.deliveries import shown_url
 
     dead = None if which is None else which == "dead"
     found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after))
@@ -172,7 +172,7 @@ def _fields(owed: "Owed") -> dict[str, Any]:
     """A delivery's fields for JSON."""
     import msgspec
 
-    from dragoman.engine.handlers.records import delivery_line
+    from dragoman.engine.handlers.deliveries import delivery_line
 
     return msgspec.structs.asdict(delivery_line(owed))
 

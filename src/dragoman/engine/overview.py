@@ -126,11 +126,12 @@ class ReplicaLines(Struct, frozen=True, kw_only=True):
 class Stats(Struct, frozen=True, kw_only=True):
     """How much there is to do. `tasks` counts by state. `outage` is why writes fail, null if they do not.
 
-    `store_bytes` is the size of the store. `input_tokens_today` and `output_tokens_today` are what the runs that ended
-    today (UTC) have used; null if none said so. All else is of this process, since its start: `writes`,
-    `failed_writes`, `streams` that are open, and, for the last hour at most, oldest minute first, `requests_a_minute`
-    and `tasks_a_minute`, by `submitted` or the state of their end. `first_event` and `completion` are those of the last
-    five minutes; null if there was none. Without metrics the last five are empty or null.
+    `webhook_calls_paused` are those of the pending ones that wait for a paused host. `store_bytes` is the size of the
+    store. `input_tokens_today` and `output_tokens_today` are what the runs that ended today (UTC) have used; null if
+    none said so. All else is of this process, since its start: `writes`, `failed_writes`, `streams` that are open, and,
+    for the last hour at most, oldest minute first, `requests_a_minute` and `tasks_a_minute`, by `submitted` or the
+    state of their end. `first_event` and `completion` are those of the last five minutes; null if there was none.
+    Without metrics the last five are empty or null.
     """
 
     tasks: dict[str, int]
@@ -140,6 +141,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     writes: int
     failed_writes: int
     outage: str | None
+    webhook_calls_paused: int = 0
     store_bytes: int = 0
     input_tokens_today: int | None = None
     output_tokens_today: int | None = None
@@ -175,7 +177,8 @@ class Overview:
 
     async def stats(self) -> Stats:
         """The numbers of the store. Raises StoreError."""
-        pending, dead = await self._store.outbox.owed_count()
+        outbox = self._store.outbox
+        pending, dead = await outbox.owed_count()
         outage, pulse = self._store.outage, self._pulse
         today = self._clock.now_ms() // DAY_MS
         used = await self._store.usage.days(today, today)
@@ -183,6 +186,7 @@ class Overview:
         return Stats(
             tasks={word: await self._count(None, word) for word in STATES_BY_WORD if word != "unspecified"},
             webhook_calls_pending=pending,
+            webhook_calls_paused=await outbox.paused_count(),
             webhook_calls_dead=dead,
             replicas=len(await self._store.replicas.all()),
             writes=self._store.writes,

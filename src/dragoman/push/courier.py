@@ -26,7 +26,7 @@ from dragoman.push.caller import Caller, Token
 from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Host, Hosts, Lanes, Slot
 from dragoman.push.outcome import SLOW_S, WINDOW_START, Abandon, Rewrite, Schedule, Written, judge_write
 from dragoman.store.api import StoreError
-from dragoman.store.outbox import Due, Lane, Outbox, Settled
+from dragoman.store.outbox import Due, Lane, Outbox, Settled, covering_names
 from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.counts import Counts
 
@@ -113,6 +113,8 @@ class Courier:
         self._not_before = dict.fromkeys(Lane, 0.0)
         self._claimed_ms = dict.fromkeys(Lane, 0)
         self._next_due_ms: int | None = None
+        self._paused: frozenset[str] = frozenset()
+        """The names of paused hosts at the last look. The outbox itself lets nothing be claimed for them."""
         self._moved = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
         self._unwritten: list[tuple[Settled, int]] = []  # outcomes, each with how often writing it has failed
@@ -170,7 +172,7 @@ class Courier:
                             self._asked.add(lane)
                 if look := loop.time() >= look_at:
                     look_at = loop.time() + self._settings.look_s
-                    await self._count()
+                    await self._look()
                 if look or not self._asked:
                     await self._foresee(look=look)
             except StoreError as error:
@@ -335,9 +337,9 @@ class Courier:
         enough_ms = self._clock.now_ms() + round(self._settings.attempt_s * 1000)
         while host.waiting and not self._stopping and host.in_flight < host.window.size:
             due, lane, until_ms = host.waiting.popleft()
-            if until_ms > enough_ms:
+            if until_ms > enough_ms and self._paused.isdisjoint(covering_names(host.name)):
                 self._begin(due, host, lane)
-            else:
+            else:  # its claim runs out, and it is due again
                 self._lanes.let_go(lane, due.delivery.body)
         self._hosts.release(host)
 
@@ -385,6 +387,9 @@ class Courier:
             self._asked.add(lane)
             self._moved.set()
 
-    async def _count(self) -> None:
+    async def _look(self) -> None:
+        """Learn which hosts are paused, and count what is pending."""
+        self._paused = frozenset(host.name for host in await self._outbox.paused())
         if self._counts is not None:
             self._counts.pushes_waiting, self._counts.pushes_dead = await self._outbox.owed_count()
+            self._counts.pushes_paused = await self._outbox.paused_count() if self._paused else 0

@@ -103,7 +103,10 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 class Owed(Struct, frozen=True, kw_only=True):
-    """A pending or dead delivery as the operator sees it: without body and without secrets."""
+    """A pending or dead delivery as the operator sees it: without body and without secrets.
+
+    `host` is that of its configuration, `paused` whether that host is.
+    """
 
     number: int
     id: str
@@ -117,6 +120,44 @@ class Owed(Struct, frozen=True, kw_only=True):
     due_ms: int | None
     made_ms: int
     reason: str
+    host: str = ""
+    paused: bool = False
+
+
+class OwedDetails(Struct, frozen=True, kw_only=True):
+    """A pending or dead delivery with its standing. `part`, `kept` and `dialect` are as in `Delivery`.
+
+    `claimed_until_ms` is when the claim of the delivery in flight runs out; None if it is not in flight. `before`
+    counts the pending deliveries of the configuration that come before it, and `behind` those after it.
+    """
+
+    owed: Owed
+    part: int
+    kept: bool
+    dialect: str
+    size_bytes: int
+    lane: Lane
+    claimed_until_ms: int | None
+    before: int
+    behind: int
+
+
+class PausedHost(Struct, frozen=True, kw_only=True):
+    """A host to which nothing is sent. `name` covers a host, `host:port`, or `scheme://host:port`.
+
+    `waiting` counts the pending deliveries to it.
+    """
+
+    name: str
+    at_ms: int
+    by: str
+    waiting: int = 0
+
+
+def covering_names(host: str) -> tuple[str, str, str]:
+    """The names of paused hosts that cover `scheme://host:port`."""
+    place = host.partition("://")[2]
+    return host, place, place.rpartition(":")[0]
 
 
 class Outbox(Protocol):
@@ -176,19 +217,47 @@ class Outbox(Protocol):
         ...
 
     async def owes(self, due: Due) -> bool:
-        """Whether a delivery is still pending, with the configuration of its claim."""
+        """Whether a delivery is still pending, with the configuration of its claim, and its host is not paused."""
         ...
 
     def settle(self, settled: Settled) -> "Future[None]":
         """Write the outcome of an attempt; under way when this returns. Ignores a delivery that no longer exists."""
         ...
 
-    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:
-        """Deliveries with numbers above `after`, in order: the dead ones, the others, or all (None)."""
+    async def owed(
+        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+    ) -> tuple[Owed, ...]:
+        """Deliveries with numbers above `after`, in order: the dead ones, the others, or all (None).
+
+        With `task_id` only those of one task.
+        """
         ...
 
     async def owed_count(self) -> tuple[int, int]:
         """How many deliveries are pending, and how many are dead."""
+        ...
+
+    async def find(self, wanted: int | str) -> OwedDetails | None:
+        """The pending or dead delivery with this number, or with this id; None if there is none. By id it is slow."""
+        ...
+
+    async def pause(self, host: PausedHost) -> bool:
+        """Let nothing be claimed that goes to a host. Returns False, and changes nothing, if it is paused already.
+
+        Deliveries to it wait, in their order, and no attempt is counted. Those in flight are not stopped.
+        """
+        ...
+
+    async def resume(self, name: str) -> bool:
+        """End a pause: deliveries are due as they were. Returns whether there was one of that name."""
+        ...
+
+    async def paused(self) -> tuple[PausedHost, ...]:
+        """The paused hosts, by name."""
+        ...
+
+    async def paused_count(self) -> int:
+        """How many deliveries wait for a paused host."""
         ...
 
     async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
@@ -200,4 +269,15 @@ class Outbox(Protocol):
 
     async def drop(self, numbers: Collection[int] | None) -> int:
         """Delete dead deliveries (None: all). Returns how many there were."""
+        ...
+
+    async def hasten(self, numbers: Collection[int], now_ms: int) -> int:
+        """Make pending deliveries due now, without forgetting their failed attempts. Returns how many there were.
+
+        Those before them are sent first.
+        """
+        ...
+
+    async def discard(self, numbers: Collection[int], now_ms: int) -> int:
+        """Delete pending deliveries that are not in flight. Returns how many there were."""
         ...

@@ -54,6 +54,7 @@ def _table(name: str, columns: str, keys: int = 1, of: str = "") -> Table:
 WHOLE = (
     _table("scopes", "scope owner' agent'"),
     _table("push_hosts", "host lane name'"),
+    _table("paused_hosts", "name' paused_ms paused_by'"),
     _table("calls", "key# digest# task_id' seq answer# expires_ms"),
     _table("quota_days", "day owner' tasks", keys=2),
     _table(

@@ -117,6 +117,7 @@ class Counts:
         "leases_lost",
         "pushes",
         "pushes_dead",
+        "pushes_paused",
         "pushes_waiting",
         "refusals",
         "requests",
@@ -140,6 +141,7 @@ class Counts:
         self.pushes: dict[str, int] = {}
         self.pushes_waiting = 0
         self.pushes_dead = 0
+        self.pushes_paused = 0
         self.upstreams: dict[str, UpstreamCalls] = {}
         self.workers: dict[str, WorkerPool] = {}
 

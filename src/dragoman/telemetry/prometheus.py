@@ -133,6 +133,7 @@ class Families(Collector):
         yield pushes
         for name, what, value in (
             ("push_waiting", "Pending webhook calls, as counted in the last seconds", counts.pushes_waiting),
+            ("push_paused", "Pending webhook calls to hosts that an operator has paused", counts.pushes_paused),
             ("push_dead", "Webhook calls that were given up and can be sent again", counts.pushes_dead),
         ):
             yield GaugeMetricFamily(f"{self._prefix}_{name}", what, value)

@@ -51,6 +51,8 @@ BODIES = {
     },
     "readRemoteTask": {"url": "http://127.0.0.1:9/", "dialect": "1.0", "task_id": "none"},
     "cancelRemoteTask": {"url": "http://127.0.0.1:9/", "dialect": "1.0", "task_id": "none"},
+    "pauseHost": {"host": "hooks.example.org"},
+    "resumeHost": {"host": "hooks.example.org"},
 }
 """The bodies of the operations that need one."""
 
@@ -287,13 +289,19 @@ async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: 
     """Make a thing that an operation is about, and return its id."""
     if route.path.startswith("/keys/"):
         return str((await read(http, "/keys", ops, "POST", json={"name": route.name}))[1]["key"]["id"])
-    return await make_task(http, "echo", route.name, ops)
+    task_id = await make_task(http, "echo", route.name, ops)
+    if not route.path.startswith("/webhooks/"):
+        return task_id
+    path = f"/agents/echo/tasks/{task_id}/pushNotificationConfigs"
+    async with http.post(path, json={"url": "http://127.0.0.1:9/in"}, headers=V1 | ops) as answer:
+        assert answer.status == 200
+    return str((await read(http, f"/webhooks?task={task_id}", ops))[1]["deliveries"][0]["number"])
 
 
 async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: Path) -> None:
     store = url_of(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
-    async with server(store) as http:
+    async with server(store, push_allowed_hosts=("127.0.0.1",)) as http:
         _, document = await read(http, "/openapi.json", ops)
         assert document["openapi"] == "3.1.0"
         described = {(path, method.upper()) for path, each in document["paths"].items() for method in each}

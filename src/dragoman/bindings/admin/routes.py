@@ -10,6 +10,16 @@ from msgspec import Meta, Struct
 from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
 from dragoman.bindings.admin.route import AdminRoute
 from dragoman.engine.delegation_tree import Tree
+from dragoman.engine.handlers.deliveries import (
+    DeadLetters,
+    DeadLettersChanged,
+    DeliveryLines,
+    DeliveryQuery,
+    DeliveryReport,
+    HostChanged,
+    HostName,
+    PausedHostLines,
+)
 from dragoman.engine.handlers.feeds import (
     FeedReset,
     LogEnded,
@@ -32,14 +42,7 @@ from dragoman.engine.handlers.keys import (
     RevokeRequest,
     RotateRequest,
 )
-from dragoman.engine.handlers.records import (
-    AuditLines,
-    AuditQuery,
-    DeadLetters,
-    DeadLettersChanged,
-    DeliveryLines,
-    DeliveryQuery,
-)
+from dragoman.engine.handlers.records import AuditLines, AuditQuery
 from dragoman.engine.handlers.task_changes import (
     CancelReason,
     CancelReport,
@@ -295,25 +298,59 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="List pending and dead webhook deliveries, oldest first.",
         given=DeliveryQuery,
         answer=DeliveryLines,
-        act=lambda admin, asked: admin.records.deliveries(asked.operator, asked.given),
+        act=lambda admin, asked: admin.webhooks.list(asked.operator, asked.given),
     ),
     AdminRoute(
         name="redeliverWebhooks",
         method="POST",
         path="/webhooks:redeliver",
-        summary="Send dead webhook deliveries again.",
+        summary="Send dead webhook deliveries again, and with `pending` also those that wait for their next attempt.",
         given=DeadLetters,
         answer=DeadLettersChanged,
-        act=lambda admin, asked: admin.records.redeliver(asked.operator, asked.given),
+        act=lambda admin, asked: admin.webhooks.redeliver(asked.operator, asked.given),
     ),
     AdminRoute(
         name="deleteWebhooks",
         method="POST",
         path="/webhooks:delete",
-        summary="Delete dead webhook deliveries.",
+        summary="Delete dead webhook deliveries, and with `pending` also those that are not under way.",
         given=DeadLetters,
         answer=DeadLettersChanged,
-        act=lambda admin, asked: admin.records.drop(asked.operator, asked.given),
+        act=lambda admin, asked: admin.webhooks.drop(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="listPausedHosts",
+        method="GET",
+        path="/webhooks/paused",
+        summary="List the hosts to which no webhook is sent, because an operator has paused them.",
+        answer=PausedHostLines,
+        act=lambda admin, asked: admin.webhooks.paused(asked.operator),
+    ),
+    AdminRoute(
+        name="pauseHost",
+        method="POST",
+        path="/webhooks:pause",
+        summary="Send nothing to a host from now on. Deliveries to it wait.",
+        given=HostName,
+        answer=HostChanged,
+        act=lambda admin, asked: admin.webhooks.pause(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="resumeHost",
+        method="POST",
+        path="/webhooks:resume",
+        summary="Send to a paused host again.",
+        given=HostName,
+        answer=HostChanged,
+        act=lambda admin, asked: admin.webhooks.resume(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="showWebhook",
+        method="GET",
+        path="/webhooks/{id}",
+        summary="Show one webhook delivery by its number or its webhook-id.",
+        answer=DeliveryReport,
+        act=lambda admin, asked: admin.webhooks.show(asked.operator, asked.ids["id"]),
     ),
     AdminRoute(
         name="listAgents",

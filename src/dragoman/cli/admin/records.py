@@ -98,7 +98,7 @@ class RemoteOutbox:
 
     async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> "tuple[Owed, ...]":
         """Deliveries with numbers above `after`, in order."""
-        from dragoman.engine.handlers.records import DeliveryLines
+        from dragoman.engine.handlers.deliveries import DeliveryLines
         from dragoman.model.ids import timestamp_ms
         from dragoman.store.outbox import Owed
 
@@ -119,13 +119,15 @@ class RemoteOutbox:
                 due_ms=None if line.next is None else timestamp_ms(line.next),
                 made_ms=timestamp_ms(line.made),
                 reason=line.reason,
+                host=line.host,
+                paused=line.paused,
             )
             for line in (await self._client.get("/webhooks", query, DeliveryLines)).deliveries
         )
 
     async def owed_count(self) -> tuple[int, int]:
         """How many deliveries are pending, and how many are dead."""
-        from dragoman.engine.handlers.records import DeliveryLines
+        from dragoman.engine.handlers.deliveries import DeliveryLines
 
         found = await self._client.get("/webhooks", {"limit": 1}, DeliveryLines)
         return found.pending, found.dead
@@ -139,7 +141,7 @@ class RemoteOutbox:
         return await self._change("/webhooks:delete", numbers)
 
     async def _change(self, path: str, numbers: Collection[int] | None) -> int:
-        from dragoman.engine.handlers.records import DeadLettersChanged
+        from dragoman.engine.handlers.deliveries import DeadLettersChanged
 
         body = {"all": True} if numbers is None else {"numbers": list(numbers)}
         return (await self._client.post(path, body, DeadLettersChanged)).count

@@ -144,6 +144,7 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
         ("open streams", "-" if now.streams is None else str(now.streams)),
         ("tokens today", _tokens(now)),
         ("webhook calls pending", str(now.webhook_calls_pending)),
+        ("webhook calls paused", str(now.webhook_calls_paused)),
         ("webhook calls dead", str(now.webhook_calls_dead)),
         ("replicas", str(now.replicas)),
         ("failed writes", str(now.failed_writes)),

@@ -13,6 +13,7 @@ from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operato
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.change_feeds import ChangeFeed, ChangeReader
 from dragoman.engine.handlers.change_hints import ChangeHints
+from dragoman.engine.handlers.deliveries import DeliveryAdministration
 from dragoman.engine.handlers.feeds import LogFeed
 from dragoman.engine.handlers.keys import KeyAdministration, KeyChanges, Mint
 from dragoman.engine.handlers.records import Records
@@ -38,7 +39,7 @@ from dragoman.telemetry.pulse import Pulse
 
 
 class Administration:
-    """Answers operators. `tasks` changes tasks, `keys` the keys, `records` are the audit trail and webhook deliveries.
+    """Answers operators. `tasks` changes tasks, `keys` the keys, `webhooks` deliveries; `records` is the audit trail.
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
     tells of other replicas' commits.
@@ -71,7 +72,8 @@ class Administration:
         hints = ChangeHints(store, NoBus() if bus is None else bus)
         self._changes = ChangeReader(store, clock, lambda: self._facts, hints, keepalive_s)
         self.keys = KeyAdministration(KeyChanges(store.keys, clock, mint), self._notes)
-        self.records = Records(store, self._notes, clock)
+        self.records = Records(store, self._notes)
+        self.webhooks = DeliveryAdministration(store.outbox, self._notes, clock)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(

@@ -13,7 +13,7 @@ from dragoman.model.ids import Clock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
 from dragoman.store.deliveries import DeliveryClaim
-from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.outbox import Delivery, Due, Lane, Owed, OwedDetails, PausedHost, Registration, Settled
 from dragoman.store.postgres.claims import PUSH_CONFIGS, claim
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.opening import Door
@@ -194,14 +194,80 @@ class OutboxTables:
 
     # -- for the operator ----------------------------------------------------------------------------------------------
 
-    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:
+    async def owed(
+        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+    ) -> tuple[Owed, ...]:
         """As the protocol says."""
-        return tuple(_owed(*row) for row in await self._door().read(self._sql["owed"], after, limit, dead))
+        task = None if task_id is None else to_text(task_id)
+        return tuple(_owed(*row) for row in await self._door().read(self._sql["owed"], after, limit, dead, task))
+
+    async def find(self, wanted: int | str) -> OwedDetails | None:
+        """As the protocol says."""
+        number = wanted
+        if isinstance(number, str):
+            rows = await self._door().read(self._sql["find_number"], to_text(number))
+            number = rows[0][0] if rows else 0
+        found = await self.owed(limit=1, after=number - 1)
+        rows = await self._door().read(self._sql["delivery_standing"], number)
+        if not rows or not found or found[0].number != number:
+            return None
+        part, kept, dialect, size, lane, until_ms, before, behind = rows[0]
+        return OwedDetails(
+            owed=found[0],
+            part=part,
+            kept=kept,
+            dialect=from_text(dialect),
+            size_bytes=size,
+            lane=Lane(lane),
+            claimed_until_ms=until_ms,
+            before=before,
+            behind=behind,
+        )
 
     async def owed_count(self) -> tuple[int, int]:
         """As the protocol says, by two scans of an index."""
         ((pending, dead),) = await self._door().read(self._sql["owed_count"])
         return pending, dead
+
+    async def pause(self, host: PausedHost) -> bool:
+        """As the protocol says."""
+        values = to_text(host.name), host.at_ms, to_text(host.by)
+        return bool(await self._repeated(lambda: self._door().write(self._sql["pause_host"], *values)))
+
+    async def resume(self, name: str) -> bool:
+        """As the protocol says."""
+        return bool(await self._repeated(lambda: self._door().write(self._sql["resume_host"], to_text(name))))
+
+    async def paused(self) -> tuple[PausedHost, ...]:
+        """As the protocol says."""
+        rows = await self._door().read(self._sql["paused_hosts"])
+        return tuple(
+            PausedHost(name=from_text(name), at_ms=at_ms, by=from_text(by), waiting=waiting)
+            for name, at_ms, by, waiting in rows
+        )
+
+    async def paused_count(self) -> int:
+        """As the protocol says."""
+        ((count,),) = await self._door().read(self._sql["paused_count"])
+        return int(count)
+
+    async def hasten(self, numbers: Collection[int], now_ms: int) -> int:
+        """In batches, each a transaction."""
+
+        async def run(connection: DatabaseConnection, some: list[int]) -> int:
+            return len(await connection.fetch(self._sql["hasten"], some, now_ms))
+
+        return await self._each(numbers, run)
+
+    async def discard(self, numbers: Collection[int], now_ms: int) -> int:
+        """In batches, each a transaction."""
+
+        async def run(connection: DatabaseConnection, some: list[int]) -> int:
+            configs = [config for (config,) in await connection.fetch(self._sql["discard"], some, now_ms)]
+            await connection.execute(self._sql["rearm"], sorted(set(configs)), now_ms)
+            return len(configs)
+
+        return await self._each(numbers, run)
 
     async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
         """In batches, each a transaction."""
@@ -211,7 +277,7 @@ class OutboxTables:
             await connection.execute(self._sql["wake_revived"], configs, now_ms)
             return len(configs)
 
-        return await self._each_dead(numbers, run)
+        return await self._each(numbers, run)
 
     async def drop(self, numbers: Collection[int] | None) -> int:
         """In batches, each a transaction."""
@@ -219,14 +285,17 @@ class OutboxTables:
         async def run(connection: DatabaseConnection, some: list[int]) -> int:
             return len(await connection.fetch(self._sql["drop_dead"], some))
 
-        return await self._each_dead(numbers, run)
+        return await self._each(numbers, run)
 
-    async def _each_dead(
+    async def _each(
         self, numbers: Collection[int] | None, work: Callable[[DatabaseConnection, list[int]], Awaitable[int]]
     ) -> int:
-        """Do `work` to batches of dead deliveries, whose webhooks are locked. Returns the sum of its results."""
+        """Do `work` to batches of deliveries (None: of dead ones), whose webhooks are locked.
+
+        Returns the sum of its results.
+        """
         done = 0
-        async for some in self._some_dead(numbers):
+        async for some in self._some(numbers):
 
             async def run(some: list[int] = some) -> int:
                 async with self._door().transaction() as connection:
@@ -236,7 +305,7 @@ class OutboxTables:
             done += await self._twice(run)
         return done
 
-    async def _some_dead(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
+    async def _some(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
         """Yield batches of `numbers`, or (None) of the numbers of all deliveries that are dead now."""
         if numbers is not None:
             given = sorted(set(numbers))
@@ -251,6 +320,17 @@ class OutboxTables:
                 return
             yield [number for (number,) in rows]
             after = rows[-1][0]
+
+    async def _repeated(self, run: Callable[[], Awaitable[Sequence[Any]]]) -> Sequence[Any]:
+        """Run a write as `_twice`. If its first outcome is not known and the second finds nothing, it was done."""
+        tries = 0
+
+        async def counted() -> Sequence[Any]:
+            nonlocal tries
+            tries += 1
+            return await run()
+
+        return await self._twice(counted) or ([()] if tries > 1 else [])
 
     async def _twice(self, run: Callable[[], Awaitable[T]]) -> T:
         """Run a write that may safely be repeated, and repeat it while its outcome is unknown. Raises StoreError."""
@@ -277,6 +357,8 @@ def _owed(
     due_ms: int | None,
     made_ms: int,
     reason: str,
+    host: str,
+    paused: bool,
 ) -> Owed:
     try:
         url = PUSH_CONFIGS.decode(settings).url
@@ -295,4 +377,6 @@ def _owed(
         due_ms=due_ms,
         made_ms=made_ms,
         reason=from_text(reason),
+        host=from_text(host),
+        paused=paused,
     )

@@ -116,7 +116,7 @@ SELECT h.host, h.name, p.large FROM pending p
 CROSS JOIN LATERAL (SELECT * FROM dragoman.push_hosts h WHERE h.host = p.host AND h.lane = $1 LIMIT 1) h
 CROSS JOIN LATERAL (SELECT c.due_ms FROM dragoman.push_configs c
     WHERE c.host = p.host AND c.large = p.large AND c.due_ms IS NOT NULL ORDER BY c.due_ms LIMIT 1) f
-WHERE f.due_ms <= $2 AND CASE WHEN p.large THEN $6 AND h.name <> ALL ($5::text[]) ELSE h.name <> ALL ($3::text[]) END
+WHERE f.due_ms <= $2 AND p.host <> ALL (ARRAY(SELECT host FROM dragoman.paused_push_hosts)) AND CASE WHEN p.large THEN $6 AND h.name <> ALL ($5::text[]) ELSE h.name <> ALL ($3::text[]) END
 ORDER BY f.due_ms, h.host LIMIT $4;
 
 -- name: lock_due
@@ -161,8 +161,9 @@ CROSS JOIN LATERAL (SELECT * FROM dragoman.deliveries d
 ORDER BY v.place, d.delivery;
 
 -- name: owes
--- The settings of the webhook of a delivery.
-SELECT c.settings FROM dragoman.deliveries d JOIN dragoman.push_configs c ON c.config = d.config WHERE d.delivery = $1;
+-- The settings of the webhook of a delivery, unless its host is paused.
+SELECT c.settings FROM dragoman.deliveries d JOIN dragoman.push_configs c ON c.config = d.config
+WHERE d.delivery = $1 AND c.host NOT IN (SELECT host FROM dragoman.paused_push_hosts);
 
 -- name: void_claims
 -- Make due what replicas had in flight that are dead.
@@ -224,18 +225,86 @@ UPDATE dragoman.push_hosts h SET lane = v.lane FROM unnest($1::int[], $2::int[])
 WHERE h.host = v.host AND h.lane <> v.lane;
 
 -- name: next_due
--- When the first webhook is due.
-SELECT min(due_ms) FROM dragoman.push_configs WHERE due_ms IS NOT NULL;
+-- When the first webhook is due whose host is not paused.
+SELECT min(due_ms) FROM dragoman.push_configs
+WHERE due_ms IS NOT NULL AND host <> ALL (ARRAY(SELECT host FROM dragoman.paused_push_hosts));
 
 -- name: owed
 -- Deliveries by number, without their bodies: the dead ones, the others, or (null) all.
 SELECT d.delivery, d.id, t.id, s.agent, c.id, c.settings, d.seq, d.attempts, d.dead,
     CASE WHEN NOT d.dead AND d.delivery = (SELECT min(o.delivery) FROM dragoman.deliveries o
         WHERE o.config = d.config AND NOT o.dead) THEN c.due_ms END,
-    d.made_ms, d.reason
+    d.made_ms, d.reason, h.name, h.host = ANY (ARRAY(SELECT host FROM dragoman.paused_push_hosts))
 FROM dragoman.deliveries d JOIN dragoman.push_configs c ON c.config = d.config JOIN dragoman.tasks t ON t.task = c.task
-    JOIN dragoman.scopes s ON s.scope = t.scope
-WHERE d.delivery > $1 AND ($3::boolean IS NULL OR d.dead = $3) ORDER BY d.delivery LIMIT $2;
+    JOIN dragoman.scopes s ON s.scope = t.scope JOIN dragoman.push_hosts h ON h.host = c.host
+WHERE d.delivery > $1 AND ($3::boolean IS NULL OR d.dead = $3) AND ($4::text IS NULL OR t.id = $4)
+ORDER BY d.delivery LIMIT $2;
+
+-- name: find_number
+-- The number of the delivery with an id.
+SELECT delivery FROM dragoman.deliveries WHERE id = $1 ORDER BY delivery LIMIT 1;
+
+-- name: delivery_standing
+-- The standing of a delivery: part, kept, dialect, size, lane of its host, end of its claim if it is in flight, and how many
+-- pending deliveries of its webhook come before and after it.
+SELECT d.part, d.kept, d.dialect, octet_length(d.body), h.lane::int, CASE WHEN c.claimed = d.delivery THEN c.due_ms END,
+    (SELECT count(*) FROM dragoman.deliveries o WHERE o.config = d.config AND NOT o.dead AND o.delivery < d.delivery),
+    (SELECT count(*) FROM dragoman.deliveries o WHERE o.config = d.config AND NOT o.dead AND o.delivery > d.delivery)
+FROM dragoman.deliveries d JOIN dragoman.push_configs c ON c.config = d.config JOIN dragoman.push_hosts h ON h.host = c.host
+WHERE d.delivery = $1;
+
+-- name: pause_host
+-- Pause a host.
+INSERT INTO dragoman.paused_hosts (name, paused_ms, paused_by) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING name;
+
+-- name: resume_host
+-- End the pause of a host.
+DELETE FROM dragoman.paused_hosts WHERE name = $1 RETURNING name;
+
+-- name: paused_hosts
+-- The paused hosts, each with the number of the deliveries that wait for it.
+SELECT p.name, p.paused_ms, p.paused_by, (SELECT count(*) FROM dragoman.paused_push_hosts h
+    JOIN dragoman.push_configs c ON c.host = h.host JOIN dragoman.deliveries d ON d.config = c.config AND NOT d.dead
+    WHERE h.name = p.name)
+FROM dragoman.paused_hosts p ORDER BY p.name;
+
+-- name: paused_count
+-- How many deliveries wait for a paused host.
+SELECT count(*) FROM dragoman.push_configs c JOIN dragoman.deliveries d ON d.config = c.config AND NOT d.dead
+WHERE c.host IN (SELECT host FROM dragoman.paused_push_hosts);
+
+-- name: hasten
+-- Make webhooks of pending deliveries due that have nothing in flight. Returns the deliveries.
+WITH found AS (
+    SELECT delivery, config FROM dragoman.deliveries WHERE delivery = ANY ($1::bigint[]) AND NOT dead
+), due AS (
+    UPDATE dragoman.push_configs c SET due_ms = least(c.due_ms, $2::bigint)
+    WHERE c.config IN (SELECT config FROM found) AND c.claimed IS NULL AND c.due_ms IS NOT NULL
+)
+SELECT delivery FROM found;
+
+-- name: discard
+-- Delete pending deliveries that are not in flight. Returns the webhook of each.
+DELETE FROM dragoman.deliveries d USING dragoman.push_configs c
+WHERE d.delivery = ANY ($1::bigint[]) AND NOT d.dead AND c.config = d.config
+    AND (c.claimed IS DISTINCT FROM d.delivery OR c.due_ms <= $2::bigint)
+RETURNING d.config;
+
+-- name: rearm
+-- Correct webhooks that have lost pending deliveries. If the oldest one has not failed, it need not wait.
+UPDATE dragoman.push_configs c SET claimed = v.claimed, claimant = CASE WHEN v.claimed IS NULL THEN NULL ELSE c.claimant END,
+    due_ms = CASE WHEN v.attempts IS NULL THEN NULL WHEN v.claimed IS NULL AND v.attempts = 0 THEN least(c.due_ms, $2::bigint)
+        ELSE c.due_ms END,
+    retries = c.retries AND coalesce(v.attempts, 0) > 0, large = coalesce(v.large, false)
+FROM (
+    SELECT k.config, (SELECT o.delivery FROM dragoman.deliveries o WHERE o.delivery = k.claimed) AS claimed,
+        f.attempts, f.large
+    FROM dragoman.push_configs k LEFT JOIN LATERAL (
+        SELECT o.attempts, octet_length(o.body) > 16384 AS large FROM dragoman.deliveries o
+        WHERE o.config = k.config AND NOT o.dead ORDER BY o.delivery LIMIT 1) f ON true
+    WHERE k.config = ANY ($1::bigint[])
+) v
+WHERE c.config = v.config;
 
 -- name: owed_count
 -- How many deliveries are pending, and how many are dead.

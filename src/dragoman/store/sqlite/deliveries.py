@@ -276,6 +276,30 @@ def drop(tables: Tables, numbers: Sequence[int]) -> int:
     return len(found)
 
 
+def hasten(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
+    """Make the webhooks of the pending ones of these deliveries due now, unless they have one in flight."""
+    found = _rows(tables, "some_pending", _numbers(numbers), now_ms)
+    if found:
+        configs = _numbers({config for _, config, _ in found})
+        _wake(tables, set(_rows(tables, "hasten", configs, now_ms)), now_ms)
+    return len(found)
+
+
+def discard(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
+    """Delete the pending ones of these deliveries that are not in flight."""
+    found = [
+        (number, config)
+        for number, config, in_flight in _rows(tables, "some_pending", _numbers(numbers), now_ms)
+        if not in_flight
+    ]
+    if found:
+        tables.cursor.execute(tables.sql["delete_deliveries"], (_numbers(number for number, _ in found),))
+        configs = _numbers({config for _, config in found})
+        hosts = {host for (host,) in _rows(tables, "rearm", configs, now_ms)}
+        tables.cursor.execute(tables.sql["align_hosts"], (_numbers(hosts),))
+    return len(found)
+
+
 def _wake(tables: Tables, places: Iterable[tuple[int, int]], now_ms: int) -> None:
     """Make hosts due now, each for its small (0) or large (1) deliveries."""
     wakes = _Wakes()

@@ -4,7 +4,7 @@ Invariant: its tables are not cached, because a command beside the server may ma
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,10 @@ import msgspec
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import StoreError
 from dragoman.store.deliveries import DeliveryClaim
-from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.outbox import Delivery, Due, Lane, Owed, OwedDetails, PausedHost, Registration, Settled
 from dragoman.store.sqlite.claims import claim
 from dragoman.store.sqlite.connection import translated
-from dragoman.store.sqlite.deliveries import drop, reclaim, revive
+from dragoman.store.sqlite.deliveries import discard, drop, hasten, reclaim, revive
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -120,15 +120,45 @@ class OutboxTables:
         except StoreError as error:
             return _failed(error)
 
-    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:
+    async def owed(
+        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+    ) -> tuple[Owed, ...]:
         """On a reader thread."""
 
         def read(reads: Reads) -> tuple[Owed, ...]:
             with reads.moment():
                 rows: list[Any] = reads.cursor.execute(
-                    reads.sql["owed"].replace("WHICH", WHICH[dead]), (after, limit)
+                    reads.sql["owed"].replace("WHICH", WHICH[dead]), (after, limit, task_id)
                 ).fetchall()
             return tuple(self._owed(*row) for row in rows)
+
+        return await self._door().readers.run(read)
+
+    async def find(self, wanted: int | str) -> OwedDetails | None:
+        """On a reader thread."""
+
+        def read(reads: Reads) -> OwedDetails | None:
+            with reads.moment():
+                number = wanted
+                if isinstance(number, str):
+                    number = reads.cursor.execute(reads.sql["find_number"], (number,)).get or 0
+                sql = reads.sql["owed"].replace("WHICH", "")
+                row: Any = reads.cursor.execute(sql, (number - 1, 1, None)).get
+                if row is None or row[0] != number:
+                    return None
+                standing: Any = reads.cursor.execute(reads.sql["delivery_standing"], (number,)).get
+            part, kept, dialect, size, lane, until_ms, before, behind = standing
+            return OwedDetails(
+                owed=self._owed(*row),
+                part=part,
+                kept=bool(kept),
+                dialect=dialect,
+                size_bytes=size,
+                lane=Lane(lane),
+                claimed_until_ms=until_ms,
+                before=before,
+                behind=behind,
+            )
 
         return await self._door().readers.run(read)
 
@@ -136,6 +166,54 @@ class OutboxTables:
         """On a reader thread."""
         waiting, dead = await self._door().readers.run(lambda reads: reads.point("owed_count"))
         return waiting, dead
+
+    async def pause(self, host: PausedHost) -> bool:
+        """As the protocol says."""
+        self._changes += 1
+
+        def run(tables: Tables, _: int) -> bool:
+            tables.cursor.execute(tables.sql["pause_host"], (host.name, host.at_ms, host.by))
+            return tables.connection.changes() > 0
+
+        return bool(await self._door().writer.submit(Act(run)))
+
+    async def resume(self, name: str) -> bool:
+        """As the protocol says."""
+
+        def run(tables: Tables, _: int) -> bool:
+            tables.cursor.execute(tables.sql["resume_host"], (name,))
+            return tables.connection.changes() > 0
+
+        return bool(await self._door().writer.submit(Act(run)))
+
+    async def paused(self) -> tuple[PausedHost, ...]:
+        """On a reader thread. Costs as much as there are hosts, if any is paused, and deliveries to paused ones."""
+
+        def read(reads: Reads) -> list[Any]:
+            with reads.moment():
+                return reads.cursor.execute(reads.sql["paused_hosts"]).fetchall()
+
+        rows = await self._door().readers.run(read)
+        return tuple(PausedHost(name=name, at_ms=at_ms, by=by, waiting=waiting) for name, at_ms, by, waiting in rows)
+
+    async def paused_count(self) -> int:
+        """As `paused`."""
+        return int(await self._door().readers.run(lambda reads: reads.point("paused_count")))
+
+    async def hasten(self, numbers: Collection[int], now_ms: int) -> int:
+        """In batches, each a transaction."""
+        done = 0
+        for some in _batches(numbers):
+            done += await self._door().writer.submit(Act(partial(_hasten, some, now_ms)))
+        return done
+
+    async def discard(self, numbers: Collection[int], now_ms: int) -> int:
+        """In batches, each a transaction."""
+        self._changes += 1
+        done = 0
+        for some in _batches(numbers):
+            done += await self._door().writer.submit(Act(partial(_discard, some, now_ms)))
+        return done
 
     async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
         """In batches, each a transaction."""
@@ -154,9 +232,8 @@ class OutboxTables:
     async def _some_dead(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
         """Yield batches of `numbers`, or (None) of the numbers of all deliveries that are dead now."""
         if numbers is not None:
-            given = sorted(set(numbers))
-            for start in range(0, len(given), BATCH_DEAD):
-                yield given[start : start + BATCH_DEAD]
+            for some in _batches(numbers):
+                yield some
             return
         readers = self._door().readers
         last, after = await readers.run(lambda reads: reads.point("last_dead")), 0
@@ -181,6 +258,8 @@ class OutboxTables:
         due_ms: int | None,
         made_ms: int,
         reason: str,
+        host: str,
+        paused: int,
     ) -> Owed:
         return Owed(
             number=number,
@@ -195,6 +274,8 @@ class OutboxTables:
             due_ms=due_ms,
             made_ms=made_ms,
             reason=reason,
+            host=host,
+            paused=bool(paused),
         )
 
     def _url(self, settings: bytes) -> str:
@@ -217,6 +298,12 @@ def webhook(registration: Registration) -> Webhook:
     return Webhook(config.id, registration.host, msgspec.msgpack.encode(config))
 
 
+def _batches(numbers: Collection[int]) -> Iterator[list[int]]:
+    given = sorted(set(numbers))
+    for start in range(0, len(given), BATCH_DEAD):
+        yield given[start : start + BATCH_DEAD]
+
+
 def _next_dead(after: int, last: int, reads: Reads) -> list[int]:
     with reads.moment():
         return [number for (number,) in reads.cursor.execute(reads.sql["next_dead"], (after, last, BATCH_DEAD))]
@@ -228,6 +315,14 @@ def _revive(numbers: Sequence[int], due_ms: int, tables: Tables, _: int) -> int:
 
 def _drop(numbers: Sequence[int], tables: Tables, _: int) -> int:
     return drop(tables, numbers)
+
+
+def _hasten(numbers: Sequence[int], now_ms: int, tables: Tables, _: int) -> int:
+    return hasten(tables, numbers, now_ms)
+
+
+def _discard(numbers: Sequence[int], now_ms: int, tables: Tables, _: int) -> int:
+    return discard(tables, numbers, now_ms)
 
 
 def _failed(error: StoreError) -> "asyncio.Future[Any]":

@@ -106,17 +106,20 @@ WHERE host IN (SELECT value FROM json_each(?1));
 -- [number, name, 0]. The lane is a fixed value of the statement, so that the index is walked in its order.
 SELECT json_group_array(json_array(host, name, 0)) FROM (
     SELECT host, name FROM push_hosts INDEXED BY push_hosts_due
-    WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) ORDER BY due_ms LIMIT ?4);
+    WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) AND NOT PAUSED(push_hosts.name)
+    ORDER BY due_ms LIMIT ?4);
 
 -- name: any_due_hosts
 -- The same for hosts that are due with small deliveries, as [number, name, 0], or with large ones, as [number, name, 1].
 -- Another JSON array excludes hosts for the latter.
 SELECT json_group_array(json_array(host, name, large)) FROM (
     SELECT * FROM (SELECT host, name, due_ms, 0 AS large FROM push_hosts INDEXED BY push_hosts_due
-        WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) ORDER BY due_ms LIMIT ?4)
+        WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) AND NOT PAUSED(push_hosts.name)
+        ORDER BY due_ms LIMIT ?4)
     UNION ALL
     SELECT * FROM (SELECT host, name, large_ms AS due_ms, 1 AS large FROM push_hosts INDEXED BY push_hosts_large
-        WHERE lane = ?1 AND large_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?5)) ORDER BY large_ms LIMIT ?4)
+        WHERE lane = ?1 AND large_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?5))
+            AND NOT PAUSED(push_hosts.name) ORDER BY large_ms LIMIT ?4)
     ORDER BY due_ms LIMIT ?4);
 
 -- name: due_deliveries
@@ -143,8 +146,9 @@ FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery IN (SELECT o.delivery
 ORDER BY j.key, d.delivery;
 
 -- name: owes
--- The settings of the webhook of a delivery.
-SELECT c.settings FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config WHERE d.delivery = ?1;
+-- The settings of the webhook of a delivery, unless its host is paused.
+SELECT c.settings FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN push_hosts h ON h.host = c.host
+WHERE d.delivery = ?1 AND NOT PAUSED(h.name);
 
 -- name: body
 -- The body of a delivery.
@@ -195,20 +199,85 @@ FROM (VALUES ROWS(4)) v WHERE config = v.column1;
 UPDATE push_hosts SET lane = v.column2 FROM (VALUES ROWS(2)) v WHERE push_hosts.host = v.column1;
 
 -- name: next_due
--- When the first host is due.
-SELECT min(due_ms) FROM (SELECT min(due_ms) AS due_ms FROM push_hosts WHERE lane = 0 AND due_ms IS NOT NULL
-    UNION ALL SELECT min(due_ms) FROM push_hosts WHERE lane = 1 AND due_ms IS NOT NULL
-    UNION ALL SELECT min(due_ms) FROM push_hosts WHERE lane = 2 AND due_ms IS NOT NULL
-    UNION ALL SELECT min(large_ms) FROM push_hosts WHERE large_ms IS NOT NULL);
+-- When the first host is due that is not paused. Each lane is walked from its front, past paused hosts only.
+SELECT min(due_ms) FROM (
+    SELECT * FROM (SELECT due_ms FROM push_hosts WHERE lane = 0 AND due_ms IS NOT NULL AND NOT PAUSED(push_hosts.name)
+        ORDER BY due_ms LIMIT 1)
+    UNION ALL SELECT * FROM (SELECT due_ms FROM push_hosts WHERE lane = 1 AND due_ms IS NOT NULL
+        AND NOT PAUSED(push_hosts.name) ORDER BY due_ms LIMIT 1)
+    UNION ALL SELECT * FROM (SELECT due_ms FROM push_hosts WHERE lane = 2 AND due_ms IS NOT NULL
+        AND NOT PAUSED(push_hosts.name) ORDER BY due_ms LIMIT 1)
+    UNION ALL SELECT min(large_ms) FROM push_hosts WHERE large_ms IS NOT NULL AND NOT PAUSED(push_hosts.name));
 
 -- name: owed
 -- Deliveries by number, without their bodies. WHICH is replaced by the condition on `dead`.
 SELECT d.delivery, d.id, t.id, s.agent, c.id, c.settings, d.seq, d.attempts, d.dead,
     CASE WHEN d.dead = 0 AND d.delivery = (SELECT o.delivery FROM deliveries o WHERE o.config = d.config AND o.dead = 0
-        ORDER BY o.delivery LIMIT 1) THEN c.due_ms END, d.made_ms, d.reason
+        ORDER BY o.delivery LIMIT 1) THEN c.due_ms END, d.made_ms, d.reason, h.name, PAUSED(h.name)
 FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN tasks t ON t.task = c.task
-    CROSS JOIN scopes s ON s.scope = t.scope
-WHERE d.delivery > ?1 WHICH ORDER BY d.delivery LIMIT ?2;
+    CROSS JOIN scopes s ON s.scope = t.scope CROSS JOIN push_hosts h ON h.host = c.host
+WHERE d.delivery > ?1 WHICH AND (?3 IS NULL OR t.id = ?3) ORDER BY d.delivery LIMIT ?2;
+
+-- name: find_number
+-- The number of the delivery with an id.
+SELECT delivery FROM deliveries WHERE id = ?1 ORDER BY delivery LIMIT 1;
+
+-- name: delivery_standing
+-- The standing of a delivery: part, kept, dialect, size, lane of its host, end of its claim if it is in flight, and how many
+-- pending deliveries of its webhook come before and after it.
+SELECT d.part, d.kept, d.dialect, length(d.body), h.lane, CASE WHEN c.claimed = d.delivery THEN c.due_ms END,
+    (SELECT count(*) FROM deliveries o WHERE o.config = d.config AND o.dead = 0 AND o.delivery < d.delivery),
+    (SELECT count(*) FROM deliveries o WHERE o.config = d.config AND o.dead = 0 AND o.delivery > d.delivery)
+FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN push_hosts h ON h.host = c.host
+WHERE d.delivery = ?1;
+
+-- name: pause_host
+-- Pause a host.
+INSERT INTO paused_hosts (name, paused_ms, paused_by) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
+
+-- name: resume_host
+-- End the pause of a host.
+DELETE FROM paused_hosts WHERE name = ?1;
+
+-- name: paused_hosts
+-- The paused hosts, each with the number of the deliveries that wait for it.
+SELECT p.name, p.paused_ms, p.paused_by, (SELECT count(*) FROM push_hosts h CROSS JOIN push_configs c ON c.host = h.host
+    CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0 WHERE COVERS(p.name, h.name))
+FROM paused_hosts p ORDER BY p.name;
+
+-- name: paused_count
+-- How many deliveries wait for a paused host.
+SELECT count(*) FROM push_hosts h CROSS JOIN push_configs c ON c.host = h.host
+    CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0
+WHERE EXISTS (SELECT 1 FROM paused_hosts) AND PAUSED(h.name);
+
+-- name: some_pending
+-- Pending deliveries, by a JSON array of their numbers, with their webhooks, and whether each is in flight at a time.
+SELECT d.delivery, d.config, d.delivery IS c.claimed AND c.due_ms > ?2
+FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 0
+    CROSS JOIN push_configs c ON c.config = d.config;
+
+-- name: hasten
+-- Make webhooks due that have nothing in flight, by a JSON array of their numbers. Returns their hosts, and whether the
+-- oldest delivery is large.
+UPDATE push_configs SET due_ms = min(due_ms, ?2)
+WHERE config IN (SELECT value FROM json_each(?1)) AND claimed IS NULL AND due_ms IS NOT NULL RETURNING host, large;
+
+-- name: rearm
+-- Correct webhooks that have lost pending deliveries, by a JSON array of their numbers. If the oldest one has not failed, it
+-- need not wait. Returns their hosts.
+UPDATE push_configs SET
+    claimed = CASE WHEN EXISTS (SELECT 1 FROM deliveries o WHERE o.delivery = claimed) THEN claimed END,
+    due_ms = CASE WHEN NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.config = push_configs.config AND o.dead = 0) THEN NULL
+        WHEN EXISTS (SELECT 1 FROM deliveries o WHERE o.delivery = claimed) THEN due_ms
+        WHEN (SELECT o.attempts FROM deliveries o WHERE o.config = push_configs.config AND o.dead = 0
+            ORDER BY o.delivery LIMIT 1) = 0 THEN min(due_ms, ?2)
+        ELSE due_ms END,
+    retries = coalesce((SELECT o.attempts > 0 FROM deliveries o WHERE o.config = push_configs.config AND o.dead = 0
+        ORDER BY o.delivery LIMIT 1), 0) AND retries,
+    large = coalesce((SELECT length(o.body) > 16384 FROM deliveries o WHERE o.config = push_configs.config AND o.dead = 0
+        ORDER BY o.delivery LIMIT 1), 0)
+WHERE config IN (SELECT value FROM json_each(?1)) RETURNING host;
 
 -- name: owed_count
 -- How many deliveries are pending, and how many are dead.

@@ -18,6 +18,8 @@ from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, conne
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 ROWS = re.compile(r"ROWS\((\d+)\)")
+COVERS = re.compile(r"COVERS\(([\w.]+), ([\w.]+)\)")
+PAUSED = re.compile(r"PAUSED\(([\w.]+)\)")
 GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+), (\S+), (\S+), (\S+)\)")
 
 GUARDED = "EPOCH", "EXPECTED", "READ", "WRITE", "WEBHOOKS", "LEASE", "STATE"
@@ -38,10 +40,13 @@ FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
 
 
 def read_statements(name: str = "queries.sql") -> dict[str, str]:
-    """Read every statement of the file `name`, by its own name, without the comments, with the guard written out."""
+    """Read every statement of the file `name`, by its own name, without the comments, with its markers written out.
+
+    `PAUSED(host)` says whether a host is paused, and `COVERS(name, host)` whether a paused host's name covers it.
+    """
     text = (files(__package__) / name).read_text(encoding="utf-8")
     _, *pieces = NAME.split(text)
-    statements = {name: _bare(body) for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
+    statements = {name: _paused(_bare(body)) for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
     guard = statements.get("guard", "")
     return {name: GUARD.sub(lambda hit: _guard(guard, hit), sql) for name, sql in statements.items()}
 
@@ -54,6 +59,17 @@ def for_rows(sql: str, count: int) -> str:
 def _bare(body: str) -> str:
     lines = (line for line in body.splitlines() if not line.startswith("--"))
     return "\n".join(lines).strip().rstrip(";")
+
+
+def _paused(sql: str) -> str:
+    sql = PAUSED.sub(lambda hit: f"EXISTS (SELECT 1 FROM paused_hosts q WHERE COVERS(q.name, {hit[1]}))", sql)
+    return COVERS.sub(lambda hit: _covers(hit[1], hit[2]), sql)
+
+
+def _covers(name: str, host: str) -> str:
+    """See `store.outbox.covering_names`."""
+    place = f"substr({host}, instr({host}, '://') + 3)"
+    return f"{name} IN ({host}, {place}, rtrim(rtrim({place}, '0123456789'), ':'))"
 
 
 def _guard(guard: str, hit: re.Match[str]) -> str:

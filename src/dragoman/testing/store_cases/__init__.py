@@ -17,6 +17,7 @@ from dragoman.testing.store_cases.keys import KEYS
 from dragoman.testing.store_cases.leases import LEASES
 from dragoman.testing.store_cases.lists import LISTS
 from dragoman.testing.store_cases.operators import OPERATORS
+from dragoman.testing.store_cases.pauses import PAUSES
 from dragoman.testing.store_cases.quotas import QUOTAS
 from dragoman.testing.store_cases.reads import READS
 from dragoman.testing.store_cases.repeats import REPEATS
@@ -40,6 +41,7 @@ CASES: tuple[Case, ...] = (
     + WEBHOOKS
     + CLAIMS
     + SIZES
+    + PAUSES
     + DELETES
     + QUOTAS
     + KEYS

@@ -8,6 +8,19 @@ CREATE TABLE dragoman.push_hosts (
     name text COLLATE "C" NOT NULL UNIQUE
 );
 
+-- Hosts that operators have paused: deliveries to them wait. `name` covers a host, `host:port`, or `scheme://host:port`.
+-- `paused_by` is the principal.
+CREATE TABLE dragoman.paused_hosts (
+    name text COLLATE "C" PRIMARY KEY,
+    paused_ms bigint NOT NULL,
+    paused_by text COLLATE "C" NOT NULL
+);
+
+-- The hosts that are covered by a paused one.
+CREATE VIEW dragoman.paused_push_hosts AS
+SELECT h.host, p.name FROM dragoman.paused_hosts p JOIN dragoman.push_hosts h
+    ON p.name IN (h.name, split_part(h.name, '://', 2), rtrim(rtrim(split_part(h.name, '://', 2), '0123456789'), ':'));
+
 -- A webhook of a task. `due_ms` is when its oldest pending delivery is due, or when its claim runs out; it is null when the
 -- webhook has no pending delivery. `claimed` is the delivery in flight, and `claimant` the replica that sends it. `retries`
 -- says that the oldest one has failed before, `large` that its body has more than 16384 bytes, `stopped` that the webhook
