@@ -12,7 +12,7 @@ from dragoman import Part
 from dragoman.agents.frameworks import adapt
 from dragoman.agents.python.agent import Agent as Served
 from dragoman.model.message import Message, Role
-from tests.frameworks.completions import Answer, Call, completions
+from tests.frameworks.completions import MODEL, Answer, Call, completions
 
 
 class Model(Protocol):
@@ -57,6 +57,9 @@ class Kit(Protocol):
 
     counts = True
     """Whether the usage is the model's; else the framework estimates it."""
+
+    model_name = MODEL
+    """The name of the model in the usage."""
 
     hears_history = True
     """Whether the earlier messages of the conversation reach the model as messages."""

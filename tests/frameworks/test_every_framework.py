@@ -49,6 +49,8 @@ async def test_text_streams(kit: Kit) -> None:
     assert ran.usage.output_tokens > 0
     if kit.counts:
         assert (ran.usage.input_tokens, ran.usage.output_tokens) == (7, 3)
+    named = [(each.model, each.input_tokens, each.output_tokens) for each in ran.usage.models]
+    assert named == [(kit.model_name, ran.usage.input_tokens, ran.usage.output_tokens)]
 
 
 async def test_nothing_is_printed(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:

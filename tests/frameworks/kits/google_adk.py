@@ -68,6 +68,7 @@ class City(BaseModel):
 
 
 class GoogleAdk(Kit):
+    model_name = "scripted"
     page = Page("google-adk.md", "agent", "assistant")
     card = Card("weather", "Knows the weather")
     failure = "forecast failed: no city Atlantis"  # a tool says so; one that raises ends the run

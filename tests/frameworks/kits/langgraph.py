@@ -41,6 +41,7 @@ class Scripted(BaseChatModel):
         for index, call in enumerate(answer.calls):
             made = {"name": call.name, "args": json.dumps(dict(call.arguments)), "id": call.id, "index": index}
             yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[made]))
+        yield ChatGenerationChunk(message=AIMessageChunk("", response_metadata={"model_name": "scripted"}))
         used = {"input_tokens": answer.input_tokens, "output_tokens": answer.output_tokens}
         used["total_tokens"] = sum(used.values())
         yield ChatGenerationChunk(message=AIMessageChunk("", usage_metadata=used))
@@ -58,6 +59,7 @@ def forecast(city: str) -> str:
 
 
 class LangGraph(Kit):
+    model_name = "scripted"
     page = Page("langgraph.md", "graph", "test")
     card = Card("Talker", "Talker", ())
 

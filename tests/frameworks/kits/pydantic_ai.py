@@ -35,7 +35,7 @@ def chat(model: ScriptedModel) -> FunctionModel:
         for number, call in enumerate(answer.calls):
             yield {number: DeltaToolCall(call.name, call.json_arguments, tool_call_id=call.id)}
 
-    return FunctionModel(stream_function=stream)
+    return FunctionModel(stream_function=stream, model_name="script")
 
 
 def contents_of(part: Any) -> list[Any]:
@@ -66,6 +66,7 @@ class City(BaseModel):
 class PydanticAi(Kit):
     page = None  # its agent needs a package that is not installed here
     counts = False
+    model_name = "script"
     failure = None  # a tool that raises ends the run
     city = Answer(calls=[Call("final_result", {"name": "Lyon", "people": 5})])
     denial = "The user did not allow this call: no, keep it"

@@ -118,7 +118,9 @@ class AgnoRun(FrameworkRun):
                         gap = spoken
                         await self._report(event.tool, name.endswith("Completed"))
                     elif name.endswith("ModelRequestCompleted"):
-                        self._ctx.usage(input=event.input_tokens or 0, output=event.output_tokens or 0)
+                        self._ctx.usage(
+                            input=event.input_tokens or 0, output=event.output_tokens or 0, model=event.model or ""
+                        )
                     elif name == completed:
                         ended = event
                     elif name == failed:

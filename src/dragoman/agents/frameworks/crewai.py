@@ -157,7 +157,7 @@ class EventSink:
                 if self._streams(event):
                     self._say(self._words.finish())
                 if event.usage:
-                    self._post(self._report_usage(event.usage))
+                    self._post(self._report_usage(event.usage, event.model))
             case "tool_usage_started":
                 self._begin(event)
             case "tool_usage_finished" | "tool_usage_error":
@@ -188,9 +188,10 @@ class EventSink:
             self._texts.append(text)
             self._post(text)
 
-    def _report_usage(self, usage: dict[str, Any]) -> Report:
+    def _report_usage(self, usage: dict[str, Any], model: str | None) -> Report:
         async def tell() -> None:
-            self._ctx.usage(input=usage.get("prompt_tokens") or 0, output=usage.get("completion_tokens") or 0)
+            said, made = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+            self._ctx.usage(input=said, output=made, model=model or "")
 
         return tell
 

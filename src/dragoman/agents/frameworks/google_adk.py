@@ -135,7 +135,7 @@ class AdkRun(FrameworkRun):
                     for name, version in event.actions.artifact_delta.items():
                         yield await self._artifact(name, version)
                     if not event.partial:
-                        self._count(event.usage_metadata)
+                        self._count(event)
                         await self._report(event, waiting)
             if failure is not None:
                 raise failure
@@ -163,10 +163,19 @@ class AdkRun(FrameworkRun):
                 shown = result["result"] if set(result) == {"result"} else result
                 await self._calls.report_end(response.id, None if failed else shown, error=failed, name=response.name)
 
-    def _count(self, usage: Any) -> None:
-        if usage is not None:
-            said, total = usage.prompt_token_count or 0, usage.total_token_count
-            self._ctx.usage(input=said, output=usage.candidates_token_count or 0, total=total)
+    def _count(self, event: Any) -> None:
+        if (usage := event.usage_metadata) is not None:
+            said, made, total = (
+                usage.prompt_token_count or 0,
+                usage.candidates_token_count or 0,
+                usage.total_token_count,
+            )
+            self._ctx.usage(input=said, output=made, total=total, model=event.model_version or self._model_of(event))
+
+    def _model_of(self, event: Any) -> str:
+        """The name of the model of the agent that wrote an event; empty if it has none."""
+        author = self._runner.agent.find_agent(event.author)
+        return str(author.canonical_model.model) if hasattr(author, "canonical_model") else ""
 
     async def _pause(self, waiting: dict[str, Any]) -> RunPause:
         session = (await self._load_session()).model_dump_json(by_alias=True) if self._own else ""

@@ -220,13 +220,22 @@ class MessageTexts:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._last: str | None = None
+        self._model: tuple[str | None, str] = (None, "")
+        """The message that named its model last, and that name. The tokens come in a chunk of their own."""
 
     def text(self, said: Any) -> str:
         """The text that a message adds to the answer, with paragraphs between messages. Counts its usage."""
         if said.type not in ("AIMessageChunk", "ai"):
             return ""
+        if name := said.response_metadata.get("model_name") or said.response_metadata.get("model"):
+            self._model = said.id, name if isinstance(name, str) else ""
         if used := said.usage_metadata:
-            self._ctx.usage(input=used.get("input_tokens", 0), output=used.get("output_tokens", 0))
+            message, model = self._model
+            self._ctx.usage(
+                input=used.get("input_tokens", 0),
+                output=used.get("output_tokens", 0),
+                model=model if message == said.id else "",
+            )
         content = said.content
         text = content if type(content) is str else plain(content)
         if text and said.id != self._last:

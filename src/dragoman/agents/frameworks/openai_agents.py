@@ -13,6 +13,7 @@ from typing import Any
 from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
+from dragoman.agents.frameworks.model_tokens import ModelTokens
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
@@ -74,10 +75,14 @@ class OpenAiAgentsRun(FrameworkRun):
         result = self._sdk.Runner.run_streamed(self._agent, given)
         spoken = False
         ended = False
+        tokens = ModelTokens()
         try:
             async for event in result.stream_events():
                 if event.type == "raw_response_event":
                     data = event.data
+                    if data.type == "response.completed" and data.response.usage is not None:
+                        said = data.response.usage
+                        tokens.add(data.response.model, said.input_tokens, said.output_tokens)
                     if data.type == "response.output_text.delta" and _plain(result.current_agent):
                         spoken = True
                         yield data.delta
@@ -100,7 +105,7 @@ class OpenAiAgentsRun(FrameworkRun):
             if not ended:
                 result.cancel()
         used = result.context_wrapper.usage
-        self._ctx.usage(input=max(0, used.input_tokens - before[0]), output=max(0, used.output_tokens - before[1]))
+        tokens.report(self._ctx, max(0, used.input_tokens - before[0]), max(0, used.output_tokens - before[1]))
         if result.interruptions:
             yield self._pause(result, used)
         elif result.final_output is not None and not isinstance(result.final_output, str):

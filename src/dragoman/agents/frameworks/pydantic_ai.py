@@ -20,6 +20,7 @@ from dragoman.agents.frameworks.calls import (
     result_question,
 )
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
+from dragoman.agents.frameworks.model_tokens import ModelTokens
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
@@ -110,8 +111,11 @@ class PydanticAiRun(FrameworkRun):
             raise
         if result is None:
             return
-        used = result.usage
-        self._ctx.usage(input=used.input_tokens, output=used.output_tokens)
+        tokens = ModelTokens()
+        for each in result.new_messages():
+            if each.kind == "response":
+                tokens.add(each.model_name, each.usage.input_tokens, each.usage.output_tokens)
+        tokens.report(self._ctx, result.usage.input_tokens, result.usage.output_tokens)
         if isinstance(result.output, self._pydantic_ai.DeferredToolRequests):
             yield self._pause(result)
         elif isinstance(result.output, str):

@@ -9,7 +9,7 @@ import importlib
 import json
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -122,7 +122,12 @@ class StrandsRun(FrameworkRun):
             raise
         finally:
             used = twin.event_loop_metrics.accumulated_usage
-            self._ctx.usage(input=used["inputTokens"], output=used["outputTokens"], total=used["totalTokens"])
+            self._ctx.usage(
+                input=used["inputTokens"],
+                output=used["outputTokens"],
+                total=used["totalTokens"],
+                model=_model_name(twin.model),
+            )
         if result.stop_reason in REFUSALS:
             raise Reject("\n".join(_of([result.message], "text")) or "The model refused.")
         if result.stop_reason == "interrupt":
@@ -192,6 +197,13 @@ def _own(tool: Any) -> Any:
     twin._agent = twin_of(tool.agent)
     twin._lock = threading.Lock()
     return twin
+
+
+def _model_name(model: Any) -> str:
+    """Return the name that a model is configured with: answers do not say it. Empty if there is none."""
+    config = model.get_config()
+    name = config.get("model_id") if isinstance(config, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def _pause(twin: Any, interrupts: Iterable[Any]) -> RunPause:
