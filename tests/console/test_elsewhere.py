@@ -12,6 +12,7 @@ from dragoman.config import Config
 from dragoman.server import serving
 from tests.console.browser import NARROW, axe, chromium, console
 from tests.console.test_views import make_agents
+from tests.net.peer import DEADLINE_S, hangs, listening, says, status
 
 SECRET = "s3cret-of-the-operator"
 
@@ -94,3 +95,32 @@ async def test_a_message_written_as_json_is_checked_while_it_is_typed(browser: B
         await expect(page.get_by_role("region", name="Conversation").locator("article.artifact")).to_contain_text(
             "by hand"
         )
+
+
+async def test_the_doctor_shows_its_findings_with_what_to_change(browser: Browser, sites: Sites) -> None:
+    async with listening() as peer, console(browser, sites.url, sites.token, bypass_csp=True) as (page, _):
+        listed = {"url": f"{peer.url}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        peer.scripts["GET /card.json"] = says({"name": "stranger", "supportedInterfaces": [listed]})
+        peer.scripts["POST /rpc"] = status(500)
+        await page.get_by_role("link", name="Doctor").click()
+        form = page.get_by_role("form", name="The agent to examine")
+        await expect(form).to_contain_text("no message is sent")
+        await form.get_by_label("URL of the agent or of its card").fill(f"{peer.url}/card.json")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("status")).to_contain_text("speaks A2A 1.0")
+        broken = page.get_by_role("group").filter(has=page.get_by_role("heading", name="Broken, or dangerous"))
+        await expect(broken.get_by_text("To change:").first).to_be_visible()
+        assert not any("SendMessage" in str(asked.body) for asked in peer.asked)
+        assert await axe(page) == []
+        await page.set_viewport_size(ViewportSize(width=NARROW["width"], height=NARROW["height"]))
+        assert await page.evaluate("() => document.documentElement.scrollWidth") <= NARROW["width"]
+        peer.scripts["POST /rpc"] = hangs()
+        asked = len(peer.asked)
+        await form.get_by_role("button", name="Examine").click()
+        await expect(page.get_by_role("status")).to_contain_text("asking its endpoints")
+        async with asyncio.timeout(DEADLINE_S):
+            while "POST /rpc" not in peer.paths[asked:]:
+                peer.came.clear()
+                await peer.came.wait()
+        await page.get_by_role("link", name="Audit").click()
+        await expect(page.get_by_role("row").filter(has_text="remote.examine").first).to_contain_text(peer.url)

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman import Agent, Context
 from dragoman.bindings.console.endpoint import PROOF
-from dragoman.bindings.remote.agents import AT_ONCE_MAX
+from dragoman.bindings.remote.agents import AT_ONCE_MAX, EXAMINATIONS_MAX
 from dragoman.config import Config
 from dragoman.dialects.systems import DIALECTS
 from dragoman.model.principal import AccessRole
@@ -54,9 +54,9 @@ async def post(
 
 
 async def stream(
-    http: aiohttp.ClientSession, ops: dict[str, str], body: dict[str, Any]
+    http: aiohttp.ClientSession, ops: dict[str, str], body: dict[str, Any], path: str = "/remote/stream"
 ) -> list[tuple[str, dict[str, Any]]]:
-    async with http.post("/admin/v1/remote/stream", json=body, headers=ops) as answer:
+    async with http.post(f"/admin/v1{path}", json=body, headers=ops) as answer:
         assert answer.status == 200, await answer.text()
         text = await answer.text()
     frames = [frame.split("\n") for frame in text.split("\n\n") if frame.startswith("event:")]
@@ -199,6 +199,14 @@ def card(*urls: str) -> dict[str, Any]:
     return {"name": "stranger", "supportedInterfaces": listed, "capabilities": {"streaming": False}, "skills": []}
 
 
+async def asked_for(peer: Peer, path: str, times: int) -> None:
+    """Wait until the peer has been asked for that path so often."""
+    async with asyncio.timeout(DEADLINE_S):
+        while peer.paths.count(path) < times:
+            peer.came.clear()
+            await peer.came.wait()
+
+
 async def refuse(peer: Peer, code: int) -> None:
     async def repeat(asked: Asked, writer: asyncio.StreamWriter) -> None:
         body = f"no such key: {asked.headers.get('x-api-key')}".encode()
@@ -270,10 +278,7 @@ async def test_the_number_at_once_is_bounded_and_a_reader_who_leaves_ends_the_ex
         body = {"url": f"{peer.url}/card.json", "request": message()}
         opened = [await http.post("/admin/v1/remote/stream", json=body, headers=ops) for _ in range(AT_ONCE_MAX)]
         assert {answer.status for answer in opened} == {200}
-        async with asyncio.timeout(DEADLINE_S):
-            while len([path for path in peer.paths if path == "POST /rpc"]) < AT_ONCE_MAX:
-                peer.came.clear()
-                await peer.came.wait()
+        await asked_for(peer, "POST /rpc", AT_ONCE_MAX)
         code, answer = await post(http, "/remote/card", ops, {"url": body["url"]})
         assert code == 429, answer
         for each in opened:
@@ -359,3 +364,81 @@ async def test_an_agent_that_does_not_answer_is_left_in_time(site: Site, monkeyp
         assert (await stream(http, ops, body))[-1][1]["failure"]["name"] == "CallTimedOut"
         _, answer = await post(http, "/remote/card", ops, {"url": f"{peer.url}/none.json"})
         assert answer["failure"]["name"] == "NoCard"
+
+
+async def examine(site: Site, **body: Any) -> list[tuple[str, dict[str, Any]]]:
+    return await stream(*site, body, "/remote/examine")
+
+
+async def test_the_doctor_sends_no_message_unless_it_is_told_to(site: Site) -> None:
+    came = []
+    agent = Agent("counts")
+
+    @agent.skill
+    async def count(ctx: Context) -> str:
+        """Count the messages."""
+        came.append(ctx.text)
+        return "one more"
+
+    async with serving(Config(port=0, store="memory:", shutdown_grace_s=0.2), [agent]) as url:
+        seen = await examine(site, url=url)
+        assert {name for name, _ in seen[:-1]} <= {"findings"}
+        last, report = seen[-1]
+        assert (last, report["failure"], report["server"]) == ("end", None, "Dragoman")
+        assert report["card_url"].startswith(url)
+        colors = {finding["color"] for finding in report["findings"]}
+        assert colors == {"green", "grey"}
+        assert came == []
+        measured = await examine(site, url=url, active=True, text="how are you")
+        assert set(came) == {"how are you"}
+        greens = [sum(finding["color"] == "green" for finding in each[-1][1]["findings"]) for each in (seen, measured)]
+        assert greens[0] < greens[1]
+
+
+async def test_findings_come_before_the_last_endpoint_has_answered(site: Site) -> None:
+    async with listening() as peer:
+        peer.scripts["GET /card.json"] = says(card(f"{peer.url}/rpc"))
+        peer.scripts["POST /rpc"] = hangs()
+        body = {"url": f"{peer.url}/card.json"}
+        http, ops = site
+        async with http.post("/admin/v1/remote/examine", json=body, headers=ops) as answer:
+            while not (line := (await answer.content.readline()).decode()).startswith("data:"):
+                pass
+            first = json.loads(line.removeprefix("data: "))
+            await asked_for(peer, "POST /rpc", 1)
+        assert first["findings"]
+        assert {finding["color"] for finding in first["findings"]} == {"green", "yellow", "red"}
+        assert all(finding["fix"] for finding in first["findings"] if finding["color"] != "green")
+
+
+async def test_the_doctor_goes_nowhere_where_the_console_may_not(tmp_path: Path) -> None:
+    async with listening() as peer:
+        async with keyed(tmp_path) as where:
+            ((name, report),) = await examine(where, url=f"{peer.url}/card.json", active=True)
+        assert (name, report["failure"]["name"], report["findings"]) == ("end", "AddressRefused", [])
+        assert peer.asked == []
+    entries = await audit_of(url_of(tmp_path), "key:ops")
+    assert [(entry.action, entry.reason) for entry in entries] == [
+        ("remote.examine-active", ""),
+        ("remote.examine-active", "AddressRefused"),
+    ]
+
+
+async def test_few_examinations_are_under_way_at_once(site: Site) -> None:
+    http, ops = site
+    async with listening() as peer:
+        peer.scripts["GET /card.json"] = hangs()
+        body = {"url": f"{peer.url}/card.json"}
+        opened = [await http.post("/admin/v1/remote/examine", json=body, headers=ops) for _ in range(EXAMINATIONS_MAX)]
+        assert {answer.status for answer in opened} == {200}
+        await asked_for(peer, "GET /card.json", EXAMINATIONS_MAX)
+        assert (await post(http, "/remote/examine", ops, body))[0] == 429
+        for each in opened:
+            each.close()
+        peer.scripts["GET /card.json"] = status(404)
+        async with asyncio.timeout(DEADLINE_S):
+            while True:  # the server learns one by one that the readers have gone
+                async with http.post("/admin/v1/remote/examine", json=body, headers=ops) as answer:
+                    await answer.read()
+                if answer.status == 200:
+                    break

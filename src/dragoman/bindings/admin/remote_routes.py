@@ -7,6 +7,8 @@ from dragoman.bindings.admin.route import AdminRoute, Asked
 from dragoman.bindings.remote import RemoteAgents
 from dragoman.bindings.remote.values import (
     CardRequest,
+    Examination,
+    ExaminationRequest,
     MessageCheck,
     MessageFaults,
     RemoteAgentFacts,
@@ -84,5 +86,14 @@ REMOTE_ROUTES: tuple[AdminRoute, ...] = (
         given=RemoteTaskRequest,
         answer=RemoteAnswer,
         act=lambda admin, asked: _remote(asked).cancel(asked.operator, asked.given),
+    ),
+    AdminRoute(
+        name="examineRemoteAgent",
+        method="POST",
+        path="/remote/examine",
+        summary="Examine an agent elsewhere as the doctor does; only with active it is sent messages.",
+        given=ExaminationRequest,
+        follow=lambda admin, asked: _remote(asked).examine(asked.operator, asked.given),
+        events={"findings": Examination, "end": Examination},
     ),
 )

@@ -5,13 +5,14 @@ to the origin of the card's URL alone, and kept no longer than the exchange. Tim
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from dragoman.bindings.remote.check import check_message, read_send, read_stream
+from dragoman.bindings.remote.examination import PastedSubject, judge_part, judge_whole
 from dragoman.bindings.remote.failures import (
     FAILURES,
     CredentialWithheld,
@@ -19,11 +20,13 @@ from dragoman.bindings.remote.failures import (
     is_refused_here,
     shown_url,
 )
-from dragoman.bindings.remote.feed import RemoteFeed, RemoteItem
+from dragoman.bindings.remote.feed import RemoteFeed
 from dragoman.bindings.remote.values import (
     CallRequest,
     CardRequest,
     EndpointChoice,
+    Examination,
+    ExaminationRequest,
     MessageCheck,
     MessageFaults,
     RemoteAgentFacts,
@@ -44,6 +47,10 @@ from dragoman.client.discovery import places
 from dragoman.client.errors import NoInterface
 from dragoman.dialects.systems import DIALECTS
 from dragoman.dialects.v1.encode import encode_update
+from dragoman.doctor.observation import Observations
+from dragoman.doctor.observer import observe
+from dragoman.doctor.subject import ExaminationFailed
+from dragoman.doctor.trial import TEXT, Wish
 from dragoman.engine.handlers.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams, TooManyRequests
 from dragoman.model.message import Message
@@ -54,6 +61,9 @@ from dragoman.net.target import endpoint_target
 
 AT_ONCE_MAX = 16
 """Most exchanges at once, of all operators together."""
+
+EXAMINATIONS_MAX = 3
+"""Most examinations at once: each asks up to eight endpoints at the same time."""
 
 TIMEOUTS = Timeouts(answer_s=300.0, mend_s=10.0)
 
@@ -76,6 +86,7 @@ class RemoteAgents:
         self._keepalive_s = keepalive_s
         self._open = 0
         self._feeds: set[RemoteFeed] = set()
+        self._examinations: set[RemoteFeed] = set()
 
     async def read_card(self, operator: Operator, given: CardRequest) -> RemoteAgentFacts:
         """Fetch the card of an agent, and list its endpoints. Raises A2AError."""
@@ -119,20 +130,23 @@ class RemoteAgents:
         Raises A2AError.
         """
         operation = read_stream(given.request)
-        return self.feed(operator, "remote.stream", given, lambda: self._updates(operator, given, operation))
 
-    def feed(
-        self,
-        operator: Operator,
-        action: str,
-        given: CardRequest,
-        begin: Callable[[], AsyncGenerator[RemoteItem, None]],
-    ) -> RemoteFeed:
-        """Open a feed of an exchange that is noted as `action`. Raises A2AError."""
-        _shown_by(given.credential)  # a fault is told before the stream begins
-        self._take(operator, action, given)
-        feed = RemoteFeed(begin, self._keepalive_s, self._ended)
-        self._feeds.add(feed)
+        async def follow(feed: RemoteFeed) -> None:
+            await feed.put("end", RemoteEnd(await self._follow(operator, given, operation, feed)))
+
+        return self._feed(operator, "remote.stream", given, follow)
+
+    async def examine(self, operator: Operator, given: ExaminationRequest) -> RemoteFeed:
+        """Examine an agent as `dragoman doctor` does. The reader who leaves ends the examination. Raises A2AError."""
+        action = "remote.examine-active" if given.active else "remote.examine"
+        if len(self._examinations) >= EXAMINATIONS_MAX:
+            self._refuse(operator, action, given, f"{EXAMINATIONS_MAX} examinations are under way")
+
+        async def run(feed: RemoteFeed) -> None:
+            await feed.put("end", await self._examine(operator, action, given, feed))
+
+        feed = self._feed(operator, action, given, run)
+        self._examinations.add(feed)
         return feed
 
     def check(self, given: MessageCheck) -> MessageFaults:
@@ -161,9 +175,10 @@ class RemoteAgents:
         failure = RemoteFailure("InvalidAgentResponse", "expected a task or a message")
         return RemoteAnswer(answer=None, failure=failure)
 
-    async def _updates(
-        self, operator: Operator, given: RemoteSendRequest, operation: StreamMessage
-    ) -> AsyncGenerator[RemoteItem, None]:
+    async def _follow(
+        self, operator: Operator, given: RemoteSendRequest, operation: StreamMessage, feed: RemoteFeed
+    ) -> RemoteFailure | None:
+        """Put the updates of a stream into the feed. Returns why it failed, None if the agent ended it."""
         left = STREAM_BYTES_MAX
         try:
             async with (
@@ -176,14 +191,26 @@ class RemoteAgents:
                     left -= len(frame)
                     if left < 0:
                         told = f"the stream has more than {STREAM_BYTES_MAX} bytes: read its task instead"
-                        yield RemoteItem("end", RemoteEnd(RemoteFailure("TooLarge", told)))
-                        return
-                    yield RemoteItem("update", RemoteUpdate(msgspec.json.decode(frame)))
+                        return RemoteFailure("TooLarge", told)
+                    await feed.put("update", RemoteUpdate(msgspec.json.decode(frame)))
         except FAILURES as error:
-            failure = self._failed(operator, "remote.stream", given, error)
-            yield RemoteItem("end", RemoteEnd(failure))
-            return
-        yield RemoteItem("end", RemoteEnd(None))
+            return self._failed(operator, "remote.stream", given, error)
+        return None
+
+    async def _examine(
+        self, operator: Operator, action: str, given: ExaminationRequest, feed: RemoteFeed
+    ) -> Examination:
+        failure = None
+        seen = Observations(agent=shown_url(given.url))
+        try:
+            subject = PastedSubject(given.url, self.ways, _shown_by(given.credential))
+            wish = Wish(text=given.text or TEXT) if given.active else None
+            seen = await observe(subject, wish, lambda so_far: feed.replace("findings", judge_part(so_far)))
+        except ExaminationFailed as error:
+            failure = RemoteFailure(type(error).__name__, error.message)
+        except FAILURES as error:
+            failure = self._failed(operator, action, given, error)
+        return judge_whole(seen, failure)
 
     @asynccontextmanager
     async def _connect(self, given: CallRequest) -> AsyncGenerator[Connection, None]:
@@ -236,16 +263,30 @@ class RemoteAgents:
         finally:
             self._open -= 1
 
+    def _feed(
+        self, operator: Operator, action: str, given: CardRequest, run: Callable[[RemoteFeed], Awaitable[None]]
+    ) -> RemoteFeed:
+        """Open a feed of an exchange that is noted as `action`. Raises A2AError."""
+        _shown_by(given.credential)  # a fault is told before the stream begins
+        self._take(operator, action, given)
+        feed = RemoteFeed(run, self._keepalive_s, self._ended)
+        self._feeds.add(feed)
+        return feed
+
     def _take(self, operator: Operator, action: str, given: CardRequest) -> None:
         """Count an exchange that begins, and note it. Raises TooManyRequests."""
         if self._open >= AT_ONCE_MAX:
-            self._notes.note(operator, action, subject=shown_url(given.url), reason=TooManyRequests.__name__)
-            raise TooManyRequests("console", f"{AT_ONCE_MAX} exchanges with agents elsewhere are open: wait for one", 5)
+            self._refuse(operator, action, given, f"{AT_ONCE_MAX} exchanges with agents elsewhere are open")
         self._notes.note(operator, action, subject=shown_url(given.url))
         self._open += 1
 
+    def _refuse(self, operator: Operator, action: str, given: CardRequest, told: str) -> NoReturn:
+        self._notes.note(operator, action, subject=shown_url(given.url), reason=TooManyRequests.__name__)
+        raise TooManyRequests("console", f"{told}: wait until one is over", 5)
+
     def _ended(self, feed: RemoteFeed) -> None:
         self._feeds.discard(feed)
+        self._examinations.discard(feed)
         self._open -= 1
 
     def _failed(self, operator: Operator, action: str, given: CardRequest, error: Exception) -> RemoteFailure:

@@ -1,12 +1,11 @@
 """A feed of an exchange with an agent elsewhere, for one reader.
 
 Invariant: the exchange ends with its reader: when the feed is closed, its task is canceled and its connection given
-up. At most `HELD_MAX` items wait for a slow reader; then the exchange waits, too.
+up. At most `HELD_MAX` items wait for a slow reader; then `put` waits, too.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -27,11 +26,11 @@ class RemoteItem(Struct, frozen=True):
 
 
 class RemoteFeed:
-    """The items of `begin()`, as `bindings.streams.Batches`. `ended` is called once, when the exchange is over."""
+    """The items that `run` puts into it, as `bindings.streams.Batches`. `ended` is called once, when `run` is over."""
 
     def __init__(
         self,
-        begin: Callable[[], AsyncGenerator[RemoteItem, None]],
+        run: Callable[["RemoteFeed"], Awaitable[None]],
         keepalive_s: float,
         ended: Callable[["RemoteFeed"], None],
     ) -> None:
@@ -40,8 +39,21 @@ class RemoteFeed:
         self._items: list[RemoteItem] = []
         self._moved = asyncio.Event()
         self._taken = asyncio.Event()
-        self._exchange = asyncio.create_task(self._run(begin), name="an exchange with an agent elsewhere")
+        self._exchange = asyncio.create_task(self._run(run), name="an exchange with an agent elsewhere")
         self._exchange.add_done_callback(lambda done: self._over(ended))
+
+    async def put(self, name: str, data: Struct) -> None:
+        """Add an item, once there is room for it."""
+        while len(self._items) >= HELD_MAX:
+            self._taken.clear()
+            await self._taken.wait()
+        self._add(name, data)
+
+    def replace(self, name: str, data: Struct) -> None:
+        """Add an item at once. One of the same name that is the newest and has not been read makes room for it."""
+        if self._items and self._items[-1].name == name:
+            self._items.pop()
+        self._add(name, data)
 
     async def next(self, wait_s: float | None = None) -> Sequence[RemoteItem] | None:
         """As `bindings.streams.Batches` says."""
@@ -68,14 +80,12 @@ class RemoteFeed:
         """End the feed because the server stops. Its reader need not come back: the exchange is not resumed."""
         self._exchange.cancel()
 
-    async def _run(self, begin: Callable[[], AsyncGenerator[RemoteItem, None]]) -> None:
-        async with aclosing(begin()) as items:
-            async for item in items:
-                while len(self._items) >= HELD_MAX:
-                    self._taken.clear()
-                    await self._taken.wait()
-                self._items.append(item)
-                self._moved.set()
+    def _add(self, name: str, data: Struct) -> None:
+        self._items.append(RemoteItem(name, data))
+        self._moved.set()
+
+    async def _run(self, run: Callable[["RemoteFeed"], Awaitable[None]]) -> None:
+        await run(self)
 
     def _over(self, ended: Callable[["RemoteFeed"], None]) -> None:
         self._moved.set()

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from dragoman.client import ApiKey, BearerToken
+from dragoman.doctor.finding import Finding
 from dragoman.model.errors import InvalidParams
 
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -140,3 +141,24 @@ class MessageFaults(Struct, frozen=True):
     """The faults of a request; none if it can be sent."""
 
     faults: tuple[MessageFault, ...]
+
+
+class ExaminationRequest(CardRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The agent to examine. Only if it is `active` a handful of messages is sent, with `text`, which may cost money."""
+
+    active: bool = False
+    text: str | None = None
+
+
+class Examination(Struct, frozen=True, kw_only=True):
+    """The findings of the doctor, so far or in the end, and which server the agent runs on, with the `evidence`.
+
+    `failure` is why it could not be examined any further.
+    """
+
+    agent: str
+    card_url: str
+    server: str
+    evidence: str
+    findings: tuple[Finding, ...]
+    failure: RemoteFailure | None

@@ -93,26 +93,19 @@ async def _show_extended(session: "CommandSession") -> None:
 
 async def describe_signature(resolved: "ResolvedCard", settings: "Settings", egress: Any) -> str:
     """Say whether a card's signature is verified, unverifiable or absent (A2A 1.0 §8.4.3). Raises SettingsError."""
-    import asyncio
-
-    from dragoman.auth.signatures import CardNotVerified
     from dragoman.cli.a2a.settings import SettingsError
-    from dragoman.client.card import verify
+    from dragoman.doctor.signature import describe_signature as describe
+    from dragoman.doctor.signature import fetch_served_keys
 
-    whole = resolved.found.card
-    if not whole.get("signatures"):
+    if not resolved.found.card.get("signatures"):
         return "absent"
     place = settings.text("card-keys")
-    keys = await _read_keys(place, egress) if place else await _served_keys(resolved, egress)
+    keys = await _read_keys(place, egress) if place else await fetch_served_keys(resolved.found, egress)
     if place and keys is None:
         raise SettingsError(f"{settings.describe('card-keys')}: {place} has no JWK Set: name a file or an https URL")
     if keys is None:
         return "unverifiable (no key is known: give --card-keys)"
-    try:
-        key = await asyncio.to_thread(verify, whole, keys)
-    except CardNotVerified as error:
-        return f"unverifiable ({error})"
-    return f"verified (key {key})"
+    return await describe(resolved.found, keys)
 
 
 async def _read_keys(place: str, egress: Any) -> dict[str, Any] | None:
@@ -120,38 +113,14 @@ async def _read_keys(place: str, egress: Any) -> dict[str, Any] | None:
 
     import msgspec
 
-    from dragoman.net.errors import EgressError
+    from dragoman.doctor.signature import fetch_keys
 
+    if place.startswith("https://"):
+        return await fetch_keys(place, egress)
     try:
-        if place.startswith("https://"):
-            reply = await egress.request("GET", place, timeout_s=10.0)
-            content = reply.body if reply.ok else b""
-        else:
-            content = await asyncio.to_thread(_read_file, place)
-        return msgspec.json.decode(content, type=dict[str, Any])
-    except (OSError, EgressError, ValueError, RecursionError):
+        return msgspec.json.decode(await asyncio.to_thread(_read_file, place), type=dict[str, Any])
+    except (OSError, ValueError, RecursionError):
         return None
-
-
-async def _served_keys(resolved: "ResolvedCard", egress: Any) -> dict[str, Any] | None:
-    """Fetch the keys that a signature's `jku` names, if they are at the card's own origin, over https."""
-    import base64
-
-    import msgspec
-
-    from dragoman.cli.a2a.reference import origin_of
-
-    signatures = resolved.found.card.get("signatures")
-    for signature in signatures if isinstance(signatures, list) else ():
-        try:
-            text = signature["protected"]
-            head = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=dict[str, Any])
-            jku = head["jku"]
-        except (KeyError, TypeError, ValueError):
-            continue
-        if isinstance(jku, str) and jku.startswith("https://") and origin_of(jku) == origin_of(resolved.found.url):
-            return await _read_keys(jku, egress)
-    return None
 
 
 def _read_file(place: str) -> bytes:
