@@ -27,7 +27,17 @@ NAVIGATED = re.compile(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", re.MULTILINE)
 """A page in the navigation of the site."""
 
 MADE_BY_READERS = frozenset(
-    {"assistant.py", "greeter.py", "hello.py", "house.py", "speller.py", "try_weather.py", "weather.py", "writers.py"}
+    {
+        "assistant.py",
+        "booking.py",
+        "greeter.py",
+        "hello.py",
+        "house.py",
+        "speller.py",
+        "try_weather.py",
+        "weather.py",
+        "writers.py",
+    }
 )
 """Files that a page has its reader make, before it names them in a command."""
 

@@ -1,6 +1,6 @@
 """A reader who does what a page says: runs its commands, and compares what they print with what the page shows.
 
-* A `sh` block is run by bash in the repository, with `dragoman` and `python` of this environment; it must succeed.
+* A `sh` block is run by bash, with `dragoman` and `python` of this environment; it must succeed.
   Servers and workers (`STAYS`) are left running, each in a terminal of its own as it were.
 * A block without a language shows lines of what the command before it printed; `...` stands for lines left out.
 * A `text` block shows lines that a server or worker prints, sooner or later.
@@ -35,9 +35,10 @@ READY = re.compile(r"Ctrl-C|Working for|Listening on|Serving HTTP|is connected|w
 
 @dataclass
 class Reader:
-    """A reader of one page. `terminals` are the files that collect the output of what goes on."""
+    """A reader of one page, in the folder `at`. `terminals` are the files that collect the output of what goes on."""
 
     folder: Path
+    at: Path
     ports: dict[str, str] = field(default_factory=dict)
     terminals: list[Path] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -67,7 +68,7 @@ class Reader:
             self._start(command)
         else:
             ran = subprocess.run(
-                ["bash", "-c", command], cwd=ROOT, env=self._environment(), capture_output=True, text=True,
+                ["bash", "-c", command], cwd=self.at, env=self._environment(), capture_output=True, text=True,
                 timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             self.printed = ran.stdout
@@ -79,7 +80,7 @@ class Reader:
         terminal = self.folder / f"terminal-{len(self.terminals)}"
         with terminal.open("wb") as output:
             process = subprocess.Popen(
-                [*ENDS_WITH_US, "bash", "-c", command], cwd=ROOT, env=self._environment(), stdout=output,
+                [*ENDS_WITH_US, "bash", "-c", command], cwd=self.at, env=self._environment(), stdout=output,
                 stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         self.terminals.append(terminal)
@@ -108,9 +109,9 @@ class Reader:
 
 
 @contextmanager
-def reader(folder: Path) -> Iterator[Reader]:
-    """A reader whose files are in `folder`; all that they started ends with the block."""
-    reading = Reader(folder)
+def reader(folder: Path, at: Path = ROOT) -> Iterator[Reader]:
+    """A reader in the folder `at`, whose own files are in `folder`; all that they started ends with the block."""
+    reading = Reader(folder, at)
     try:
         yield reading
     finally:

@@ -1,0 +1,127 @@
+"""The code of the guides works as the guides say."""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.testing import run
+from tests.docs.reader import reader
+from tests.docs.test_readme import ROOT
+
+GUIDES = ROOT / "docs" / "guides"
+
+
+def blocks(name: str, language: str) -> list[str]:
+    """The blocks of a language in a guide."""
+    text = (GUIDES / f"{name}.md").read_text(encoding="utf-8")
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in found]
+
+
+def agent_of(source: str) -> Any:
+    names: dict[str, Any] = {}
+    exec(source, names)
+    return names["agent"]
+
+
+def test_the_agent_of_approvals_takes_only_a_yes_for_a_yes() -> None:
+    (source,) = blocks("approvals", "python")
+    for answer, result in (("yes", "/tmp is gone."), ("perhaps", "/tmp stays.")):
+        assert asyncio.run(run(agent_of(source), "/tmp", answers=[answer])).text == result
+
+
+def test_the_function_does_what_the_executor_did() -> None:
+    _, function = blocks("from-a2a-sdk", "python")
+    ran = asyncio.run(run(agent_of(function), "A table", answers=["Friday"]))
+    assert (ran.questions, ran.text) == (["For which day?"], "Booked for Friday")
+
+
+EXECUTED = """
+import asyncio, sys
+from a2a.server.agent_execution import RequestContext
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+from a2a.types import Message, Role, SendMessageRequest, Task
+from a2a.helpers import get_message_text, new_text_message
+
+class Told(EventQueue):
+    def __init__(self): self.seen = []
+    async def enqueue_event(self, event): self.seen.append(event)
+    async def dequeue_event(self): ...
+    async def close(self, immediate=False): ...
+    def task_done(self): ...
+    def tap(self, max_queue_size=0): ...
+    def is_closed(self): return False
+
+async def main():
+    told, message = Told(), new_text_message("Friday", role=Role.ROLE_USER)
+    message.task_id, message.context_id = "t", "c"
+    request = SendMessageRequest(message=message)
+    for task in (None, Task(id="t", context_id="c")):
+        context = RequestContext(ServerCallContext(), request, task_id="t", context_id="c", task=task)
+        await Booking().execute(context, told)
+    for event in told.seen:
+        status = getattr(event, "status", None)
+        text = get_message_text(status.message) if status is not None else event.artifact.parts[0].text
+        print(type(event).__name__, text)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_the_executor_of_the_guide_runs_on_the_official_sdk() -> None:
+    python = Path(os.environ.get("DRAGOMAN_PEER_SDK1", ROOT / ".venv-sdk1" / "bin" / "python"))
+    assert python.exists(), f"{python} is missing: run `make peers`"
+    executor, _ = blocks("from-a2a-sdk", "python")
+    ran = subprocess.run([python, "-c", executor + EXECUTED], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    said = [line.split(" ", 1)[1] for line in ran.stdout.splitlines() if line.split(" ", 1)[1]]
+    assert said == ["For which day?", "Booked for Friday"]
+
+
+@pytest.mark.slow
+def test_the_worker_in_typescript_shouts(tmp_path: Path) -> None:
+    """Types are checked with the compiler of the console; they are taken off, as Node 22 does, for older Nodes."""
+    (source,), (table,) = blocks("typescript-worker", "ts"), blocks("typescript-worker", "toml")
+    modules = ROOT / "console" / "node_modules"
+    assert modules.exists(), f"{modules} is missing: run `make console`"
+    (tmp_path / "worker.mts").write_text(source)
+    (tmp_path / "node.d.ts").write_text(
+        "declare const process: { argv: string[]; env: Record<string, string | undefined> };"
+    )
+    tsc = [modules / ".bin" / "tsc", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2023,dom"]
+    subprocess.run([*tsc, "worker.mts", "node.d.ts"], cwd=tmp_path, timeout=120, check=True)
+    node = shutil.which("node")
+    assert node is not None, "node was not found: install Node 20 or newer"
+    (tmp_path / "dragoman.toml").write_text(table)
+    text = (GUIDES / "typescript-worker.md").read_text(encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(text.replace("worker.mts http", "worker.mjs http"))
+    with reader(tmp_path, at=tmp_path) as reading:
+        reading.follow(page)
+
+
+def test_the_guide_to_webhooks_makes_a_secret_and_a_message() -> None:
+    (command,) = blocks("webhooks", "sh")
+    made = subprocess.run(
+        shlex.split(command.replace("python", sys.executable, 1)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{32}\n", made.stdout)
+    (message,) = blocks("webhooks", "json")
+    assert json.loads(message)["configuration"]["taskPushNotificationConfig"]["events"]
