@@ -102,8 +102,10 @@ def _commands(path: str, one: click.Command) -> Iterator[str]:
         elif isinstance(parameter, click.Argument):
             yield f"argument {path} {parameter.human_readable_name}"
     if isinstance(one, click.Group):
-        for name, below in one.commands.items():
-            if not below.hidden:
+        context = click.Context(one)
+        for name in one.list_commands(context):
+            below = one.get_command(context, name)
+            if below is not None and not below.hidden:
                 yield from _commands(f"{path} {name}", below)
 
 
