@@ -55,12 +55,13 @@ help: ## this list
 
 setup: $(VENV)/.dev ## the environment in .venv, with everything that `check` and `test-fast` need
 
-check: $(VENV)/.dev ## formatting, lint, types, layers, lock files, tracked modules: at most 30 s
+check: $(VENV)/.dev ## formatting, lint, types, layers, lock files, tracked modules, public names: at most 30 s
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy --strict $(TYPED)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_tree.py
+	PYTHONPATH=. $(BIN)/python scripts/surface.py --check
 
 format: $(VENV)/.dev ## format the code as `check` requires
 	$(BIN)/ruff check --fix-only $(CODE)

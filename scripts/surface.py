@@ -172,9 +172,13 @@ def _store() -> Iterator[str]:
 
 
 def main() -> int:
-    """Write the file, unless a name goes without a word. Returns the exit status."""
+    """Write the file, unless a name goes without a word; with --check only compare. Returns the exit status."""
     present = surface()
     recorded = RECORDED.read_text(encoding="utf-8").splitlines() if RECORDED.exists() else []
+    if "--check" in sys.argv[1:]:
+        found = faults(recorded, present, CHANGELOG.read_text(encoding="utf-8"))
+        print("".join(f"{line}\n" for line in found), end="", file=sys.stderr)
+        return 1 if found else 0
     if lost := unexplained(recorded, present, CHANGELOG.read_text(encoding="utf-8")):
         print("\n".join(lost), file=sys.stderr)
         return 1
