@@ -48,7 +48,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs site surface compliance peers frameworks requirements clean
-.PHONY: test-proxies container
+.PHONY: test-proxies container dist
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -115,6 +115,9 @@ site: .venv-site/.ready site/node_modules/.ready ## the documentation as a site 
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet -f site/mkdocs.yml $(ARGS)
 	@echo "open build/site/index.html"
 
+dist: $(VENV)/.dev .venv-dist/.ready $(CONSOLE)/index.html ## wheel, source distribution and bill of materials of the commit, in dist/, checked
+	PYTHONPATH=. $(BIN)/python scripts/dist.py
+
 surface: $(VENV)/.core ## write the list of public names; a name that goes needs an entry in CHANGELOG.md
 	PYTHONPATH=. $(BIN)/python scripts/surface.py
 
@@ -128,12 +131,12 @@ frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the a
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build grpc container dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi bench; do \
+	for name in build build-dist grpc container dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-bench .venv-site .venv-fw-* tests/peers/js/node_modules dist build
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-bench .venv-site .venv-dist .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules site/node_modules $(CONSOLE)
 	rm -rf .proxies
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -172,6 +175,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 .venv-openapi/.ready: requirements/peers-openapi.txt
 .venv-bench/.ready: requirements/bench.txt
 .venv-site/.ready: requirements/site.txt
+.venv-dist/.ready: requirements/build-dist.txt
 .venv-fw-%/.ready: requirements/framework-%.txt | $(VENV)/.core
 	rm -rf .venv-fw-$*
 	$(UV) venv --quiet -p $(BIN)/python .venv-fw-$*

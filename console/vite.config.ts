@@ -1,10 +1,35 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { defineConfig } from "vite";
+import { defineConfig, type Plugin } from "vite";
+
+/** Adds licenses.txt: the packages whose code is in the built files, each with the text of its licence. */
+function licenses(): Plugin {
+  return {
+    name: "licenses",
+    generateBundle(_options, bundle) {
+      const folders = new Set<string>();
+      for (const chunk of Object.values(bundle)) {
+        for (const id of chunk.type === "chunk" ? Object.keys(chunk.modules) : []) {
+          const found = /^\0?(.*\/node_modules\/(?:@[^/]+\/)?[^/?]+)/.exec(id);
+          if (found?.[1]) folders.add(found[1]);
+        }
+      }
+      const texts = [...folders].map((folder) => {
+        const said = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+        const file = readdirSync(folder).find((name) => /^licen[cs]e/i.test(name));
+        const text = file ? readFileSync(join(folder, file), "utf8") : "";
+        return `${said.name} ${said.version} (${said.license})\n\n${text.trim()}\n`;
+      });
+      this.emitFile({ type: "asset", fileName: "licenses.txt", source: texts.sort().join(`\n${"-".repeat(80)}\n\n`) });
+    },
+  };
+}
 
 // The server sends the files below /console, and nothing from elsewhere. Its policy allows no inline script or style.
 export default defineConfig({
   base: "/console/",
-  plugins: [svelte()],
+  plugins: [svelte(), licenses()],
   build: {
     outDir: "../src/dragoman/bindings/console/built",
     emptyOutDir: true,

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import dragoman
+from scripts.packages import commit_of
 
 ROOT = Path(__file__).parent.parent
 PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
@@ -78,4 +79,7 @@ def test_a_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
     source = ROOT / "src"
     there = {str(path.relative_to(source)) for path in source.rglob("*") if path.suffix in (".sql", ".tmpl", ".typed")}
     assert len(there) > 30
-    assert there <= set(ZipFile(wheel).namelist())
+    with ZipFile(wheel) as archive:
+        assert there <= set(archive.namelist())
+        built_from = archive.read("dragoman/commit.txt").decode().strip()
+    assert built_from == commit_of(ROOT)[0]
