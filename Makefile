@@ -39,10 +39,10 @@ STORE ?= sqlite:///data/dragoman.db
 AGENTS ?= examples/agents.py
 ARGS ?=
 
-# Three workers for two cores, six at most: half of a worker's time its tests wait for processes, sockets and clocks. A
-# file's tests stay together, as they share servers, and the longest files come first.
+# Two workers for a core, six at most: half of a worker's time its tests wait for processes, sockets and clocks. A file's
+# tests stay together, as they share servers, and the longest files come first.
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
-WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : ($(CORES) * 3 + 1) / 2 ))) --dist loadfile --no-loadscope-reorder
+WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : $(CORES) * 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

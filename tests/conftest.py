@@ -100,7 +100,7 @@ def used_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
         yield url
 
 
-LENGTHS = {"frameworks": -6, "durability": -5, "peers": -4, "systems": -3, "simulation": -2, "store": -1}
+LENGTHS = {"console": -7, "frameworks": -6, "durability": -5, "peers": -4, "systems": -3, "simulation": -2, "store": -1}
 """Directories whose files take longest. They come first, so that no worker is left alone with one at the end."""
 
 

@@ -4,14 +4,17 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Lock
 from typing import Any, NamedTuple
 
 import aiohttp
+from click.testing import CliRunner, Result
 
 from dragoman import Agent, Context
+from dragoman.cli import main
 from dragoman.config import Config, settings
 from dragoman.engine.api import Runner
 from dragoman.server import serving
@@ -64,10 +67,35 @@ class Site(NamedTuple):
         """Run `dragoman admin` on the local store, unless the arguments name a server."""
         return await dragoman(self.folder, "admin", *arguments, DRAGOMAN_STORE=self.store, **environ)
 
+    async def admin_process(self, *arguments: str) -> Ran:
+        """Run `dragoman admin` on the local store in a process of its own."""
+        return await dragoman_process(self.folder, "admin", *arguments, DRAGOMAN_STORE=self.store)
+
+
+OURS = {setting.env for setting in settings()} | {"DRAGOMAN_SERVER", "DRAGOMAN_API_KEY", "DRAGOMAN_CONFIG"}
+
 
 async def dragoman(folder: Path, *arguments: str, **environ: str) -> Ran:
-    ours = {setting.env for setting in settings()} | {"DRAGOMAN_SERVER", "DRAGOMAN_API_KEY", "DRAGOMAN_CONFIG"}
-    inherited = {name: value for name, value in os.environ.items() if name not in ours}
+    """Run the command in a thread, which is fast, but can neither handle signals nor run beside another one."""
+
+    def invoke() -> Result:
+        unset: dict[str, str | None] = dict.fromkeys(OURS)
+        with chdir(folder):
+            return CliRunner().invoke(main, arguments, env={**unset, **environ}, prog_name="dragoman")
+
+    assert not TURN.locked(), "another command has the streams of this process: use dragoman_process"
+    with TURN:
+        result = await asyncio.wait_for(asyncio.to_thread(invoke), DEADLINE_S)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return _checked(Ran(result.exit_code, result.stdout, result.stderr))
+
+
+TURN = Lock()
+
+
+async def dragoman_process(folder: Path, *arguments: str, **environ: str) -> Ran:
+    """Run the command in a process of its own: one that handles signals, or goes on beside others."""
+    inherited = {name: value for name, value in os.environ.items() if name not in OURS}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dragoman", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
@@ -78,7 +106,11 @@ async def dragoman(folder: Path, *arguments: str, **environ: str) -> Ran:
     )
     out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     assert process.returncode is not None
-    ran = Ran(process.returncode, out.decode(), err.decode())
+    return _checked(Ran(process.returncode, out.decode(), err.decode()))
+
+
+def _checked(ran: Ran) -> Ran:
+    """The output of a command, in which is nothing that nobody may see."""
     assert "Traceback" not in ran.err, ran.err
     assert "dgo_" not in ran.out + ran.err
     assert "dgm_" not in ran.out + ran.err

@@ -33,7 +33,7 @@ from dragoman.testing.store_cases.bench import message, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
-from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman
+from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman, dragoman_process
 from tests.durability.test_full_disk import namespace
 from tests.processes import ENDS_WITH_US
 
@@ -44,7 +44,8 @@ BYTES = b"\x00large\xff" * 500
 
 async def admin(folder: Path, *arguments: str, **environ: str) -> Ran:
     """Run `dragoman admin` on the store of the folder, in a pipe."""
-    return await dragoman(folder, "admin", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
+    run = dragoman if arguments[0] == "check" else dragoman_process  # the others handle signals
+    return await run(folder, "admin", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
 
 
 async def fill(folder: Path, *, owed: bool = False, tasks: int = 3) -> Path:

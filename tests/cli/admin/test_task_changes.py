@@ -67,8 +67,8 @@ async def test_an_approval_is_given_or_refused(tmp_path: Path) -> None:
 async def test_a_cancel_names_the_operator_in_the_log(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         named, fitting = await asyncio.gather(
-            here.admin("tasks", "cancel", here.echo, "--reason", "too dear"),
-            here.admin("tasks", "cancel", "--agent", "other", "--reason", "too dear"),
+            here.admin_process("tasks", "cancel", here.echo, "--reason", "too dear"),
+            here.admin_process("tasks", "cancel", "--agent", "other", "--reason", "too dear"),
         )
         assert (named.out, fitting.out) == (f"{here.echo} is canceled.\n", f"{here.other} is canceled.\n")
         for task in (here.echo, here.other):

@@ -70,7 +70,7 @@ async def test_the_server_tells_what_it_serves_and_has_to_do(tmp_path: Path) -> 
 
 async def test_a_follower_sees_the_end_of_a_task(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
-        following = asyncio.create_task(here.admin("tasks", "log", here.echo, "--follow"))
+        following = asyncio.create_task(here.admin_process("tasks", "log", here.echo, "--follow"))
         assert (await here.admin("tasks", "cancel", here.echo)).status == 0
         assert "status canceled" in (await following).out.splitlines()[-1]
 
