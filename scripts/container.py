@@ -20,6 +20,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from scripts.packages import commit_of
+
 ROOT = Path(__file__).parents[1]
 IMAGE = "localhost/dragoman"
 DEBIAN = "localhost/debian-python"
@@ -90,7 +92,8 @@ def main() -> None:
     base = given.base or find_base(buildah, work)
     authorities = "/etc/ssl/certs/ca-certificates.crt"
     buildah(
-        *("build", "--isolation", "chroot", "--format", "docker", "--build-arg", f"BASE={base}", "-t", IMAGE),
+        *("build", "--isolation", "chroot", "--format", "docker", "-t", IMAGE),
+        *("--build-arg", f"BASE={base}", "--build-arg", f"COMMIT={commit_of(ROOT)[0]}"),
         *("--volume", f"{authorities}:{authorities}:ro", "--pull-never", "-f", "Containerfile", str(ROOT)),
         show=True,
     )
