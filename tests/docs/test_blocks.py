@@ -1,0 +1,225 @@
+"""Every code block of every page is run by a test, or is checked here as far as it can be without being run.
+
+A page in `RUN` has a test of its own, which runs the languages that are named. Blocks of all others are checked by
+language: TOML is read as a server reads it, commands of ours must exist with their options, code must compile and
+import names that exist, documents must parse. `SHOWN` names the languages that show something and are not code.
+"""
+
+import ast
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from dragoman.cli import main
+from dragoman.config import FaultyEntry, load_parts
+from tests.docs.test_readme import ROOT
+
+PAGES = sorted(
+    page
+    for top in ("*.md", "docs/**/*.md", "examples/**/*.md", "deploy/**/*.md")
+    for page in ROOT.glob(top)
+    if "node_modules" not in page.parts
+)
+
+RUN = {
+    "README.md": ("tests/docs/test_readme.py", "sh json python js"),
+    "docs/getting-started.md": ("tests/docs/test_readme.py", "sh json python"),
+    "docs/agents.md": ("tests/agents/python/test_docs.py", "python"),
+    "docs/client.md": ("tests/docs/test_client.py", "python"),
+    "docs/files.md": ("tests/docs/test_files.py", "python"),
+    "docs/grpc.md": ("tests/docs/test_grpc.py", "python"),
+    "docs/kaos.md": ("tests/kaos/test_docs.py", "python"),
+    "docs/agents/mcp.md": ("tests/docs/test_mcp.py", "python"),
+    "docs/operations.md": ("tests/docs/test_operations.py", "console"),
+    "docs/push.md": ("tests/push/test_docs.py", "python js"),
+    "docs/guides/approvals.md": ("tests/docs/test_guides.py", "python"),
+    "docs/guides/from-a2a-sdk.md": ("tests/docs/test_guides.py", "python"),
+    "docs/guides/typescript-worker.md": ("tests/docs/test_guides.py", "toml ts sh"),
+    "docs/guides/webhooks.md": ("tests/docs/test_guides.py", "sh json"),
+} | {
+    f"examples/{folder}/README.md": ("tests/docs/test_examples.py", "sh")
+    for folder in (
+        "approval", "booking", "browser", "charts", "conversion", "hooks", "library", "research", "team",
+    )
+}  # fmt: skip
+"""Pages whose blocks of these languages are run, and the test that runs them."""
+
+SHOWN = {
+    "": "output, or what goes over the wire",
+    "log": "lines of the log; those of docs/operations.md are compared with what the server writes",
+    "mermaid": "a diagram; `make site` draws it",
+    "sql": "statements of a database's administrator; tests/store makes users and databases with their own",
+    "nginx": "a fragment; the whole configurations in deploy/proxies are run by tests/proxies",
+    "text": "output of a program that goes on",
+}
+
+COMMAND = re.compile(r"&&|\|\||(?<!\|)\|(?!\|)|;|\$\(|[<>]\s*\S+")
+"""The marks between the commands of a line, and where its input and output go."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: where it begins, its language and its text."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(str(page.relative_to(ROOT)), line, found[2], textwrap.dedent(found[3]))
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+CHECKED = [
+    block
+    for block in BLOCKS
+    if block.language not in SHOWN and block.language not in RUN.get(block.page, ("", ""))[1].split()
+]
+
+
+def check_json(text: str) -> None:
+    """One document, or one on each line."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        for line in text.splitlines():
+            json.loads(line)
+
+
+def check_yaml(text: str) -> None:
+    assert list(yaml.safe_load_all(text))
+
+
+def check_toml(text: str, folder: Path) -> None:
+    """The server reads it; a fragment is read as a part of the first agent."""
+    file = folder / "dragoman.toml"
+    if re.match(r'(?:#[^\n]*\n)*(?:run|credentials) = "?', text):
+        model = 'model = "m"\n' if "openai:" in text and "model =" not in text else ""
+        text = f'[[agents]]\nid = "a"\n{model}{text}'
+    elif text.startswith("[[agents."):
+        text = f'[[agents]]\nid = "a"\nrun = "openai:http://127.0.0.1:1/v1"\nmodel = "m"\n{text}'
+    text = re.sub(r"\b(tls_\w+|cwd|card_keys) = .*\n", "", text)  # files of the reader
+    file.write_text(text)
+    parts = load_parts(file, {}, {})
+    faulty = [str(entry.error) for entry in parts.tables if isinstance(entry, FaultyEntry)]
+    assert not [*parts.faults, *faulty]
+
+
+def check_python(text: str) -> None:
+    tree = compile(text, "page", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dragoman":
+            module = importlib.import_module(str(node.module))
+            assert not [alias.name for alias in node.names if not hasattr(module, alias.name)], node.module
+
+
+def check_js(text: str, folder: Path) -> None:
+    node = shutil.which("node")
+    assert node is not None, "node was not found: install Node 20 or newer"
+    (folder / "page.mjs").write_text(text)
+    subprocess.run([node, "--check", "page.mjs"], cwd=folder, check=True, timeout=60)
+
+
+def check_shell(text: str) -> None:
+    """Bash can read it, and what it calls of ours is there."""
+    subprocess.run(["bash", "-n", "-c", text], check=True, timeout=60)
+    for line in text.replace("\\\n", " ").splitlines():
+        check_ours(line)
+
+
+def check_console(text: str) -> None:
+    """A `$` begins a command; the rest is what it prints."""
+    commands = re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)
+    assert commands
+    for command in commands:
+        check_shell(command)
+
+
+def check_ours(line: str) -> None:
+    """A call of `dragoman` names commands and options that exist, one of `make` a target."""
+    for command in COMMAND.split(line):
+        words = shlex.split(command, comments=True) if re.search(r"(?:^|[\s/])dragoman(?:\s|$)", command) else []
+        while words and (words[0] in ("exec", "sudo") or re.match(r"\w+=", words[0])):
+            words = words[1:]
+        if words and words[0].rpartition("/")[2] == "dragoman":
+            check_words(words[1:])
+    for target in re.findall(r"(?:^|&& )make ([a-z-]+)", line):
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+
+
+def check_words(words: list[str]) -> None:
+    command: click.Command = main
+    context = click.Context(main)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        below = command.get_command(context, words[0])
+        assert below is not None, f"no such command: {words[0]}"
+        command, context, words = below, click.Context(below, parent=context), words[1:]
+    options = {
+        flag for parameter in command.get_params(context) for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
+    for word in words:
+        flag = word.partition("=")[0]
+        assert not re.fullmatch(r"--?[a-z][\w-]*", flag) or flag in options, f"{command.name} has no {flag}"
+
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "bash": check_shell,
+    "console": check_console,
+    "js": check_js,
+    "json": check_json,
+    "python": check_python,
+    "sh": check_shell,
+    "toml": check_toml,
+    "yaml": check_yaml,
+}
+
+
+@pytest.mark.parametrize("block", CHECKED, ids=str)
+def test_a_block_that_is_not_run_is_sound(block: Block, tmp_path: Path) -> None:
+    assert block.language in CHECKS, f"{block.language}: run it, check it, or say in SHOWN why not"
+    check = CHECKS[block.language]
+    if check in (check_toml, check_js):
+        check(block.text, tmp_path)
+    else:
+        check(block.text)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "" and "$ " in block.text], ids=str)
+def test_commands_in_blocks_without_a_language_exist(block: Block) -> None:
+    for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
+        check_ours(command)
+
+
+@pytest.mark.parametrize(("page", "test"), [(page, test) for page, (test, _) in RUN.items()])
+def test_the_test_of_a_page_is_there(page: str, test: str) -> None:
+    """It names the page, or its folder."""
+    assert (ROOT / page).is_file()
+    text = (ROOT / test).read_text(encoding="utf-8")
+    assert Path(page).name in text or Path(page).stem in text or Path(page).parent.name in text
+    assert os.access(ROOT / test, os.R_OK)
+
+
+def test_wrong_commands_are_found() -> None:
+    for line in ("dragoman serv x", "dragoman serve --prot 1", "dragoman admin tasks list --stat x", "make nothing"):
+        with pytest.raises(AssertionError):
+            check_ours(line)
