@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
 import pytest
@@ -159,34 +159,56 @@ SKILLS = "".join(
 
 
 class Site:
-    """A server with its workers, all of them processes, in one directory."""
+    """A server for all tests, and the workers of each, all of them processes, in one directory."""
 
     def __init__(self, directory: Path, http: aiohttp.ClientSession) -> None:
         self.directory = directory
         self.http = http
         self.port = kept_port()
         self.url = ""
-        self.started: list[asyncio.subprocess.Process] = []
+        self.server: asyncio.subprocess.Process | None = None
+        self.workers: list[asyncio.subprocess.Process] = []
+        self.tasks: list[tuple[str, str]] = []
 
-    async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            *ENDS_WITH_US, DRAGOMAN, *arguments, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    async def _start(self, *arguments: str, stderr: int | IO[bytes]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *ENDS_WITH_US, DRAGOMAN, *arguments, cwd=self.directory, stdout=subprocess.PIPE, stderr=stderr
         )
-        self.started.append(process)
-        return process
 
-    async def serve(self) -> asyncio.subprocess.Process:
-        process = await self._start("serve", "--port", str(self.port))
-        banner = await said(process, "listens on")
+    async def serve(self) -> None:
+        """Start the server, unless it runs."""
+        if self.server is not None and self.server.returncode is None:
+            return
+        with (self.directory / "log").open("ab") as log:
+            self.server = await self._start("serve", "--port", str(self.port), stderr=log)
+        banner = await said(self.server, "listens on")
         found = re.search(r"listens on (\S+)/ ", banner)
         assert found is not None
         self.url = found[1]
-        return process
+
+    async def stop(self, number: int = signal.SIGKILL) -> None:
+        """Stop the server."""
+        assert self.server is not None
+        await self.end(self.server, number)
 
     async def worker(self, *arguments: str, module: str = "agents.py") -> asyncio.subprocess.Process:
-        process = await self._start("worker", module, "--server", self.url, *arguments)
+        process = await self._start("worker", module, "--server", self.url, *arguments, stderr=subprocess.STDOUT)
+        self.workers.append(process)
         await said(process, "Working for")
         return process
+
+    async def clear(self) -> None:
+        """Cancel the tasks of a test, kill its workers, and delete the file that its tasks wait for."""
+        await self.serve()
+        for agent, task_id in self.tasks:
+            async with self.http.post(f"{self.url}/agents/{agent}/tasks/{task_id}:cancel", headers=V1) as answer:
+                await answer.read()  # most have ended
+        for process in self.workers:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+        (self.directory / "go").unlink(missing_ok=True)
+        self.workers, self.tasks = [], []
 
     async def end(self, process: asyncio.subprocess.Process, number: int = signal.SIGKILL) -> int:
         process.send_signal(number)
@@ -198,7 +220,9 @@ class Site:
         body = {"message": message, "configuration": {"returnImmediately": not wait}}
         async with self.http.post(f"{self.url}/agents/{agent}/message:send", json=body, headers=V1) as answer:
             assert answer.status == 200, await answer.text()
-            return dict((await answer.json())["task"])
+            task = dict((await answer.json())["task"])
+            self.tasks.append((agent, task["id"]))
+            return task
 
     async def until(self, agent: str, task_id: str, sign: Any) -> dict[str, Any]:
         """Follow the task until `sign` says that it has come so far."""
@@ -238,21 +262,28 @@ def ended(task: dict[str, Any]) -> bool:
     return task["status"]["state"] in TERMINAL
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+@pytest.fixture(scope="module")
+async def serving(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
     away = CONFIG.index('\n[[agents]]\nid = "away"')
-    (tmp_path / "dragoman.toml").write_text(CONFIG[:away] + SKILLS + CONFIG[away:])
-    (tmp_path / "agents.py").write_text(AGENTS)
+    (folder / "dragoman.toml").write_text(CONFIG[:away] + SKILLS + CONFIG[away:])
+    (folder / "agents.py").write_text(AGENTS)
+    (folder / "stubborn.py").write_text(STUBBORN)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http:
-        here = Site(tmp_path, http)
+        here = Site(folder, http)
         try:
             await here.serve()
             yield here
         finally:
-            for process in here.started:
-                if process.returncode is None:
-                    process.kill()
-                    await process.communicate()
+            if here.server is not None and here.server.returncode is None:
+                here.server.kill()
+                await here.server.communicate()
+
+
+@pytest.fixture
+async def site(serving: Site) -> AsyncIterator[Site]:
+    yield serving
+    await serving.clear()
 
 
 pytestmark = pytest.mark.slow
@@ -326,7 +357,7 @@ async def test_a_conversation_survives_its_worker_and_its_server(site: Site) -> 
     task = await site.send("talk", "hi", wait=True, skill="everything")
     assert task["status"]["message"]["parts"] == [{"text": "Who are you?"}]
     await site.end(worker)
-    await site.end(site.started[0])
+    await site.stop()
     await site.serve()
     await site.worker()
     task = await site.send("talk", "Anna", wait=True, taskId=task["id"])
@@ -339,7 +370,7 @@ async def test_a_worker_outlives_its_server(site: Site) -> None:
     worker = await site.worker()
     task_id = (await site.send("gate", "go"))["id"]
     await site.whose(task_id)
-    await site.end(site.started[0], signal.SIGTERM)
+    await site.stop(signal.SIGTERM)
     await site.serve()
     (site.directory / "go").touch()
     task = await site.until("gate", task_id, ended)
@@ -370,7 +401,6 @@ async def test_a_worker_that_is_told_to_stop_may_finish(site: Site) -> None:
 
 @pytest.mark.parametrize("agent", ["deaf", "stuck"])
 async def test_a_worker_ends_in_time_whatever_its_agents_do(site: Site, agent: str) -> None:
-    (site.directory / "stubborn.py").write_text(STUBBORN)
     worker = await site.worker("--grace-s", "0.5", module="stubborn.py")
     task_id = (await site.send(agent, "go"))["id"]
     await site.until(agent, task_id, lambda task: task["status"].get("message") or text(task))
