@@ -108,6 +108,21 @@ class House:
         self.directory = directory
         self.process: asyncio.subprocess.Process | None = None
         self.url = ""
+        self._logged = 0
+
+    def furnish(self) -> None:
+        """Write two agents, as every test finds them."""
+        (self.directory / "house.py").write_text(HOUSE)
+        (self.directory / "go").unlink(missing_ok=True)
+        self.word("one")
+        self.write(ECHO, OTHER)
+
+    async def tidy(self) -> None:
+        """Serve what every test finds, and forget the log."""
+        self.furnish()
+        line = await self.reload()
+        assert not line.startswith("not"), line
+        self._logged += len(self.log())
 
     def write(self, *tables: str, settings: str = SETTINGS) -> None:
         """The configuration."""
@@ -138,8 +153,8 @@ class House:
         raise AssertionError(self.log())
 
     def log(self) -> str:
-        """The server's output so far."""
-        return (self.directory / "log").read_text(errors="replace")
+        """The server's output so far, in this test."""
+        return (self.directory / "log").read_text(errors="replace")[self._logged :]
 
     async def reload(self) -> str:
         """SIGHUP; the line that says what became of it."""
@@ -165,13 +180,28 @@ class House:
             raise
 
 
+@pytest.fixture(scope="module")
+async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A house whose server is that of many tests."""
+    house = House(tmp_path_factory.mktemp("house"))
+    house.furnish()
+    await house.start()
+    yield house
+    await house.ended()
+
+
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    """A directory with two agents; nothing is served yet."""
+async def house(standing: House) -> House:
+    """A directory with two agents, which are served."""
+    await standing.tidy()
+    return standing
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncIterator[House]:
+    """A directory with two agents; nothing is served yet, and the server is the test's own."""
     house = House(tmp_path)
-    (tmp_path / "house.py").write_text(HOUSE)
-    house.word("one")
-    house.write(ECHO, OTHER)
+    house.furnish()
     yield house
     await house.ended()
 
@@ -205,7 +235,6 @@ def text_of(task: Json) -> str:
 async def test_a_changed_module_answers_and_a_stream_that_is_open_gets_all_its_events(
     house: House, http: aiohttp.ClientSession
 ) -> None:
-    await house.start()
     assert text_of(await sent(http, house.url, message(skill="say"))) == "one"
     async with http.post(f"{house.url}/message:stream", json=message(skill="count")) as stream:
         events = frames(stream)
@@ -236,7 +265,6 @@ async def following(events: AsyncIterator[str]) -> str:
 
 
 async def test_an_edit_of_the_same_second_and_length_is_seen(house: House, http: aiohttp.ClientSession) -> None:
-    await house.start()
     for word in ("abc", "abd", "abe"):
         house.word(word)
         await house.reload()
@@ -250,7 +278,6 @@ async def test_agents_come_and_go_and_only_cards_that_changed_have_another_etag(
         async with http.get(f"{house.url}/agents/{agent}/.well-known/agent-card.json") as answer:
             return answer.status, answer.headers.get("ETag")
 
-    await house.start()
     echo, other = await card("echo"), await card("other")
     house.write(ECHO + 'description = "Says one word."\n', OTHER, '[[agents]]\nid = "third"\nrun = "house:other"\n')
     assert await house.reload() == "reloaded: added third, changed echo"
@@ -268,7 +295,6 @@ async def test_agents_come_and_go_and_only_cards_that_changed_have_another_etag(
 
 
 async def test_the_default_and_the_order_change(house: House, http: aiohttp.ClientSession) -> None:
-    await house.start()
     house.write(ECHO, OTHER, settings=SETTINGS + 'default = "other"\n')
     await house.reload()
     assert text_of(await sent(http, house.url, message())) == "other"
@@ -296,7 +322,6 @@ BREAKS: list[tuple[Callable[[House], object], str]] = [
 async def test_a_broken_configuration_changes_nothing_and_the_log_says_why(
     house: House, http: aiohttp.ClientSession
 ) -> None:
-    await house.start()
     word = "one"
     for number, (break_it, said) in enumerate(BREAKS):
         before = len(house.log())
@@ -316,7 +341,6 @@ async def test_a_broken_configuration_changes_nothing_and_the_log_says_why(
 
 
 async def test_settings_that_need_a_restart_are_named_and_not_taken(house: House, http: aiohttp.ClientSession) -> None:
-    await house.start()
     house.write(ECHO, OTHER, settings=SETTINGS + "max_parts = 1\n")
     await house.reload()
     assert "max_parts has changed: restart the server" in house.log()
@@ -326,7 +350,6 @@ async def test_settings_that_need_a_restart_are_named_and_not_taken(house: House
 
 
 async def test_an_agent_gets_a_key_of_its_own(house: House, http: aiohttp.ClientSession) -> None:
-    await house.start()
     house.write(ECHO + 'api_key = "sesame"\n', OTHER)
     assert await house.reload() == "reloaded: changed echo"
     url = f"{house.url}/agents/echo"
@@ -340,7 +363,6 @@ async def test_an_agent_gets_a_key_of_its_own(house: House, http: aiohttp.Client
 
 
 async def test_a_task_that_waits_for_an_answer_goes_on_as_it_began(house: House, http: aiohttp.ClientSession) -> None:
-    await house.start()
     asked = await sent(http, house.url, message(skill="ask"))
     assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     house.word("two")
@@ -352,7 +374,6 @@ async def test_a_task_that_waits_for_an_answer_goes_on_as_it_began(house: House,
 async def test_a_task_of_an_agent_that_was_removed_finishes_and_is_there_again_with_its_agent(
     house: House, http: aiohttp.ClientSession
 ) -> None:
-    await house.start()
     url = f"{house.url}/agents/echo"
     body = {**message(skill="count"), "configuration": {"returnImmediately": True}}
     begun = await sent(http, url, body)
@@ -386,7 +407,7 @@ async def test_a_worker_keeps_its_lease_when_its_agent_changes_and_when_it_is_re
 
     keyed = WORKER + 'api_key = "sesame"\n'
     house.write(OTHER, keyed)
-    await house.start()
+    assert await house.reload() == "reloaded: added far, removed echo"
     body = {**message(), "configuration": {"returnImmediately": True}}
     ids = [
         (await sent(http, f"{house.url}/agents/far", body, headers={"x-api-key": "sesame"}))["id"]
@@ -412,7 +433,6 @@ async def test_a_worker_keeps_its_lease_when_its_agent_changes_and_when_it_is_re
 
 
 async def test_twenty_reloads_under_load_lose_no_request_and_no_task(house: House, http: aiohttp.ClientSession) -> None:
-    await house.start()
     done, answers = asyncio.Event(), []
 
     async def call(agent: str) -> None:
@@ -442,18 +462,18 @@ async def test_twenty_reloads_under_load_lose_no_request_and_no_task(house: Hous
     assert "Traceback" not in house.log()
 
 
-async def test_what_reloads_replace_is_freed(house: House, http: aiohttp.ClientSession) -> None:
-    (house.directory / "house.py").write_text(HOUSE + BALLAST)
-    await house.start()
-    assert text_of(await sent(http, house.url, message(skill="alive"))) == "1"
+async def test_what_reloads_replace_is_freed(own: House, http: aiohttp.ClientSession) -> None:
+    (own.directory / "house.py").write_text(HOUSE + BALLAST)
+    await own.start()
+    assert text_of(await sent(http, own.url, message(skill="alive"))) == "1"
     async with AsyncExitStack() as hosts:
         for number in range(5):
-            await hosts.enter_async_context(http.get(f"{house.url}/mcp", headers=await begun(http, house.url)))
-            house.word(f"word{number}")
-            await house.reload()
-            await sent(http, house.url, message())
+            await hosts.enter_async_context(http.get(f"{own.url}/mcp", headers=await begun(http, own.url)))
+            own.word(f"word{number}")
+            await own.reload()
+            await sent(http, own.url, message())
         async with asyncio.timeout(DEADLINE_S):
-            while text_of(await sent(http, house.url, message(skill="alive"))) != "1":
+            while text_of(await sent(http, own.url, message(skill="alive"))) != "1":
                 await asyncio.sleep(0.02)
 
 
@@ -467,25 +487,25 @@ async def begun(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
         return {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"], "Accept": "text/event-stream"}
 
 
-async def test_sessions_of_mcp_are_told_of_other_tools(house: House, http: aiohttp.ClientSession) -> None:
-    await house.start()
-    early, later = await begun(http, house.url), await begun(http, house.url)
-    async with http.get(f"{house.url}/mcp", headers=early) as listening:
-        house.word("two")
-        assert await house.reload() == "reloaded: changed echo, other"  # their code, not their tools
-        house.write(ECHO)
-        assert await house.reload() == "reloaded: removed other"
-        async with http.post(f"{house.url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}) as answer:
+async def test_sessions_of_mcp_are_told_of_other_tools(own: House, http: aiohttp.ClientSession) -> None:
+    await own.start()
+    early, later = await begun(http, own.url), await begun(http, own.url)
+    async with http.get(f"{own.url}/mcp", headers=early) as listening:
+        own.word("two")
+        assert await own.reload() == "reloaded: changed echo, other"  # their code, not their tools
+        own.write(ECHO)
+        assert await own.reload() == "reloaded: removed other"
+        async with http.post(f"{own.url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}) as answer:
             listed = {tool["name"] for tool in (await answer.json())["result"]["tools"]}
         assert listed == {"echo__say", "echo__count", "echo__ask"}
         assert await first_message(listening) == CHANGED
-        async with http.get(f"{house.url}/mcp", headers=later) as missed:  # what came before it listened
+        async with http.get(f"{own.url}/mcp", headers=later) as missed:  # what came before it listened
             assert await first_message(missed) == CHANGED
-        assert house.process is not None
-        house.process.terminate()
+        assert own.process is not None
+        own.process.terminate()
         async with asyncio.timeout(DEADLINE_S):
             assert b"data:" not in await listening.content.read()
-            assert await house.process.wait() == 0
+            assert await own.process.wait() == 0
 
 
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
@@ -499,27 +519,27 @@ async def first_message(stream: aiohttp.ClientResponse) -> Any:
     raise AssertionError("it ended")
 
 
-async def test_an_agent_that_would_be_open_to_the_world_is_refused(house: House, http: aiohttp.ClientSession) -> None:
+async def test_an_agent_that_would_be_open_to_the_world_is_refused(own: House, http: aiohttp.ClientSession) -> None:
     exposed = SETTINGS + 'host = "0.0.0.0"\n'
-    house.write(ECHO + 'api_key = "sesame"\n', settings=exposed)
-    await house.start()
-    house.write(ECHO + 'api_key = "sesame"\n', OTHER, settings=exposed)
-    assert "nobody who calls other is asked who they are" in await house.reload()
-    url = house.url.replace("0.0.0.0", "127.0.0.1")
+    own.write(ECHO + 'api_key = "sesame"\n', settings=exposed)
+    await own.start()
+    own.write(ECHO + 'api_key = "sesame"\n', OTHER, settings=exposed)
+    assert "nobody who calls other is asked who they are" in await own.reload()
+    url = own.url.replace("0.0.0.0", "127.0.0.1")
     async with http.get(f"{url}/agents") as answer:
         assert [agent["id"] for agent in (await answer.json())["agents"]] == ["echo"]
 
 
-async def test_a_server_that_is_stopped_while_it_imports_stops(house: House) -> None:
-    await house.start()
-    assert house.process is not None
-    (house.directory / "words.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
-    house.process.send_signal(signal.SIGHUP)
+async def test_a_server_that_is_stopped_while_it_imports_stops(own: House) -> None:
+    await own.start()
+    assert own.process is not None
+    (own.directory / "words.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
+    own.process.send_signal(signal.SIGHUP)
     async with asyncio.timeout(DEADLINE_S):
-        while not (house.directory / "begun").exists():
+        while not (own.directory / "begun").exists():
             await asyncio.sleep(0.01)
-        house.process.send_signal(signal.SIGTERM)
-        assert await house.process.wait() == 0
+        own.process.send_signal(signal.SIGTERM)
+        assert await own.process.wait() == 0
 
 
 class Gated(Scripted):
@@ -668,19 +688,19 @@ async def serve_at_terminal(house: House, disposition: str, log: IO[bytes] | Non
     return terminal
 
 
-async def test_a_server_whose_terminal_is_closed_stops(house: House) -> None:
-    os.close(await serve_at_terminal(house, "SIG_DFL"))
-    assert house.process is not None
+async def test_a_server_whose_terminal_is_closed_stops(own: House) -> None:
+    os.close(await serve_at_terminal(own, "SIG_DFL"))
+    assert own.process is not None
     async with asyncio.timeout(DEADLINE_S):
-        assert await house.process.wait() == 0
+        assert await own.process.wait() == 0
 
 
-async def test_under_nohup_a_server_whose_terminal_is_closed_stays(house: House, http: aiohttp.ClientSession) -> None:
-    with (house.directory / "log").open("wb") as log:
-        os.close(await serve_at_terminal(house, "SIG_IGN", log))
+async def test_under_nohup_a_server_whose_terminal_is_closed_stays(own: House, http: aiohttp.ClientSession) -> None:
+    with (own.directory / "log").open("wb") as log:
+        os.close(await serve_at_terminal(own, "SIG_IGN", log))
     async with asyncio.timeout(DEADLINE_S):
-        while "reloaded" not in house.log():  # the closing is a SIGHUP as any other
+        while "reloaded" not in own.log():  # the closing is a SIGHUP as any other
             await asyncio.sleep(0.01)
-    async with http.get(f"{house.url}/health") as answer:
+    async with http.get(f"{own.url}/health") as answer:
         assert answer.status == 200
-    assert await house.reload()
+    assert await own.reload()
