@@ -66,7 +66,7 @@ class _Chat:
 
 
 async def _chat(session: "CommandSession") -> None:
-    from dragoman.cli.a2a.failures import Code, Failure, failure_of
+    from dragoman.cli.a2a.failures import Code, Failure
     from dragoman.cli.a2a.output import print_failure, warn
     from dragoman.cli.a2a.send import check_extensions
     from dragoman.cli.a2a.view import at_terminal
@@ -104,7 +104,7 @@ async def _chat(session: "CommandSession") -> None:
                 words = f"; the task goes on: dragoman watch {session.task.task_id}" if session.task.task_id else ""
                 warn(f"stopped waiting{words}")
             elif (error := turn.exception()) is not None:
-                failure = failure_of(error, credentials_given=session.shown.given)
+                failure = session.failure(error)
                 if not draws:
                     raise failure from error
                 print_failure(failure, "text")  # a person can try again

@@ -40,6 +40,7 @@ def create(
     """Have the agent call a webhook about a task."""
 
     async def work(session: "CommandSession") -> None:
+        session.hide(token, auth_credentials)
         made = await session.connection.webhooks.set(
             task_id, url, id=config_id, token=token, scheme=auth_scheme, credentials=auth_credentials
         )

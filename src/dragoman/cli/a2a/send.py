@@ -208,7 +208,6 @@ def make_operation(session: "CommandSession", parts: Sequence["Part"]) -> "SendM
 async def _send(session: "CommandSession", parts: Sequence["Part"], *, stream: bool) -> None:
     from msgspec.structs import replace
 
-    from dragoman.cli.a2a.failures import failure_of
     from dragoman.cli.a2a.waiting import note, send_and_wait
     from dragoman.model.errors import A2AError
     from dragoman.model.message import Message
@@ -227,7 +226,7 @@ async def _send(session: "CommandSession", parts: Sequence["Part"], *, stream: b
         else:
             answer = await send_and_wait(session, operation, on_update=output.update if stream else None)
     except A2AError as error:
-        failure = failure_of(error, credentials_given=session.shown.given)
+        failure = session.failure(error)
         if operation.message.task_id and not failure.code.startswith("A2ACLI_"):
             failure.hint = "no task was started; run it again with --debug to see the agent's own error"
         raise failure from error

@@ -20,7 +20,7 @@ from dragoman.cli.a2a.output import Output, print_failure, warn
 from dragoman.cli.a2a.reference import ResolvedCard, is_loopback, origin_of, resolve_card
 from dragoman.cli.a2a.settings import Level, Settings, SettingsError
 from dragoman.cli.a2a.tokens import stored_token
-from dragoman.cli.a2a.wire import DebugLog
+from dragoman.cli.a2a.wire import DebugLog, redact
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
 from dragoman.client.card import binding_of, dialect_of
 from dragoman.client.discovery import places
@@ -80,6 +80,20 @@ class CommandSession:
         self.shown = shown
         self.task = task
         self.debug = debug
+        self._secrets = [*secret_values(settings), *shown.secrets]
+
+    def hide(self, *secrets: str | None) -> None:
+        """Keep these out of the wire's log and out of errors, as the credentials are."""
+        given = [secret for secret in secrets if secret]
+        self._secrets += given
+        if self.debug is not None:
+            self.debug.add_secrets(given)
+
+    def failure(self, error: BaseException) -> Failure:
+        """Translate what the client raised. A credential that the agent repeats in its error is left out."""
+        failure = failure_of(error, credentials_given=self.shown.given)
+        failure.message = redact(failure.message, self._secrets)
+        return failure
 
     @property
     def card(self) -> AgentCard | None:
@@ -161,7 +175,7 @@ async def _work(
         except Exception as error:  # a command reports every error in the form that was asked for
             if isinstance(error, (SettingsError, BrokenPipeError, TimeoutError)):
                 raise
-            raise failure_of(error, credentials_given=session.shown.given) from error
+            raise session.failure(error) from error
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ _PLAIN_HEADERS = frozenset(
 """Headers whose values are shown. Every other may carry a credential."""
 
 SECRET_LENGTH_MIN = 4
-"""Shorter values are not searched for in bodies: they occur in everything."""
+"""Shorter values are not searched for: they occur in everything."""
 
 
 class DebugLog:
@@ -44,11 +44,11 @@ class DebugLog:
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self._began_s = time.monotonic()
         self._method = ""  # the gRPC method of the newest request
-        self._secrets = [secret for secret in secrets if len(secret) >= SECRET_LENGTH_MIN]
+        self._secrets = [*secrets]
 
     def add_secrets(self, secrets: Sequence[str]) -> None:
         """Replace these values, too, from now on."""
-        self._secrets += [secret for secret in secrets if len(secret) >= SECRET_LENGTH_MIN]
+        self._secrets += secrets
 
     def branch(self) -> "DebugLog":
         """A log of the same command, for requests that are made beside those of this one."""
@@ -95,9 +95,15 @@ class DebugLog:
                 self.note(f"{sign} {line}")
 
     def _redact(self, text: str) -> str:
-        for secret in self._secrets:
+        return redact(text, self._secrets)
+
+
+def redact(text: str, secrets: Sequence[str]) -> str:
+    """Return a text without these secrets. Those that are too short to be told from other words stay."""
+    for secret in secrets:
+        if len(secret) >= SECRET_LENGTH_MIN:
             text = text.replace(secret, REDACTED)
-        return text
+    return text
 
 
 def _protobuf_json(method: str, message: bytes, *, is_request: bool) -> str:
