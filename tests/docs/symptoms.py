@@ -92,7 +92,9 @@ class Scene:
 
     def environment(self) -> dict[str, str]:
         """The environment of the page's commands: `dragoman` is the one under test."""
-        known = {setting.env for setting in settings()} | {"DRAGOMAN_SERVER", "DRAGOMAN_API_KEY", "DRAGOMAN_CONFIG"}
+        known = {setting.env for setting in settings()} | {
+            *("DRAGOMAN_SERVER", "DRAGOMAN_API_KEY", "DRAGOMAN_OPERATOR_KEY", "DRAGOMAN_CONFIG"),
+        }
         inherited = {name: value for name, value in os.environ.items() if name not in known}
         path = f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}"
         return inherited | {"PATH": path, "NO_PROXY": "*", "no_proxy": "*"} | self.variables

@@ -1,38 +1,35 @@
-"""`dragoman keys`: make, list and revoke the keys that identify callers.
+"""`dragoman keys` and `dragoman admin keys`: make, list, limit, rotate and revoke the keys that identify callers.
 
-Invariant: a key is printed once, by the command that makes it. Only its hash is stored.
+Invariant: a key is printed once, by the command that makes it. Only its hash is stored. The first group is about the
+local store alone, the second also about a server elsewhere; otherwise they are the same.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.store_commands import at_store, moment, operator, table, with_store
+from dragoman.cli.admin.key_records import at_keys
+from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.store_commands import with_store
 from dragoman.config import Config, agent_id_fault
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.model.principal import KeyLimits
-    from dragoman.store.api import Store
-    from dragoman.store.keyring import NewKey, StoredKey
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
+    from dragoman.engine.handlers.keys import IssuedKey
 
 EXPIRES_MAX = timedelta(days=36_525)
 """The longest validity. More than a century is a typing error, and may exceed what a date can express."""
 
-FIRST_KEY = (
-    "This is the first key: from now on every caller and every worker must send one. A running server asks within a "
-    "second.\nTasks made before it are hidden: docs/keys.md says how to read them."
-)
+OVERLAP_MAX = timedelta(days=30)
+"""The longest time for which a key counts beside the one that replaces it."""
 
 ROLES = ("caller", "agent", "admin", "operator")
 SCOPES = ("send", "read", "cancel", "push", "card")
 """The values of `model.principal`, repeated here so that `--help` imports nothing."""
-
 
 LIMITS = (
     ("max_requests_per_s", 1_000_000, "Requests that its caller may make in a second, on average."),
@@ -44,6 +41,8 @@ LIMITS = (
 
 NO_LIMIT = "none"
 """The word that takes a limit from a key."""
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class LimitType(click.ParamType[int]):
@@ -66,7 +65,7 @@ class LimitType(click.ParamType[int]):
         self.fail(f"{text!r}: must be a whole number from 1 to {self._largest}{instead}", param, ctx)
 
 
-def with_limits(*, removable: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_limits(*, removable: bool) -> Decorator:
     """A decorator that adds the flags of the limits to a command."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,42 +80,134 @@ def with_limits(*, removable: bool) -> Callable[[Callable[..., Any]], Callable[.
     return add
 
 
+def at_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that name the local store to `command`, which is called with the resulting `place`."""
+
+    @wraps(command)
+    def placed(config: Config, **rest: Any) -> None:
+        command(place=TaskPlace(config, None), **rest)
+
+    return with_store(placed)
+
+
+def make_group(group: click.Group, placed: Decorator) -> click.Group:
+    """Add the commands to `group`. `placed` adds the flags that name the store or the server."""
+    as_one = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+    @group.command()
+    @click.argument("name")
+    @click.option(
+        "--agent", "agents", multiple=True, metavar="ID", help="An agent that it may use; repeatable.  [default: all]"
+    )
+    @click.option(
+        "--scope",
+        "scopes",
+        multiple=True,
+        type=click.Choice(SCOPES),
+        help="What it may do: send messages, read tasks, cancel them, set up push, see the extended card; repeatable.  "
+        "[default: all]",
+    )
+    @click.option(
+        "--role",
+        type=click.Choice(ROLES),
+        default="caller",
+        show_default=True,
+        help="caller uses agents; agent also runs their tasks, as a worker; admin also reads /metrics; operator uses "
+        "`dragoman admin`.",
+    )
+    @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
+    @with_limits(removable=False)
+    @as_one
+    @placed
+    def create(place: TaskPlace, **given: Any) -> None:
+        """Make a key for NAME, and show it this once.
+
+        All keys of one NAME are one caller: they own the same tasks. `rotate` replaces a key.
+        """
+        _create(place, **given)
+
+    @group.command("list")
+    @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+    @placed
+    def list_(place: TaskPlace, as_json: bool) -> None:
+        """Show every key ever made, oldest first, but not the secrets."""
+        _list(place, as_json)
+
+    @group.command()
+    @click.argument("key_id", metavar="ID")
+    @with_limits(removable=True)
+    @placed
+    def update(place: TaskPlace, key_id: str, **limits: int | None) -> None:
+        """Change limits of the key with that ID; those that are not named stay. A server follows within a second.
+
+        N is a whole number, or none to go by the server's setting again.
+        """
+        _update(place, key_id, limits)
+
+    @group.command()
+    @click.argument("key_id", metavar="ID")
+    @click.option(
+        "--overlap", metavar="AGE", help="How long the old key still counts, such as 1h.  [default: not at all]"
+    )
+    @click.option(
+        "--expires",
+        metavar="AGE",
+        help="How long the new key is valid.  [default: as long as the old one was at first]",
+    )
+    @as_one
+    @placed
+    def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
+        """Replace the key with that ID: make another for the same caller, with the same rights, and show it this once.
+
+        Sessions of the console that were begun with the old key end with it.
+        """
+        _rotate(place, key_id, overlap, expires, as_json)
+
+    if placed is with_server:
+
+        @group.command()
+        @click.argument("key_id", metavar="ID")
+        @click.option("--force", is_flag=True, help="Also the key that this command itself is sent with.")
+        @placed
+        def revoke(place: TaskPlace, key_id: str, force: bool) -> None:
+            """Revoke the key with that ID for good. A running server refuses it within a second."""
+            _revoke(place, key_id, force=force)
+
+    else:
+
+        @group.command("revoke")
+        @click.argument("key_id", metavar="ID")
+        @placed
+        def revoke_stored(place: TaskPlace, key_id: str) -> None:
+            """Revoke the key with that ID for good. A running server refuses it within a second."""
+            _revoke(place, key_id, force=True)
+
+    return group
+
+
 @click.group()
 def keys() -> None:
-    """Make, list and revoke the keys of callers.
+    """Make, list, limit, rotate and revoke the keys of callers.
 
     These commands work before the server's first start, and while it runs: it sees a change within a second. Once there
     is a key, every caller must send one. See docs/keys.md.
     """
 
 
-@keys.command()
-@click.argument("name")
-@click.option(
-    "--agent", "agents", multiple=True, metavar="ID", help="An agent that it may use; repeatable.  [default: all]"
-)
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice(SCOPES),
-    help="What it may do: send messages, read tasks, cancel them, set up push, see the extended card; repeatable.  "
-    "[default: all]",
-)
-@click.option(
-    "--role",
-    type=click.Choice(ROLES),
-    default="caller",
-    show_default=True,
-    help="caller uses agents; agent also runs their tasks, as a worker; admin also reads /metrics; operator uses "
-    "`dragoman admin`.",
-)
-@click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
-@with_limits(removable=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@with_store
-def create(
-    config: Config,
+@click.group("keys")
+def admin_keys() -> None:
+    """Make, list, limit, rotate and revoke the keys of callers, here or on another machine.
+
+    A server sees a change within a second. Once there is a key, every caller must send one. See docs/keys.md.
+    """
+
+
+make_group(keys, at_local_store)
+make_group(admin_keys, with_server)
+
+
+def _create(
+    place: TaskPlace,
     name: str,
     agents: tuple[str, ...],
     scopes: tuple[str, ...],
@@ -125,11 +216,9 @@ def create(
     as_json: bool,
     **limits: int | None,
 ) -> None:
-    """Make a key for NAME, and show it this once.
+    from dragoman.engine.handlers.keys import NAME, KeyRequest, LimitChanges
+    from dragoman.model.principal import AccessRole, Scope
 
-    All keys of one NAME are one caller: they own the same tasks. To replace a key, make a second one, hand it out, and
-    revoke the first.
-    """
     if not NAME.fullmatch(name):
         raise click.UsageError(
             f"NAME {name!r}: must be 1 to 64 letters, digits or . _ @ + - and begin with a letter or a digit"
@@ -138,149 +227,96 @@ def create(
         raise click.UsageError("--role operator: goes without --agent and --scope, because it reaches every task")
     if role == "operator" and any(limits.values()):
         raise click.UsageError("--role operator: goes without limits, because the admin API has none")
-    _check_agents(config, agents)
-    import secrets
-
-    import msgspec
-
-    from dragoman.auth.keys import make_key
-    from dragoman.model.ids import SystemClock
-    from dragoman.model.principal import AccessRole, KeyLimits, Scope
-    from dragoman.store.keyring import StoredKey
-
-    new, now_ms = make_key(secrets.token_bytes), SystemClock().now_ms()
-    key = StoredKey(
-        id=new.id,
+    _check_agents(place, agents)
+    wanted = KeyRequest(
         name=name,
         role=AccessRole(role),
         agents=tuple(dict.fromkeys(agents)) or None,
         scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)) or None,
-        digest=new.digest,
-        made_ms=now_ms,
-        expires_ms=None if expires is None else now_ms + _age_ms(expires),
-        limits=KeyLimits(**limits) if any(limits.values()) else None,
+        expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
+        limits=LimitChanges(**{limit: number for limit, number in limits.items() if number is not None}),
     )
-    others = at_store(config, lambda store: _add(store, key), make=True)
-    if as_json:
-        if not others:
-            click.echo(FIRST_KEY, err=True)
-        click.echo(msgspec.json.encode({"key": new.text, **_public_fields(key, now_ms)}).decode())
-    else:
-        click.echo(_describe(config, key, new, others))
+    _show(place, at_keys(place, lambda keys: keys.create(wanted), make=True), as_json)
 
 
-@keys.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-@with_store
-def list_(config: Config, as_json: bool) -> None:
-    """Show every key ever made, oldest first, but not the secrets."""
+def _list(place: TaskPlace, as_json: bool) -> None:
     import msgspec
 
-    from dragoman.model.ids import SystemClock
+    from dragoman.cli.key_text import key_table, public_fields
 
-    now_ms = SystemClock().now_ms()
-    found = [_public_fields(key, now_ms) for key in at_store(config, lambda store: store.keys.all())]
+    found = at_keys(place, lambda keys: keys.all())
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(list(map(public_fields, found)))).decode())
     elif found:
-        columns = ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
-        rows = [[_cell(name, row[name]) for name in columns] for row in found]
-        click.echo(table([name.upper() for name in columns], rows))
+        click.echo(key_table(found))
     else:
-        click.echo(f"No keys in {hide_password(config.store)}; `dragoman keys create NAME` makes one.")
+        where = place.server or hide_password(place.config.store)
+        command = "dragoman keys create NAME" if place.server is None else "dragoman admin keys create NAME"
+        click.echo(f"No keys in {where}; `{command}` makes one.")
 
 
-@keys.command()
-@click.argument("key_id", metavar="ID")
-@with_limits(removable=True)
-@with_store
-def update(config: Config, key_id: str, **limits: int | None) -> None:
-    """Change limits of the key with that ID; those that are not named stay. A running server follows within a second.
-
-    N is a whole number, or none to go by the server's setting again.
-    """
-    from dragoman.auth.keys import id_of
+def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None]) -> None:
+    from dragoman.cli.key_text import limits_text
+    from dragoman.engine.handlers.keys import LimitChanges
 
     if all(limit is None for limit in limits.values()):
         flags = ", ".join("--" + name.replace("_", "-") for name, _, _ in LIMITS)
         raise click.UsageError(f"name what to change: {flags}")
-    wanted = id_of(key_id) or key_id
-    key = at_store(config, lambda store: _limit(store, wanted, limits))
-    if key is None:
-        raise click.UsageError(
-            f"there is no key {wanted!r} in {hide_password(config.store)}: `dragoman keys list` shows their ids"
-        )
-    if key.revoked_ms is not None:
-        raise click.UsageError(f"key {key.id} of {key.name} is revoked: make another with `dragoman keys create`")
-    told = _limits_text(key.limits) or "those of the server's settings"
+    wanted = _parse_id(key_id)
+    changes = LimitChanges(**{name: limit or None for name, limit in limits.items() if limit is not None})
+    key = at_keys(place, lambda keys: keys.limit(wanted, changes), wanted)
+    told = limits_text(key.limits) or "those of the server's settings"
     click.echo(f"The limits of key {key.id} of {key.name} are now {told}. A running server follows within a second.")
 
 
-@keys.command()
-@click.argument("key_id", metavar="ID")
-@with_store
-def revoke(config: Config, key_id: str) -> None:
-    """Revoke the key with that ID for good. A running server refuses it within a second."""
-    from dragoman.auth.keys import id_of
+def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
+    from dragoman.engine.handlers.keys import RotateRequest
 
-    wanted = id_of(key_id) or key_id
-    key, now_revoked = at_store(config, lambda store: _revoke(store, wanted))
-    if key is None:
-        raise click.UsageError(
-            f"there is no key {wanted!r} in {hide_password(config.store)}: `dragoman keys list` shows their ids"
-        )
-    if now_revoked:
+    wanted = RotateRequest(
+        overlap_s=0 if overlap is None else _age_s("--overlap", overlap, OVERLAP_MAX),
+        expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
+    )
+    old = _parse_id(key_id)
+    _show(place, at_keys(place, lambda keys: keys.rotate(old, wanted), old), as_json)
+
+
+def _revoke(place: TaskPlace, key_id: str, *, force: bool) -> None:
+    from dragoman.engine.handlers.keys import RevokeRequest
+
+    wanted = _parse_id(key_id)
+    revoked = at_keys(place, lambda keys: keys.revoke(wanted, RevokeRequest(force=force)), wanted)
+    key = revoked.key
+    if revoked.changed:
         click.echo(f"Key {key.id} of {key.name} is revoked. A running server refuses it within a second.")
     else:
         click.echo(f"Key {key.id} of {key.name} was already revoked.")
 
 
-async def _add(store: "Store", key: "StoredKey") -> "tuple[StoredKey, ...]":
-    """Store a key, and return the keys that were there before."""
-    import asyncio
+def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
+    """Show a key that was just made."""
+    import msgspec
 
-    before = await store.keys.all()
-    await asyncio.gather(store.keys.add(key), store.audit.write([_audit_entry("keys.create", key.id, key.made_ms)]))
-    return before
+    from dragoman.cli.key_text import FIRST_KEY, describe_key, public_fields
 
-
-async def _revoke(store: "Store", key_id: str) -> "tuple[StoredKey | None, bool]":
-    """Revoke a key. Returns the key, if there is one, and whether this call revoked it."""
-    from dragoman.model.ids import SystemClock
-
-    key, now_ms = await store.keys.find(key_id), SystemClock().now_ms()
-    if key is None or not await store.keys.revoke(key_id, now_ms):
-        return key, False
-    await store.audit.write([_audit_entry("keys.revoke", key_id, now_ms)])
-    return key, True
+    if not as_json:
+        click.echo(describe_key(place, issued))
+        return
+    if issued.first:
+        click.echo(FIRST_KEY, err=True)
+    replaced = {} if issued.replaced is None else {"replaced": public_fields(issued.replaced)}
+    click.echo(msgspec.json.encode({"key": issued.secret, **public_fields(issued.key), **replaced}).decode())
 
 
-async def _limit(store: "Store", key_id: str, changes: Mapping[str, int | None]) -> "StoredKey | None":
-    """Change limits of a key; 0 takes one away. Returns the key as it is then, if there is one."""
-    from msgspec.structs import asdict
+def _parse_id(text: str) -> str:
+    """The id of a key, which may be given as a whole."""
+    from dragoman.auth.keys import id_of
 
-    from dragoman.model.ids import SystemClock
-    from dragoman.model.principal import KeyLimits
-
-    key = await store.keys.find(key_id)
-    if key is None:
-        return None
-    known = asdict(key.limits or KeyLimits())
-    limits = KeyLimits(**known | {name: limit or None for name, limit in changes.items() if limit is not None})
-    if await store.keys.limit(key_id, limits):
-        await store.audit.write([_audit_entry("keys.update", key_id, SystemClock().now_ms())])
-    return await store.keys.find(key_id)
+    return id_of(text) or text
 
 
-def _audit_entry(action: str, key_id: str, now_ms: int) -> Any:
-    from dragoman.store.audit import AuditEntry
-
-    return AuditEntry(at_ms=now_ms, principal=operator(), action=action, subject=key_id)
-
-
-def _check_agents(config: Config, agents: Sequence[str]) -> None:
+def _check_agents(place: TaskPlace, agents: Sequence[str]) -> None:
     """Check the ids of agents. An id that is not in the file is only a warning: the server may get it from code."""
-    declared = [entry.id for entry in config.agents]
+    declared = [] if place.server is not None else [entry.id for entry in place.config.agents]
     for agent in agents:
         if fault := agent_id_fault(agent):
             raise click.UsageError(f"--agent {agent!r}: {fault}")
@@ -292,101 +328,16 @@ def _check_agents(config: Config, agents: Sequence[str]) -> None:
             )
 
 
-def _age_ms(text: str) -> int:
+def _age_s(flag: str, text: str, most: timedelta) -> int:
     from dragoman.config.settings import DURATION
 
     try:
         age = DURATION.parse(text)
     except ValueError:
         age = None
-    if not age or age > EXPIRES_MAX:
+    if not age or age > most:
+        bound = "100 years" if most == EXPIRES_MAX else f"{most.days} days"
         raise click.UsageError(
-            f"--expires {text!r}: must be a whole number with a unit, like 12h, 90d or 4w, up to 100 years"
+            f"{flag} {text!r}: must be a whole number with a unit, like 12h, 90d or 4w, up to {bound}"
         )
-    return int(age.total_seconds() * 1000)
-
-
-def _public_fields(key: "StoredKey", now_ms: int) -> dict[str, Any]:
-    """The fields of a key that may be shown."""
-    from dragoman.store.keyring import key_state
-
-    return {
-        "id": key.id,
-        "name": key.name,
-        "role": key.role.value,
-        "agents": key.agents,
-        "scopes": key.scopes,
-        "made": moment(key.made_ms),
-        "limits": key.limits,
-        "expires": None if key.expires_ms is None else moment(key.expires_ms),
-        "state": key_state(key, now_ms),
-    }
-
-
-def _limits_text(limits: "KeyLimits | None") -> str:
-    """The limits in words: `5 requests/s, 10 open tasks`; empty if the key has none of its own."""
-    if limits is None:
-        return ""
-    units = ("requests/s", "open tasks", "tasks/day", "tokens/day")
-    numbers = [getattr(limits, name) for name, _, _ in LIMITS]
-    return ", ".join(f"{number} {unit}" for number, unit in zip(numbers, units, strict=True) if number is not None)
-
-
-def _cell(column: str, value: Any) -> str:
-    if column == "limits":
-        return _limits_text(value) or "settings"
-    if value is None:
-        return "never" if column == "expires" else "all"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _describe(config: Config, key: "StoredKey", new: "NewKey", others: "Sequence[StoredKey]") -> str:
-    """Describe a key that was just made, and how to use it."""
-    reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
-    doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
-    if key.role.value in ("agent", "admin"):
-        doing += " and the worker API"
-    until = "until it is revoked" if key.expires_ms is None else f"until {moment(key.expires_ms)}"
-    role = {"caller": "a caller", "agent": "an agent's worker", "admin": "an administrator", "operator": "an operator"}[
-        key.role.value
-    ]
-    beside = {"admin": ", and /metrics", "operator": ", and the admin API"}.get(key.role.value, "")
-    within = f", {_limits_text(key.limits)} at most" if key.limits is not None else ""
-    lines = [
-        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}{within}.",
-        *(["It sees only its own tasks, as every role but operator does."] if key.role.value == "admin" else []),
-        *(["It reads and changes the tasks of every caller: keep it safe."] if key.role.value == "operator" else []),
-        "",
-        f"    {new.text}",
-        "",
-        f"It is not shown again: {hide_password(config.store)} has only its hash. Send it with every request:",
-        "",
-        *(f"    {line}" for line in _sample_commands(config, key, new.text)),
-    ]
-    same = [other.id for other in others if other.name == key.name and other.revoked_ms is None]
-    if same:
-        lines += ["", f"{key.name} has another key, {', '.join(same)}: both are one caller, who owns the same tasks."]
-    if not others:
-        lines += ["", FIRST_KEY]
-    return "\n".join(lines)
-
-
-def _sample_commands(config: Config, key: "StoredKey", text: str) -> list[str]:
-    """Commands that use the key, to paste into a shell."""
-    from dragoman.cli.serve import base_url
-    from dragoman.store.open import noted_server
-
-    base = noted_server(config.store) or base_url(config)
-    if key.role.value == "operator":
-        return [f"DRAGOMAN_API_KEY={text} dragoman admin tasks list --server {base}"]
-    if key.role.value == "agent":
-        return [f"dragoman worker MODULE:AGENT --server {base} --key {text}"]
-    header = f"curl -H 'x-api-key: {text}'"
-    if config.profile is not None:
-        return [f"{header} …"]
-    mount = f"{base}/agents/{key.agents[0]}" if key.agents else base
-    if key.scopes and "send" not in key.scopes:
-        return [f"{header} -H 'A2A-Version: 1.0' {mount}/tasks"]
-    message = """'{"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "Hello"}]}}'"""
-    sent = f"-H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d {message}"
-    return [f"{header} {sent} {mount}/message:send"]
+    return int(age.total_seconds())

@@ -1,18 +1,20 @@
 """`dragoman push`: list pending webhook deliveries and dead letters, and retry or delete dead letters.
 
-Invariant: neither bodies nor secrets are shown. Only dead letters can be sent again or deleted.
+Invariant: neither bodies nor secrets are shown. Deliveries that are not dead are changed only with `--pending`.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dragoman.cli.admin.records import StoredRecords, at_records
-from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.admin.webhooks import pause, paused, resume, show
 from dragoman.cli.store_commands import at_store, moment, operator, table
 
 if TYPE_CHECKING:
+    from dragoman.engine.handlers.deliveries import DeadLetters, DeadLettersChanged
     from dragoman.store.api import Store
     from dragoman.store.outbox import Owed
 
@@ -31,7 +33,7 @@ def push() -> None:
 
 @click.group()
 def webhooks() -> None:
-    """See pending webhook deliveries, and send dead letters again or delete them.
+    """See pending webhook deliveries, send them again or delete them, and pause hosts.
 
     A delivery is tried eight times in seven hours; then it becomes a dead letter. See docs/push.md.
     """
@@ -40,18 +42,19 @@ def webhooks() -> None:
 @push.command("list")
 @click.option("--dead", "which", flag_value="dead", help="Only dead letters.")
 @click.option("--waiting", "which", flag_value="waiting", help="Only deliveries that will still be tried.")
+@click.option("--task", "task_id", metavar="ID", help="Only deliveries about this task.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show the oldest N.")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only those after this number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @with_server
-def list_(place: TaskPlace, which: str | None, limit: int, after: int, as_json: bool) -> None:
+def list_(place: TaskPlace, which: str | None, task_id: str | None, limit: int, after: int, as_json: bool) -> None:
     """Show pending deliveries and dead letters, oldest first."""
     import msgspec
 
     from dragoman.engine.handlers.deliveries import shown_url
 
     dead = None if which is None else which == "dead"
-    found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after))
+    found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after, task_id=task_id))
     if as_json:
         for owed in found:
             click.echo(msgspec.json.encode(_fields(owed)).decode())
@@ -66,7 +69,7 @@ def list_(place: TaskPlace, which: str | None, limit: int, after: int, as_json: 
                 str(owed.seq),
                 shown_url(owed.url),
                 str(owed.attempts),
-                "dead" if owed.dead else "in turn" if owed.due_ms is None else moment(owed.due_ms),
+                _next(owed),
                 owed.reason,
             )
             for owed in found
@@ -78,74 +81,82 @@ def list_(place: TaskPlace, which: str | None, limit: int, after: int, as_json: 
         click.echo("No deliveries." if which is None else "None.", err=True)
 
 
+with_pending = click.option("--pending", is_flag=True, help="Also those of the NUMBERs that are not dead yet.")
+
+
 @push.command()
 @click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@with_pending
 @with_server
-def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool) -> None:
+def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool) -> None:
     """Send dead letters again, by the NUMBERs that `list` shows; a running server does so within seconds.
 
     They keep their webhook-id, and are tried as often as new deliveries. A receiver may get them after later deliveries
-    of the same task: X-Dragoman-Seq tells the order.
+    of the same task: X-Dragoman-Seq tells the order. With --pending, deliveries that wait for their next attempt are
+    tried now; those before them go first.
     """
-    from dragoman.model.ids import SystemClock
-
-    chosen = _parse_numbers(numbers, everything)
-    now_ms = SystemClock().now_ms()
-    count = _run_audited(place, "push.retry", chosen, lambda store: store.outbox.revive(chosen, now_ms))
-    click.echo(f"{_letters(count)} to be sent again.")
-    _report_missing(numbers, count)
+    changed = _change(place, "push.retry", _choose(numbers, everything, pending))
+    click.echo(f"{_changed(changed)} to be sent {'again' if not changed.pending else 'now'}.")
+    _report_missing(numbers, changed, pending)
 
 
 @push.command()
 @click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@with_pending
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_server
-def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, yes: bool) -> None:
-    """Delete dead letters for good, by the NUMBERs that `list` shows."""
-    chosen = _parse_numbers(numbers, everything)
+def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, yes: bool) -> None:
+    """Delete dead letters for good, by the NUMBERs that `list` shows. With --pending also others, if not under way."""
+    chosen = _choose(numbers, everything, pending)
     if not yes:
-        there = at_records(place, lambda store: _count_dead(store, chosen))
+        there = at_records(place, lambda store: _count(store, chosen))
         if there:
-            click.confirm(f"Delete {'all ' if chosen is None else ''}{_letters(there)} for good?", abort=True)
-    count = _run_audited(place, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
-    click.echo(f"{_letters(count)} deleted.")
-    _report_missing(numbers, count)
+            what = _letters(there) if not pending else f"{there} deliver{'y' if there == 1 else 'ies'}"
+            click.confirm(f"Delete {'all ' if everything else ''}{what} for good?", abort=True)
+    changed = _change(place, "push.drop", chosen)
+    click.echo(f"{_changed(changed)} deleted.")
+    _report_missing(numbers, changed, pending)
 
 
-def _parse_numbers(numbers: tuple[int, ...], everything: bool) -> Collection[int] | None:
-    """Return the chosen numbers, each once; None for all."""
+def _choose(numbers: tuple[int, ...], everything: bool, pending: bool) -> "DeadLetters":
+    """The deliveries that are named, each once."""
+    from dragoman.engine.handlers.deliveries import DeadLetters
+
     if everything == bool(numbers):
         raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
-    return None if everything else sorted(set(numbers))
+    if everything and pending:
+        raise click.UsageError("--pending: goes with NUMBERs, not with --all")
+    return DeadLetters(numbers=tuple(sorted(set(numbers))), all=everything, pending=pending)
 
 
-async def _count_dead(store: "StoredRecords", chosen: Collection[int] | None) -> int:
-    """Count the dead letters among the chosen numbers."""
-    if chosen is None:
+async def _count(store: "StoredRecords", chosen: "DeadLetters") -> int:
+    """Count the deliveries that are chosen."""
+    if chosen.all:
         return (await store.outbox.owed_count())[1]
-    numbers = sorted(chosen)
-    found = [await store.outbox.owed(dead=True, limit=1, after=number - 1) for number in numbers]
-    return sum(bool(each) and each[0].number == number for each, number in zip(found, numbers, strict=True))
+    dead = None if chosen.pending else True
+    found = [await store.outbox.owed(dead=dead, limit=1, after=number - 1) for number in chosen.numbers]
+    return sum(bool(each) and each[0].number == number for each, number in zip(found, chosen.numbers, strict=True))
 
 
-def _run_audited(
-    place: TaskPlace, action: str, chosen: Collection[int] | None, act: "Callable[[StoredRecords], Awaitable[int]]"
-) -> int:
-    """Run `act`, record it in the audit trail, and return how many dead letters it changed."""
-    from dragoman.model.ids import SystemClock
+def _change(place: TaskPlace, action: str, chosen: "DeadLetters") -> "DeadLettersChanged":
+    """Change deliveries, and record it in the audit trail."""
+    from dragoman.engine.handlers import deliveries
     from dragoman.store.audit import AuditEntry
 
     if place.server is not None:
-        return at_records(place, act)
+        path = "/webhooks:redeliver" if action == "push.retry" else "/webhooks:delete"
+        return run(place.client().post(path, chosen, deliveries.DeadLettersChanged))
 
-    async def work(store: "Store") -> int:
-        count = await act(store)
-        at_ms = SystemClock().now_ms()
-        entry = AuditEntry(at_ms=at_ms, principal=operator(), action=action, subject=_subject(chosen, count))
-        await store.audit.write([entry])
-        return count
+    async def work(store: "Store") -> "DeadLettersChanged":
+        now_ms = store.clock.now_ms()
+        act = deliveries.redeliver if action == "push.retry" else deliveries.drop
+        changed = await act(store.outbox, chosen, now_ms)
+        numbers = None if chosen.all else chosen.numbers
+        subject = _subject(numbers, changed.count + changed.pending)
+        await store.audit.write([AuditEntry(at_ms=now_ms, principal=operator(), action=action, subject=subject)])
+        return changed
 
     return at_store(place.config, work)
 
@@ -156,12 +167,35 @@ def _subject(chosen: Collection[int] | None, count: int) -> str:
     return ",".join(map(str, chosen)) if len(chosen) <= NUMBERS_SHOWN else f"{len(chosen)} chosen, {count}"
 
 
-def _report_missing(numbers: tuple[int, ...], count: int) -> None:
+def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pending: bool) -> None:
     """Report numbers without a dead letter, and exit with 1."""
-    missing = len(set(numbers)) - count
-    if missing > 0:
-        have = "has" if missing == 1 else "have"
-        raise click.ClickException(f"{missing} of these numbers {have} no dead letter: see `dragoman push list --dead`")
+    missing = len(set(numbers)) - changed.count - changed.pending
+    if missing <= 0:
+        return
+    have = "has" if missing == 1 else "have"
+    if pending:
+        raise click.ClickException(
+            f"{missing} of these numbers {have} no delivery, or one that is under way: see `dragoman push list`"
+        )
+    raise click.ClickException(
+        f"{missing} of these numbers {have} no dead letter: see `dragoman push list --dead`; --pending takes others too"
+    )
+
+
+def _changed(changed: "DeadLettersChanged") -> str:
+    if not changed.pending:
+        return _letters(changed.count)
+    pending = f"{changed.pending} pending deliver{'y' if changed.pending == 1 else 'ies'}"
+    return f"{_letters(changed.count)} and {pending}" if changed.count else pending
+
+
+def _next(owed: "Owed") -> str:
+    """When a delivery is tried next, or what it waits for."""
+    if owed.dead:
+        return "dead"
+    if owed.paused:
+        return "paused"
+    return "in turn" if owed.due_ms is None else moment(owed.due_ms)
 
 
 def _letters(count: int) -> str:
@@ -179,3 +213,6 @@ def _fields(owed: "Owed") -> dict[str, Any]:
 
 for name, command in (("list", list_), ("redeliver", retry), ("delete", drop)):
     webhooks.add_command(command, name)
+
+for each in (show, pause, resume, paused):
+    webhooks.add_command(each)

@@ -72,11 +72,18 @@ class Site(NamedTuple):
         return await dragoman_process(self.folder, "admin", *arguments, DRAGOMAN_STORE=self.store)
 
 
-OURS = {setting.env for setting in settings()} | {"DRAGOMAN_SERVER", "DRAGOMAN_API_KEY", "DRAGOMAN_CONFIG"}
+OURS = {setting.env for setting in settings()} | {
+    *("DRAGOMAN_SERVER", "DRAGOMAN_API_KEY", "DRAGOMAN_OPERATOR_KEY", "DRAGOMAN_CONFIG"),
+}
 
 
 async def dragoman(folder: Path, *arguments: str, **environ: str) -> Ran:
     """Run the command in a thread, which is fast, but can neither handle signals nor run beside another one."""
+    return _checked(await dragoman_with_secrets(folder, *arguments, **environ))
+
+
+async def dragoman_with_secrets(folder: Path, *arguments: str, **environ: str) -> Ran:
+    """Run a command that may show a key that it makes, in the same way."""
 
     def invoke() -> Result:
         unset: dict[str, str | None] = dict.fromkeys(OURS)
@@ -87,7 +94,7 @@ async def dragoman(folder: Path, *arguments: str, **environ: str) -> Ran:
     with TURN:
         result = await asyncio.wait_for(asyncio.to_thread(invoke), DEADLINE_S)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return _checked(Ran(result.exit_code, result.stdout, result.stderr))
+    return Ran(result.exit_code, result.stdout, result.stderr)
 
 
 TURN = Lock()

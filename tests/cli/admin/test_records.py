@@ -73,3 +73,46 @@ async def test_webhooks_and_audit_are_the_same_from_afar(tmp_path: Path) -> None
         assert {act["principal"] for act in acts if act["action"].startswith("push.")} == {"operator:local"}
         refused = await here.admin("audit", "--server", here.url, DRAGOMAN_API_KEY="wrong")
         assert (refused.status, len(refused.err.splitlines())) == (1, 1)
+
+
+async def test_hosts_are_paused_and_deliveries_shown_the_same_from_afar(tmp_path: Path) -> None:
+    number = await give_up(f"sqlite:///{tmp_path}/dragoman.db")
+    async with site(tmp_path, push=False) as here:
+        token = read_token(here.store, 0)
+        assert token is not None
+        away = {"DRAGOMAN_SERVER": here.url, "DRAGOMAN_OPERATOR_KEY": token}
+
+        async def both(*arguments: str) -> str:
+            local, far = await here.admin("webhooks", *arguments), await here.admin("webhooks", *arguments, **away)
+            assert local == far
+            assert "hidden" not in far.out + far.err
+            return local.out + local.err
+
+        assert await both("paused") == "No host is paused.\n"
+        assert "status    dead: `dragoman admin webhooks redeliver` sends it again" in await both("show", str(number))
+        assert (await here.admin("webhooks", "redeliver", str(number), **away)).status == 0
+        paused = await here.admin("webhooks", "pause", "https://Hooks.example.org", **away)
+        assert paused == (0, "https://hooks.example.org:443 is paused: 1 delivery waits for it.\n", "")
+        again = await here.admin("webhooks", "pause", "https://hooks.example.org")
+        assert again.out == "https://hooks.example.org:443 is already paused: 1 delivery waits for it.\n"
+        assert "operator:local" in await both("paused")
+        shown = json.loads(await both("show", str(number), "-o", "json"))
+        assert (shown["status"], shown["host"], shown["failed"]) == ("paused", "https://hooks.example.org:443", 0)
+        assert shown["pauses"][0]["by"] == "operator:local"
+        assert "status    waits for its host, which is paused" in await both("show", shown["id"])
+        assert " paused" in await both("list", "--task", "t1")
+        assert json.loads((await here.admin("stats", "-o", "json")).out)["webhook_calls_paused"] == 1
+
+        other = await here.admin("webhooks", "resume", "hooks.example.org")
+        assert (other.status, len(other.err.splitlines())) == (1, 1)
+        resumed = await here.admin("webhooks", "resume", "https://hooks.example.org", "-o", "json", **away)
+        assert json.loads(resumed.out)["changed"] is True
+        hidden = await here.admin("webhooks", "delete", str(number), "--yes")
+        assert (hidden.status, "--pending takes others too" in hidden.err) == (1, True)
+        deleted = await here.admin("webhooks", "delete", str(number), "--pending", "--yes", **away)
+        assert deleted == (0, "1 pending delivery deleted.\n", "")
+        missing = await here.admin("webhooks", "show", str(number), **away)
+        assert (missing.status, "those that arrived are not kept" in missing.err) == (2, True)
+        for arguments in (("pause", "a b"), ("resume", "https://a/b"), ("delete", "--all", "--pending")):
+            wrong = await here.admin("webhooks", *arguments)
+            assert wrong.status == 2, wrong

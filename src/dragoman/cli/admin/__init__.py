@@ -12,7 +12,7 @@ COMMANDS = {
     "audit": "dragoman.cli.audit:audit",
     "backup": "dragoman.cli.admin.backup:backup",
     "check": "dragoman.cli.admin.backup:check",
-    "keys": "dragoman.cli.keys:keys",
+    "keys": "dragoman.cli.keys:admin_keys",
     "replicas": "dragoman.cli.admin.overview:replicas",
     "restore": "dragoman.cli.admin.backup:restore",
     "stats": "dragoman.cli.admin.stats:stats",
@@ -28,6 +28,6 @@ COMMANDS = {
 def admin() -> None:
     """See and change what a server does, across all callers.
 
-    --server names the server (DRAGOMAN_SERVER), and DRAGOMAN_API_KEY holds a key of the role operator. Without a
+    --server names the server (DRAGOMAN_SERVER), and DRAGOMAN_OPERATOR_KEY holds a key of the role operator. Without a
     server, the commands read the local store, and send changes to the server that has it open. See docs/admin.md.
     """

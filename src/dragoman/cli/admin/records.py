@@ -3,7 +3,7 @@
 Invariant: they have the methods that the commands on the local store use, with the same meaning.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dragoman.cli.admin.server import AdminClient, TaskPlace, run
@@ -12,6 +12,9 @@ from dragoman.cli.store_commands import at_store
 if TYPE_CHECKING:
     from dragoman.store.audit import AuditEntry
     from dragoman.store.outbox import Owed
+
+PAGE = 10_000
+"""The most that the admin API answers with at once."""
 
 T = TypeVar("T")
 
@@ -27,13 +30,11 @@ class AuditRecords(Protocol):
 class DeliveryRecords(Protocol):
     """As `dragoman.store.outbox.Outbox`."""
 
-    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> "tuple[Owed, ...]": ...
+    async def owed(
+        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+    ) -> "tuple[Owed, ...]": ...
 
     async def owed_count(self) -> tuple[int, int]: ...
-
-    async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int: ...
-
-    async def drop(self, numbers: Collection[int] | None) -> int: ...
 
 
 class StoredRecords(Protocol):
@@ -96,16 +97,30 @@ class RemoteOutbox:
     def __init__(self, client: AdminClient) -> None:
         self._client = client
 
-    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> "tuple[Owed, ...]":
+    async def owed(
+        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+    ) -> "tuple[Owed, ...]":
         """Deliveries with numbers above `after`, in order."""
+        found: list[Owed] = []
+        more: int | None = after
+        while more is not None and len(found) < limit:
+            page, more = await self._page(dead, min(PAGE, limit - len(found)), more, task_id)
+            found += page
+        return tuple(found)
+
+    async def _page(
+        self, dead: bool | None, limit: int, after: int, task_id: str | None
+    ) -> "tuple[tuple[Owed, ...], int | None]":
+        """A page of deliveries, and the number after which more follow, if any do."""
         from dragoman.engine.handlers.deliveries import DeliveryLines
         from dragoman.model.ids import timestamp_ms
         from dragoman.store.outbox import Owed
 
-        query = {"after": after, "limit": min(limit, 10_000)} | (
-            {} if dead is None else {"dead": "true" if dead else "false"}
-        )
-        return tuple(
+        query: dict[str, object] = {"after": after, "limit": limit, "task": task_id}
+        if dead is not None:
+            query["dead"] = "true" if dead else "false"
+        answer = await self._client.get("/webhooks", query, DeliveryLines)
+        page = tuple(
             Owed(
                 number=line.number,
                 id=line.id,
@@ -122,8 +137,9 @@ class RemoteOutbox:
                 host=line.host,
                 paused=line.paused,
             )
-            for line in (await self._client.get("/webhooks", query, DeliveryLines)).deliveries
+            for line in answer.deliveries
         )
+        return page, answer.next_after
 
     async def owed_count(self) -> tuple[int, int]:
         """How many deliveries are pending, and how many are dead."""
@@ -131,20 +147,6 @@ class RemoteOutbox:
 
         found = await self._client.get("/webhooks", {"limit": 1}, DeliveryLines)
         return found.pending, found.dead
-
-    async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
-        """Make dead deliveries due now. Returns how many there were."""
-        return await self._change("/webhooks:redeliver", numbers)
-
-    async def drop(self, numbers: Collection[int] | None) -> int:
-        """Delete dead deliveries. Returns how many there were."""
-        return await self._change("/webhooks:delete", numbers)
-
-    async def _change(self, path: str, numbers: Collection[int] | None) -> int:
-        from dragoman.engine.handlers.deliveries import DeadLettersChanged
-
-        body = {"all": True} if numbers is None else {"numbers": list(numbers)}
-        return (await self._client.post(path, body, DeadLettersChanged)).count
 
 
 def at_records(place: TaskPlace, work: Callable[[StoredRecords], Awaitable[T]]) -> T:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from dragoman.store.api import Store
 
 SERVER_ENV = "DRAGOMAN_SERVER"
-KEY_ENV = "DRAGOMAN_API_KEY"
+OPERATOR_KEY_ENV = "DRAGOMAN_OPERATOR_KEY"
+
+SHARED_KEY_ENV = "DRAGOMAN_API_KEY"
+"""Holds the operator's key if the variable above is not set. `dragoman serve` reads the key that all callers share
+there."""
 
 TIMEOUT_S = 60.0
 """How long an answer may take: canceling waits for the agents, which have a grace period."""
@@ -59,9 +63,10 @@ class TaskPlace(Struct, frozen=True):
 
     def client(self) -> "AdminClient":
         """The client of the server that is named, or that has the local store open. Ends the command without one."""
-        key = os.environ.get(KEY_ENV)
+        source = OPERATOR_KEY_ENV if os.environ.get(OPERATOR_KEY_ENV) else SHARED_KEY_ENV
+        key = os.environ.get(source)
         if self.server is not None:
-            return AdminClient(self.server.rstrip("/"), key)
+            return AdminClient(self.server.rstrip("/"), key, source)
         from dragoman.auth.operator_token import read_token
         from dragoman.cli.serve import base_url
         from dragoman.store.open import noted_server
@@ -69,17 +74,34 @@ class TaskPlace(Struct, frozen=True):
         token = read_token(self.config.store, self.config.port)
         if not (key or token):
             raise click.UsageError(
-                f"no server on this store lets this user in without a key: start it, set {KEY_ENV} to a key of the "
-                f"role operator, or name another server with --server ({SERVER_ENV})"
+                f"no server on this store lets this user in without a key: start it, set {OPERATOR_KEY_ENV} to a key "
+                f"of the role operator, or name another server with --server ({SERVER_ENV})"
             )
-        return AdminClient(noted_server(self.config.store) or base_url(self.config), token or key)
+        return AdminClient(
+            noted_server(self.config.store) or base_url(self.config), token or key, None if token else source
+        )
+
+
+class ServerRefusal(click.ClickException):
+    """The server refused a request with an HTTP `status`."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class InputRefusal(ServerRefusal):
+    """The server refused what the user wrote."""
+
+    exit_code = 2
 
 
 class AdminClient:
-    """Calls the admin API of one server."""
+    """Calls the admin API of one server. `source` is the variable that the key comes from."""
 
-    def __init__(self, server: str, key: str | None) -> None:
+    def __init__(self, server: str, key: str | None, source: str | None = OPERATOR_KEY_ENV) -> None:
         self.server = server
+        self._source = source if key else None
         self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
     async def get(self, path: str, query: Mapping[str, object], into: type[T]) -> T:
@@ -113,13 +135,22 @@ class AdminClient:
         finally:
             await egress.close()
         if not reply.ok:
-            raise click.ClickException(f"{self.server}: {_reason(reply.status, reply.body)}")
+            reason = _reason(reply.status, reply.body)
+            refusal = InputRefusal if reply.status == 400 else ServerRefusal
+            raise refusal(f"{self.server}: {reason}{self._fix(reply.status, reason)}", reply.status)
         try:
             return msgspec.json.decode(reply.body, type=into)
         except msgspec.MsgspecError:
             raise click.ClickException(
                 f"{self.server}: answers with something else than Dragoman's admin API"
             ) from None
+
+    def _fix(self, status: int, reason: str) -> str:
+        """What to do about a key that is no operator's. A 403 may also be about something else, such as the Host."""
+        if not (status == 401 or (status == 403 and "operator" in reason)):
+            return ""
+        wrong = "" if self._source is None else f"the key in {self._source} is no operator's there, "
+        return f"; {wrong}set {OPERATOR_KEY_ENV} to one that is (dragoman keys create NAME --role operator)"
 
 
 class RemoteTasks:

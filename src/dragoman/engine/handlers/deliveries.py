@@ -156,25 +156,15 @@ class DeliveryAdministration:
 
     async def redeliver(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
         """Make deliveries due at once. Raises A2AError."""
-        numbers = _chosen(chosen)
-        outbox, now_ms = self._outbox, self._clock.now_ms()
-
-        async def redeliver() -> DeadLettersChanged:
-            pending = await outbox.hasten(numbers, now_ms) if chosen.pending and numbers is not None else 0
-            return DeadLettersChanged(count=await outbox.revive(numbers, now_ms), pending=pending)
-
-        return await self._notes.noted(operator, "push.retry", redeliver(), subject=_subject(numbers))
+        subject = _subject(_chosen(chosen))
+        work = redeliver(self._outbox, chosen, self._clock.now_ms())
+        return await self._notes.noted(operator, "push.retry", work, subject=subject)
 
     async def drop(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
         """Delete deliveries. Raises A2AError."""
-        numbers = _chosen(chosen)
-        outbox, now_ms = self._outbox, self._clock.now_ms()
-
-        async def drop() -> DeadLettersChanged:
-            pending = await outbox.discard(numbers, now_ms) if chosen.pending and numbers is not None else 0
-            return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending)
-
-        return await self._notes.noted(operator, "push.drop", drop(), subject=_subject(numbers))
+        subject = _subject(_chosen(chosen))
+        work = drop(self._outbox, chosen, self._clock.now_ms())
+        return await self._notes.noted(operator, "push.drop", work, subject=subject)
 
     async def show(self, operator: Operator, wanted: str) -> DeliveryReport:
         """One pending or dead delivery, by its number or its id. Raises A2AError."""
@@ -225,6 +215,20 @@ def read_host(text: str) -> str:
         return to.origin
     whole = to.origin.partition("://")[2]
     return whole if place.removesuffix("/").endswith(f":{to.port}") else whole.rpartition(":")[0]
+
+
+async def redeliver(outbox: Outbox, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
+    """Make deliveries due at once. Raises InvalidParams or StoreError."""
+    numbers = _chosen(chosen)
+    pending = await outbox.hasten(numbers, now_ms) if chosen.pending and numbers is not None else 0
+    return DeadLettersChanged(count=await outbox.revive(numbers, now_ms), pending=pending)
+
+
+async def drop(outbox: Outbox, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
+    """Delete deliveries. Raises InvalidParams or StoreError."""
+    numbers = _chosen(chosen)
+    pending = await outbox.discard(numbers, now_ms) if chosen.pending and numbers is not None else 0
+    return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending)
 
 
 async def report_delivery(outbox: Outbox, wanted: str, now_ms: int) -> DeliveryReport:

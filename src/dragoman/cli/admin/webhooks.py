@@ -1,0 +1,173 @@
+"""`dragoman admin webhooks show|pause|resume|paused`: one delivery, and the hosts to which nothing is sent.
+
+Invariant: on the local store as from afar, the same functions answer. Neither bodies nor secrets are shown.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+import click
+
+from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, run, with_server
+from dragoman.cli.admin.text import output
+from dragoman.cli.store_commands import at_store, operator, table
+
+if TYPE_CHECKING:
+    from dragoman.engine.handlers.deliveries import DeliveryReport, HostChanged
+    from dragoman.store.api import Store
+
+T = TypeVar("T")
+
+
+@click.command()
+@click.argument("wanted", metavar="ID")
+@output
+@with_server
+def show(place: TaskPlace, wanted: str, form: str) -> None:
+    """Show one delivery, by the NUMBER that `list` shows or by its webhook-id: its attempts, and what it waits for."""
+    from dragoman.engine.handlers.deliveries import DeliveryReport, report_delivery
+
+    report = _answer(
+        place,
+        lambda client: client.get(f"/webhooks/{quote(wanted, safe='')}", {}, DeliveryReport),
+        lambda store: report_delivery(store.outbox, wanted, store.clock.now_ms()),
+    )
+    if not _show_json(report, form):
+        click.echo("\n".join(f"{name:<8}  {value}" for name, value in _facts(report) if value))
+
+
+@click.command()
+@click.argument("host")
+@output
+@with_server
+def pause(place: TaskPlace, host: str, form: str) -> None:
+    """Send nothing to HOST from now on, on any replica, until `resume`.
+
+    HOST is hooks.example.org, which covers all its ports, hooks.example.org:8443, or https://hooks.example.org.
+    Deliveries to it are kept in their order, and no attempt is counted.
+    """
+    changed = _change(place, "pause", host)
+    if not _show_json(changed, form):
+        already = "" if changed.changed else "already "
+        click.echo(f"{changed.host} is {already}paused: {_deliveries(changed.waiting)} for it.")
+
+
+@click.command()
+@click.argument("host")
+@output
+@with_server
+def resume(place: TaskPlace, host: str, form: str) -> None:
+    """Send to a paused HOST again, named as `paused` shows it. What waits for it goes out in order."""
+    changed = _change(place, "resume", host)
+    if not changed.changed:
+        raise click.ClickException(f"{changed.host} is not paused: `dragoman admin webhooks paused` shows which are")
+    if not _show_json(changed, form):
+        click.echo(f"{changed.host} is no longer paused: {_deliveries(changed.waiting)} for it, and go out now.")
+
+
+@click.command()
+@output
+@with_server
+def paused(place: TaskPlace, form: str) -> None:
+    """Show the paused hosts, since when and by whom, and how many deliveries wait."""
+    from dragoman.engine.handlers.deliveries import PausedHostLines, list_paused
+
+    found = _answer(
+        place,
+        lambda client: client.get("/webhooks/paused", {}, PausedHostLines),
+        lambda store: list_paused(store.outbox),
+    )
+    if _show_json(found, form):
+        return
+    if found.hosts:
+        rows = [(each.host, each.since[:19] + "Z", each.by, str(each.waiting)) for each in found.hosts]
+        click.echo(table(("HOST", "SINCE", "BY", "WAITING"), rows))
+    else:
+        click.echo("No host is paused.", err=True)
+
+
+def _change(place: TaskPlace, verb: str, host: str) -> "HostChanged":
+    from dragoman.engine.handlers.deliveries import HostChanged, HostName, pause_host, read_host, resume_host
+    from dragoman.model.errors import InvalidParams
+    from dragoman.store.audit import AuditEntry
+
+    try:
+        name = read_host(host)
+    except InvalidParams as error:
+        raise click.UsageError(f"HOST {host!r}: {error.violations[0][1]}") from error
+
+    async def work(store: "Store") -> HostChanged:
+        now_ms, by = store.clock.now_ms(), operator()
+        changed = (
+            await pause_host(store.outbox, name, by, now_ms)
+            if verb == "pause"
+            else await resume_host(store.outbox, name)
+        )
+        await store.audit.write([AuditEntry(at_ms=now_ms, principal=by, action=f"webhooks.{verb}", subject=name)])
+        return changed
+
+    return _answer(place, lambda client: client.post(f"/webhooks:{verb}", HostName(host=name), HostChanged), work)
+
+
+def _answer(
+    place: TaskPlace, remote: Callable[[AdminClient], Awaitable[T]], local: "Callable[[Store], Awaitable[T]]"
+) -> T:
+    """The answer of the server that is named, else of the local store. Ends the command if there is none."""
+    from dragoman.model.errors import NotFound
+
+    try:
+        if place.server is not None:
+            return run(remote(place.client()))
+        return at_store(place.config, local)
+    except NotFound as error:
+        raise click.UsageError(f"{error.message}: see `dragoman admin webhooks list`") from error
+    except ServerRefusal as error:
+        if error.status != 404:
+            raise
+        raise click.UsageError(f"{error.message}: see `dragoman admin webhooks list`") from error
+
+
+def _show_json(found: object, form: str) -> bool:
+    import msgspec
+
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    return form == "json"
+
+
+def _deliveries(count: int) -> str:
+    return f"{count} deliver{'y waits' if count == 1 else 'ies wait'}"
+
+
+def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
+    """What people read of a delivery, by name."""
+    words = {
+        "dead": "dead: `dragoman admin webhooks redeliver` sends it again",
+        "sending": f"under way, until {_moment(report.claimed_until)} at the latest",
+        "paused": "waits for its host, which is paused",
+        "in-turn": f"waits for {report.before} before it",
+        "retrying": f"is tried again at {_moment(report.next)}",
+        "due": "is about to be sent",
+    }
+    return [
+        ("number", str(report.number)),
+        ("id", report.id),
+        ("status", words[report.status]),
+        ("failed", f"{report.failed} attempts" if report.failed != 1 else "1 attempt"),
+        ("reason", report.reason),
+        ("url", report.url),
+        ("host", f"{report.host}, {report.lane}"),
+        *(("paused", f"{each.host} since {_moment(each.since)} by {each.by}") for each in report.pauses),
+        ("task", f"{report.task} of {report.agent}"),
+        ("event", f"{report.seq}" + (f".{report.part}" if report.part else "")),
+        ("config", report.config),
+        ("dialect", report.dialect),
+        ("size", f"{report.size_bytes} bytes"),
+        ("made", _moment(report.made)),
+        ("behind", str(report.behind) if report.behind else ""),
+    ]
+
+
+def _moment(timestamp: str | None) -> str:
+    return "-" if timestamp is None else timestamp[:19] + "Z"

@@ -1,0 +1,130 @@
+"""Keys in words: the table of keys, and what a person reads who has just made one.
+
+Invariant: only the description of a key that was just made has its secret.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dragoman.cli.admin.server import OPERATOR_KEY_ENV, TaskPlace
+from dragoman.cli.store_commands import table
+from dragoman.store.path import hide_password
+
+if TYPE_CHECKING:
+    from dragoman.engine.handlers.keys import IssuedKey, KeyLine
+    from dragoman.model.principal import KeyLimits
+
+FIRST_KEY = (
+    "This is the first key: from now on every caller and every worker must send one. A running server asks within a "
+    "second.\nTasks made before it are hidden: docs/keys.md says how to read them."
+)
+
+COLUMNS = ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
+
+UNITS = {
+    "max_requests_per_s": "requests/s",
+    "max_open_tasks": "open tasks",
+    "max_daily_tasks": "tasks/day",
+    "max_daily_tokens": "tokens/day",
+}
+
+
+def public_fields(key: "KeyLine") -> dict[str, Any]:
+    """The fields of a key, for JSON and for the table."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "role": key.role.value,
+        "agents": key.agents,
+        "scopes": key.scopes,
+        "made": _to_seconds(key.made),
+        "limits": key.limits,
+        "expires": None if key.expires is None else _to_seconds(key.expires),
+        "state": key.state,
+    }
+
+
+def key_table(keys: "Sequence[KeyLine]") -> str:
+    """A line for each key."""
+    rows = [[_cell(name, fields[name]) for name in COLUMNS] for fields in map(public_fields, keys)]
+    return table([name.upper() for name in COLUMNS], rows)
+
+
+def limits_text(limits: "KeyLimits | None") -> str:
+    """The limits in words: `5 requests/s, 10 open tasks`; empty if the key has none of its own."""
+    numbers = {name: getattr(limits, name, None) for name in UNITS}
+    return ", ".join(f"{number} {UNITS[name]}" for name, number in numbers.items() if number is not None)
+
+
+def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
+    """Describe a key that was just made, and how to use it."""
+    key = issued.key
+    reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
+    doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
+    if key.role.value in ("agent", "admin"):
+        doing += " and the worker API"
+    until = "until it is revoked" if key.expires is None else f"until {_to_seconds(key.expires)}"
+    role = {"caller": "a caller", "agent": "an agent's worker", "admin": "an administrator", "operator": "an operator"}[
+        key.role.value
+    ]
+    beside = {"admin": ", and /metrics", "operator": ", and the admin API"}.get(key.role.value, "")
+    within = f", {limits_text(key.limits)} at most" if key.limits is not None else ""
+    lines = [
+        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}{within}.",
+        *(["It sees only its own tasks, as every role but operator does."] if key.role.value == "admin" else []),
+        *(["It reads and changes the tasks of every caller: keep it safe."] if key.role.value == "operator" else []),
+        *([_replacement(issued.replaced)] if issued.replaced is not None else []),
+        "",
+        f"    {issued.secret}",
+        "",
+        f"It is not shown again: {place.server or hide_password(place.config.store)} has only its hash. Send it with "
+        "every request:",
+        "",
+        *(f"    {line}" for line in _sample_commands(place, key, issued.secret)),
+    ]
+    if issued.others:
+        others = ", ".join(issued.others)
+        lines += ["", f"{key.name} has another key, {others}: both are one caller, who owns the same tasks."]
+    if issued.first:
+        lines += ["", FIRST_KEY]
+    return "\n".join(lines)
+
+
+def _replacement(old: "KeyLine") -> str:
+    if old.state == "revoked" or old.expires is None:
+        return f"It replaces {old.id}, which is revoked: a running server refuses that within a second."
+    return f"It replaces {old.id}, which counts until {_to_seconds(old.expires)}."
+
+
+def _to_seconds(timestamp: str) -> str:
+    return timestamp[:19] + "Z"
+
+
+def _cell(column: str, value: Any) -> str:
+    if column == "limits":
+        return limits_text(value) or "settings"
+    if value is None:
+        return "never" if column == "expires" else "all"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _sample_commands(place: TaskPlace, key: "KeyLine", text: str) -> list[str]:
+    """Commands that use the key, to paste into a shell."""
+    from dragoman.cli.serve import base_url
+    from dragoman.store.open import noted_server
+
+    config = place.config
+    base = place.server or noted_server(config.store) or base_url(config)
+    if key.role.value == "operator":
+        return [f"{OPERATOR_KEY_ENV}={text} dragoman admin tasks list --server {base}"]
+    if key.role.value == "agent":
+        return [f"dragoman worker MODULE:AGENT --server {base} --key {text}"]
+    header = f"curl -H 'x-api-key: {text}'"
+    if config.profile is not None:
+        return [f"{header} …"]
+    mount = f"{base}/agents/{key.agents[0]}" if key.agents else base
+    if key.scopes and "send" not in key.scopes:
+        return [f"{header} -H 'A2A-Version: 1.0' {mount}/tasks"]
+    message = """'{"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "Hello"}]}}'"""
+    sent = f"-H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d {message}"
+    return [f"{header} {sent} {mount}/message:send"]
