@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from playwright.async_api import Browser, BrowserContext, Page, Request, async_p
 
 HERE = Path(__file__).parent
 MODULES = HERE / "node_modules"
+UNPACKED = MODULES / ".chromium"
 AXE = MODULES / "axe-core" / "axe.min.js"
 
 FLAGS = ("--no-sandbox", "--no-zygote", "--disable-gpu")
@@ -32,29 +34,38 @@ WIDE = {"width": 1280, "height": 860}
 NARROW = {"width": 380, "height": 780}
 
 
+def _unpack() -> Path:
+    """Unpack the browser beside its package, unless a test of this or another process has done so; return where it is.
+
+    The folder goes with the package when another version is installed.
+    """
+    assert MODULES.exists(), f"{MODULES} is missing: run `make tests/console/node_modules/.ready`"
+    UNPACKED.mkdir(exist_ok=True)
+    with (UNPACKED / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        found = UNPACKED / "found"
+        if not found.exists():
+            environ = {**os.environ, "TMPDIR": str(UNPACKED)}
+            command = ["node", str(HERE / "chromium.mjs")]
+            unpacked = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
+            found.write_text(unpacked.stdout.strip())
+    return Path(found.read_text())
+
+
 @asynccontextmanager
 async def chromium(folder: Path) -> AsyncIterator[Browser]:
-    """A browser that has been unpacked into `folder`."""
-    assert MODULES.exists(), f"{MODULES} is missing: run `make tests/console/node_modules/.ready`"
-    unpacked = subprocess.run(
-        ["node", str(HERE / "chromium.mjs")],
-        env={**os.environ, "TMPDIR": str(folder)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    """A browser that keeps its files in `folder`."""
+    program = _unpack()
     fonts = folder / "fonts.conf"
-    fonts.write_text(FONTS.format(package=folder / "fonts", cache=folder / "cache"))
+    fonts.write_text(FONTS.format(package=UNPACKED / "fonts", cache=folder / "cache"))
     environ = {
         **os.environ,
-        "LD_LIBRARY_PATH": str(folder / "al2023" / "lib"),
+        "LD_LIBRARY_PATH": str(UNPACKED / "al2023" / "lib"),
         "FONTCONFIG_FILE": str(fonts),
         "HOME": str(folder),
     }
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=unpacked.stdout.strip(), args=[*FLAGS], env={**environ}
-        )
+        browser = await playwright.chromium.launch(executable_path=program, args=[*FLAGS], env={**environ})
         try:
             yield browser
         finally:
