@@ -189,11 +189,11 @@ class Told(asyncio.SelectorEventLoop):
         self.twice = threading.Event()
 
     def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
-        handle = super().call_soon_threadsafe(*args, **kwargs)
         if threading.current_thread() is threading.main_thread():
-            self.times += 1
-            if self.times == 2:
-                self.twice.set()
+            self.times += 1  # before the call, which the interrupt may end
+        handle = super().call_soon_threadsafe(*args, **kwargs)
+        if self.times == 2:
+            self.twice.set()
         return handle
 
 

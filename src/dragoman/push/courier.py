@@ -67,6 +67,7 @@ class CourierSettings(Struct, frozen=True, kw_only=True):
 
     schedule: Schedule = Schedule()
     attempt_s: float = ATTEMPT_S
+    first_s: float = FIRST_S
     claim_s: float = CLAIM_S
     look_s: float = LOOK_S
 
@@ -262,7 +263,7 @@ class Courier:
         assert self._tasks is not None
         host.in_flight += 1
         hurried = lane is Lane.UNKNOWN and due.attempts == 0 and self._lanes.crowded(lane)
-        timeout_s = min(FIRST_S if hurried else math.inf, self._settings.attempt_s)
+        timeout_s = min(self._settings.first_s if hurried else math.inf, self._settings.attempt_s)
         attempt = self._tasks.create_task(self._attempt(due, host, self._lanes.take(lane), timeout_s))
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
