@@ -133,7 +133,11 @@ def make_server_document(version: str, served: ServedPaths) -> dict[str, Any]:
         refine=_refine,
     )
     left_out = {*(() if served.metrics else ("getMetrics",)), *(() if served.keys else ("getKeys",))}
-    return make_document(info, (each for each in (*A2A, *OWN) if each.name not in left_out))
+    described = tuple(each for each in (*A2A, *OWN) if each.name not in left_out)
+    document = make_document(info, described)
+    for query in {each.query for each in described if each.query is not None}:  # its fields are parameters
+        del document["components"]["schemas"][query.__name__]
+    return document
 
 
 def _refine(schemas: Schemas) -> None:

@@ -17,13 +17,13 @@ from dragoman.bindings.request import Header
 STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#d9dce1, #3a3f47); --quiet: light-dark(#59606b, #a4acb8); }
 body { font: 1rem/1.55 system-ui, sans-serif; max-width: 56rem; margin: 3rem auto; padding: 0 1.25rem;
-  color: light-dark(#1c2026, #e6e9ee); background: light-dark(#fff, #16191e); overflow-wrap: anywhere; }
+  color: light-dark(#1c2026, #e6e9ee); background: light-dark(#fff, #16191e); overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0 0 .5rem; }
 h2 { font-size: 1.2rem; margin: 2.5rem 0 .25rem; }
 h3 { font-size: 1rem; margin: 1.1rem 0 .25rem; }
 a { color: light-dark(#0b57b0, #8ab8ff); }
 code { font: .875rem/1.4 ui-monospace, monospace; }
-details { border-top: 1px solid var(--line); padding: .6rem 0; }
+details { border-top: 1px solid var(--line); padding: .6rem 0; overflow-x: auto; }
 summary { cursor: pointer; }
 details > :not(summary) { margin-left: 1.1rem; }
 table { border-collapse: collapse; }
