@@ -44,7 +44,7 @@ MADE_BY_READERS = frozenset(
 FOLDERS = ("deploy", "docs", "examples")
 """The folders whose pages are checked, beside those of the root."""
 
-WRITTEN = ("bench/results/", "data/")
+WRITTEN = ("bench/results/", "build/", "data/", "dist/")
 """Folders that programs write, which are not in the repository."""
 
 PUBLISHED = re.compile(r"(?:pip install|uv add|uvx|pipx (?:install|run))(?: -\S+)* ['\"]?dragoman\b")
