@@ -65,9 +65,17 @@ class Site:
         self.gate = gate
         self._http = http
 
-    async def send(self, agent: str, *parts: dict[str, Any], wait: bool = True, webhook: str = "") -> str:
+    async def send(
+        self, agent: str, *parts: dict[str, Any], wait: bool = True, webhook: str = "", context: str = ""
+    ) -> str:
         """Send a message; returns the task's id."""
-        message = {"messageId": f"m{id(parts)}", "role": "ROLE_USER", "parts": parts or ({"text": "hi"},)}
+        message: dict[str, Any] = {
+            "messageId": f"m{id(parts)}",
+            "role": "ROLE_USER",
+            "parts": parts or ({"text": "hi"},),
+        }
+        if context:
+            message["contextId"] = context
         configuration: dict[str, Any] = {"returnImmediately": not wait}
         if webhook:
             configuration["taskPushNotificationConfig"] = {"url": webhook}

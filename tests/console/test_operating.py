@@ -39,3 +39,38 @@ async def test_a_task_is_sent_again(browser: Browser, used_site: Site) -> None:
         await page.wait_for_url(lambda url: task not in url)
         await expect(moment(page).get_by_role("article").last).to_contain_text("once more")
         await expect(page.get_by_role("link", name="operator:local")).to_be_visible()
+
+
+async def test_a_conversation_is_read_as_one_thread(browser: Browser, used_site: Site) -> None:
+    first = await used_site.send("echo", {"text": "a first word"}, context="talk-1")
+    await used_site.send("echo", {"text": "an aside"}, context="talk-2")
+    await used_site.send("asks", {"text": "a question"}, context="talk-1")
+    async with console(browser, used_site.url, used_site.token) as (page, _):
+        await page.get_by_role("link", name="Conversations").click()
+        listed = page.get_by_role("region", name="Conversations").get_by_role("listitem")
+        await expect(listed.filter(has_text="talk-1").filter(has_text="echo")).to_contain_text("1 task")
+        second = await used_site.send("echo", {"text": "a second word"}, context="talk-1")
+        await expect(listed.first).to_contain_text("2 tasks")
+        await listed.first.get_by_role("link", name="a first word").press("Enter")
+        turns = page.get_by_role("region", name="Task ")
+        await expect(turns).to_have_count(2)
+        await expect(turns.first).to_contain_text("a first word")
+        await expect(turns.last).to_contain_text("a second word")
+        third = await used_site.send("echo", {"text": "a third word"}, context="talk-1")
+        await expect(turns.last).to_contain_text("a third word")
+        await turns.last.get_by_role("link").first.click()
+        await page.wait_for_url(f"**/tasks/{third}")
+        others = page.get_by_text("Also of this conversation").locator("..")
+        for other in (first, second):
+            await expect(others.get_by_role("link", name=other[-10:])).to_be_visible()
+        await expect(others.get_by_role("link")).to_have_count(2)
+
+
+async def test_a_waiting_task_is_answered_within_its_conversation(browser: Browser, used_site: Site) -> None:
+    await used_site.send("asks", {"text": "where to"}, context="talk-3")
+    async with console(browser, used_site.url, used_site.token) as (page, _):
+        await page.goto(f"{used_site.url}/console/conversations/talk-3?agent=asks&principal=anonymous")
+        await expect(page.get_by_text("Which way?")).to_be_visible()
+        await page.get_by_label("Answer", exact=True).get_by_label("Answer", exact=True).fill("left")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("so left")).to_be_visible()

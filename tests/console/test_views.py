@@ -242,6 +242,7 @@ async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(browser: B
 
 VIEWS = (
     *("", "/tasks", "/agents", "/servers", "/usage", "/try", "/webhooks", "/audit", "/nowhere"),
+    *("/conversations", "/conversations/a-context"),
     *("TASK", "TASK?tab=wire", "TASK?tab=tree"),
 )
 
@@ -253,6 +254,7 @@ async def full_site(used_site: Site) -> tuple[Site, str]:
         "echo",
         {"text": f"Some **text**, `code` and [a link](https://example.com). {'x' * 400}"},
         {"data": {"a": "y" * 400}},
+        context="a-context",
     )
     for agent in ("asks", "broken"):
         await used_site.send(agent)

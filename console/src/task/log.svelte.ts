@@ -21,7 +21,11 @@ export class TaskLog {
   loaded = $state(false);
   error = $state<string | null>(null);
 
-  constructor(readonly id: string) {}
+  /** Unless it is `streamed`, what is new is only looked for now and then. */
+  constructor(
+    readonly id: string,
+    readonly streamed = true,
+  ) {}
 
   /** Read on until the task has ended or `signal` is aborted. */
   async follow(signal: AbortSignal): Promise<void> {
@@ -47,10 +51,12 @@ export class TaskLog {
           }
           changes.failed();
         }
-        source ??= this.#hear(() => {
-          fresh = true;
-          wake();
-        });
+        if (this.streamed) {
+          source ??= this.#hear(() => {
+            fresh = true;
+            wake();
+          });
+        }
         await pause(PAUSE_MS, signal);
         if (fresh) continue;
         await new Promise<void>((resolve) => {

@@ -5,7 +5,7 @@ returned survives a power loss. Every driver passes the cases of `dragoman.testi
 """
 
 from asyncio import Future
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Protocol
@@ -349,6 +349,62 @@ class SearchPage(Struct, frozen=True):
     after: int | None
 
 
+class ContextQuery(Struct, frozen=True, kw_only=True):
+    """Selects contexts of `owner` with `agent`, as ListQuery selects tasks: those with the newest status first.
+
+    A page looks at `scan_max` tasks at most, those after the (status_ms, id) `before`.
+    """
+
+    owner: str | Owners
+    agent: str | None
+    limit: int = 50
+    before: tuple[int, str] | None = None
+    scan_max: int = 200
+
+
+CONTEXT_TASKS_MAX = 1000
+"""Most tasks of a context that are counted for a list of contexts."""
+
+
+class ContextRow(Struct, frozen=True, kw_only=True):
+    """A context of an owner with an agent: the state of the task that changed last, and when that was.
+
+    `tasks` counts CONTEXT_TASKS_MAX tasks at most. `text` begins the first message, if it is one of these tasks.
+    """
+
+    id: str
+    owner: str
+    agent: str
+    state: TaskState
+    status_ms: int
+    tasks: int
+    text: str
+
+
+class ContextPage(Struct, frozen=True):
+    """The contexts whose newest task was looked at. More may follow after `before`; None: there are none."""
+
+    rows: tuple[ContextRow, ...]
+    before: tuple[int, str] | None
+
+
+def make_context_page(query: ContextQuery, looked: Iterable[tuple[int, str, ContextRow | None]]) -> ContextPage:
+    """Make a page of the tasks that were looked at, in their order: status, id, and the context of which it is the
+    newest task, or None."""
+    rows: list[ContextRow] = []
+    last: tuple[int, str] | None = None
+    count = 0
+    for status_ms, task_id, row in looked:
+        count += 1
+        last = status_ms, task_id
+        if row is not None:
+            rows.append(row)
+            if len(rows) == query.limit:
+                break
+    ended = count < query.scan_max and len(rows) < query.limit
+    return ContextPage(tuple(rows), None if ended else last)
+
+
 class Listed(Struct, frozen=True):
     """A page of tasks. `total` counts the matches on all pages; `more` says whether another page follows."""
 
@@ -488,6 +544,10 @@ class Store(Protocol):
 
     async def search(self, query: TaskSearch) -> SearchPage:
         """Look through tasks. The cost grows with `scan_max` and not with the number of tasks."""
+        ...
+
+    async def contexts(self, query: ContextQuery) -> ContextPage:
+        """A page of contexts. The cost grows with `scan_max` and with the number of owners, but with no other tasks."""
         ...
 
     async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:

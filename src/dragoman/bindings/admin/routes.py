@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
 from dragoman.bindings.admin.route import AdminRoute
+from dragoman.engine.conversations import ConversationLines, ConversationQuery
 from dragoman.engine.delegation_tree import Tree
 from dragoman.engine.handlers.deliveries import (
     DeadLetters,
@@ -101,6 +102,15 @@ ROUTES: tuple[AdminRoute, ...] = (
         act=lambda admin, asked: admin.list_tasks(
             asked.operator, asked.given, asked.given.limit, asked.given.cursor, asked.given.order
         ),
+    ),
+    AdminRoute(
+        name="listConversations",
+        method="GET",
+        path="/conversations",
+        summary="List the contexts of everybody, each with one principal and one agent, newest status first.",
+        given=ConversationQuery,
+        answer=ConversationLines,
+        act=lambda admin, asked: admin.list_conversations(asked.operator, asked.given),
     ),
     AdminRoute(
         name="cancelTasks",

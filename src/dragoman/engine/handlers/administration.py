@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
+from dragoman.engine.conversations import ConversationLines, ConversationQuery, Conversations
 from dragoman.engine.delegation_tree import DelegationTrees, Tree
 from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
 from dragoman.engine.handlers.audit import Trail
@@ -60,6 +61,7 @@ class Administration:
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
+        self._conversations = Conversations(store)
         self._overview = Overview(store, clock, pulse)
         self._usage = UsageReporter(store, clock, prices)
         self._playback = Playback(store, linked)
@@ -83,6 +85,11 @@ class Administration:
         asked = ("tasks", wanted, limit, cursor, order)
         work = self._shared.read(asked, lambda: self._inspector.list(wanted, limit, cursor, order))
         return await self._notes.noted(operator, "tasks.list", work)
+
+    async def list_conversations(self, operator: Operator, query: ConversationQuery) -> ConversationLines:
+        """A page of conversations. Raises A2AError."""
+        work = self._shared.read(query, lambda: self._conversations.list(query))
+        return await self._notes.noted(operator, "conversations.list", work)
 
     async def show_task(self, operator: Operator, task_id: str) -> TaskReport:
         """One task. Raises A2AError."""

@@ -14,9 +14,23 @@ from typing import Any
 
 from dragoman.model.parts import Swaps
 from dragoman.model.task import STATES
-from dragoman.store.api import RUNNING, Listed, ListOrder, ListQuery, OutcomeUnknown, Owners, Stored, StoreError
+from dragoman.store.api import (
+    CONTEXT_TASKS_MAX,
+    RUNNING,
+    ContextPage,
+    ContextQuery,
+    ContextRow,
+    Listed,
+    ListOrder,
+    ListQuery,
+    OutcomeUnknown,
+    Owners,
+    Stored,
+    StoreError,
+    make_context_page,
+)
 from dragoman.store.files import leaving_out, putting_back
-from dragoman.store.postgres.database.statements import to_text
+from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
 
 log = logging.getLogger("dragoman.store")
@@ -32,6 +46,7 @@ TYPES = {
     "agent": "text",
     "context": "text",
     "many": "int",
+    "most": "int",
 }
 """The types that PostgreSQL cannot infer from the position of a value."""
 
@@ -85,6 +100,23 @@ class TaskLists:
                 continue  # it has been deleted meanwhile
         return Listed(tuple(tasks), total, found > len(opened))
 
+    async def contexts(self, query: ContextQuery) -> ContextPage:
+        """Read the page of contexts that `query` asks for."""
+        tasks = ListQuery(owner=query.owner, agent=query.agent, before=query.before, limit=query.scan_max)
+        order = tasks.order.name.lower()
+        several = query.owner is Owners.ALL or query.agent is None
+        before = self._sql[f"before_{order}"] if query.before is not None else ""
+        text = (
+            self._sql["contexts"]
+            .replace("LIST", self._sql["scopes" if several else "scope"].replace("BOUNDS", before))
+            .replace("SCOPES", _scopes(self._sql, tasks))
+            .replace("ORDERED", self._sql[order])
+        )
+        rows = await self._reads.pool.read(*_bind(text, tasks))
+        return make_context_page(
+            query, ((row["status_ms"], from_text(row["id"]), _context(row) if row["newest"] else None) for row in rows)
+        )
+
     async def newest_of_context(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
         """The newest tasks of a context, oldest first."""
         query = ListQuery(owner=owner, agent=agent, context_id=context_id, limit=limit, artifacts=True)
@@ -111,6 +143,18 @@ class TaskLists:
             log.info("the tasks of context %s are counted for each list: %s", query.context_id, error)
         else:
             self._not_before_s = 0.0
+
+
+def _context(row: Mapping[str, Any]) -> ContextRow:
+    return ContextRow(
+        id=from_text(row["context"]),
+        owner=from_text(row["owner"]),
+        agent=from_text(row["agent"]),
+        state=STATES[row["state"]],
+        status_ms=row["status_ms"],
+        tasks=row["tasks"],
+        text=from_text(row["text"]),
+    )
 
 
 def _look(done: "Future[None]") -> None:
@@ -168,6 +212,7 @@ def _bind(text: str, query: ListQuery, *, files: bool = False) -> tuple[Any, ...
         "max_bytes": query.max_bytes,
         "files": files,
         "many": MANY,
+        "most": CONTEXT_TASKS_MAX,
     }
     names: dict[str, int] = {}
 

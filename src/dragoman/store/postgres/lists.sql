@@ -25,6 +25,21 @@ LEFT JOIN LATERAL (
     FROM dragoman.pages p WHERE p.task = v.task AND p.first_seq > coalesce(s.seq, 0)) p ON true
 ORDER BY v.place;
 
+-- name: contexts
+-- The :limit first tasks of a list, each with its context if no other task of that has a newer status: how many tasks it has,
+-- and the text of the first. At most :most are counted and compared.
+WITH looked AS MATERIALIZED (LIST ORDER BY ORDERED LIMIT :limit)
+SELECT l.status_ms, l.id, t.context, t.state, o.owner, o.agent, e.newest, n.tasks, f.text
+FROM looked l CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = l.task LIMIT 1) t
+JOIN dragoman.scopes o ON o.scope = t.scope
+CROSS JOIN LATERAL (SELECT NOT EXISTS (
+    SELECT FROM dragoman.tasks c WHERE c.scope = t.scope AND c.context = t.context
+        AND (c.status_ms, c.id) > (l.status_ms, l.id)) AS newest) e
+LEFT JOIN LATERAL (SELECT count(*) AS tasks, min(c.id) AS first FROM (
+    SELECT c.id FROM dragoman.tasks c WHERE c.scope = t.scope AND c.context = t.context LIMIT :most) c) n ON e.newest
+LEFT JOIN LATERAL (SELECT f.text FROM dragoman.tasks f WHERE f.id = n.first LIMIT 1) f ON true
+ORDER BY l.status_ms DESC, l.id DESC
+
 -- name: scope
 -- Tasks of an owner with an agent.
 SELECT p.* FROM dragoman.scopes o CROSS JOIN unnest(:states::smallint[]) AS v (state) CROSS JOIN LATERAL (

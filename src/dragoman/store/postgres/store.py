@@ -19,6 +19,8 @@ from dragoman.store.api import (
     UNSERVED_S,
     Append,
     Appended,
+    ContextPage,
+    ContextQuery,
     Dedupe,
     Held,
     Listed,
@@ -313,6 +315,10 @@ class PostgresStore:
     async def search(self, query: TaskSearch) -> SearchPage:
         """Two statements. Tasks that are made in between are not looked at."""
         return await search_tasks(self._pool(), self._searches, self._codec, query)
+
+    async def contexts(self, query: ContextQuery) -> ContextPage:
+        """One statement."""
+        return await self._open().lists.contexts(query)
 
     async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
         """One statement."""

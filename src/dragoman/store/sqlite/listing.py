@@ -10,7 +10,19 @@ from typing import Any
 
 from dragoman.model.parts import Swap
 from dragoman.model.task import STATES
-from dragoman.store.api import RUNNING, Listed, ListOrder, ListQuery, Owners, Stored
+from dragoman.store.api import (
+    CONTEXT_TASKS_MAX,
+    RUNNING,
+    ContextPage,
+    ContextQuery,
+    ContextRow,
+    Listed,
+    ListOrder,
+    ListQuery,
+    Owners,
+    Stored,
+    make_context_page,
+)
 from dragoman.store.files import leaving_out
 from dragoman.store.sqlite.reads import Reads
 
@@ -51,6 +63,26 @@ def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit:
             return ()
         rows = _page(reads, scope, query, list(range(len(STATES))))[:limit]
         return reads.by_number([task for task, _, _ in reversed(rows)], None, None)
+
+
+def list_contexts(reads: Reads, query: ContextQuery) -> ContextPage:
+    """Read the page of contexts that `query` asks for."""
+    with reads.moment():
+        tasks = ListQuery(owner=query.owner, agent=query.agent, before=query.before, limit=query.scan_max)
+        scope = _scope(reads, tasks)
+        rows = [] if scope is None else _page(reads, scope, tasks, list(range(len(STATES))))[: query.scan_max]
+        return make_context_page(query, ((at, task_id, _context(reads, task, at)) for task, at, task_id in rows))
+
+
+def _context(reads: Reads, task: int, status_ms: int) -> ContextRow | None:
+    """The context of a task; None if another task of it has a newer status."""
+    found: Any = reads.cursor.execute(reads.sql["context_of"], {"task": task, "most": CONTEXT_TASKS_MAX}).fetchone()
+    if found is None:
+        return None
+    owner, agent, context, state, tasks, text = found
+    return ContextRow(
+        id=context, owner=owner, agent=agent, state=STATES[state], status_ms=status_ms, tasks=tasks, text=text
+    )
 
 
 def _scope(reads: Reads, query: ListQuery) -> int | None:

@@ -207,6 +207,18 @@ SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     ORDER BY ORDERED LIMIT :limit + :offset)
 WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
+-- name: context_of
+-- The context of task :task, if no other task of it has a newer status, with how many tasks it has, and the text of the first;
+-- at most :most are counted and compared.
+SELECT s.owner, s.agent, t.context, t.state, (SELECT count(*) FROM (
+        SELECT 1 FROM tasks c INDEXED BY tasks_by_context WHERE c.scope = t.scope AND c.context = t.context LIMIT :most)),
+    (SELECT f.text FROM tasks f WHERE f.id = (SELECT min(id) FROM (
+        SELECT c.id FROM tasks c INDEXED BY tasks_by_context WHERE c.scope = t.scope AND c.context = t.context LIMIT :most)))
+FROM tasks t JOIN scopes s ON s.scope = t.scope
+WHERE t.task = :task AND NOT EXISTS (
+    SELECT 1 FROM tasks n INDEXED BY tasks_by_context WHERE n.scope = t.scope AND n.context = t.context
+        AND n.state IN (0, 1, 2, 3, 4, 5, 6, 7) AND (n.status_ms, n.id) > (t.status_ms, t.id));
+
 -- name: search_end
 -- The last of the :scan newest tasks between two numbers. For the oldest, DESC is replaced by ASC.
 SELECT task FROM tasks WHERE task BETWEEN :first AND :last ORDER BY task DESC LIMIT 1 OFFSET :scan - 1;

@@ -22,6 +22,8 @@ from dragoman.model.task import TERMINAL, TaskHead, TaskState
 from dragoman.store.api import (
     Append,
     Appended,
+    ContextPage,
+    ContextQuery,
     Dedupe,
     Held,
     Listed,
@@ -49,7 +51,7 @@ from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
-from dragoman.store.sqlite.listing import list_tasks, newest_of_context
+from dragoman.store.sqlite.listing import list_contexts, list_tasks, newest_of_context
 from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.pool import ConnectionPool, Readers
 from dragoman.store.sqlite.reads import Reads
@@ -389,6 +391,10 @@ class SqliteStore:
     async def search(self, query: TaskSearch) -> SearchPage:
         """On a reader thread."""
         return await self._readers.run(lambda reads: search_tasks(reads, query))
+
+    async def contexts(self, query: ContextQuery) -> ContextPage:
+        """A page of contexts."""
+        return await self._readers.run(lambda reads: list_contexts(reads, query))
 
     async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
         """On a reader thread."""

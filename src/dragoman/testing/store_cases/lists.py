@@ -11,6 +11,7 @@ from dragoman.model.message import Part, Role
 from dragoman.model.task import TaskState
 from dragoman.store.api import (
     Append,
+    ContextQuery,
     ListOrder,
     ListQuery,
     Owners,
@@ -244,6 +245,48 @@ async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
         assert await store.messages("ann", "echo", "none", 2) == ()
 
 
+async def contexts_are_listed_by_their_newest_task(bench: Bench) -> None:
+    """Each once, whatever a page looks at; the first message is that of the first task, not of the oldest status."""
+    async with bench.store() as store:
+        for number in range(24):
+            owner, agent = f"owner{number % 2}", "echo" if number % 3 else "other"
+            new = new_task(
+                f"t{number:02}",
+                context_id=f"c{number % 4}",
+                owner=owner,
+                agent=agent,
+                at=START_MS + number,
+                said=message(f"said {number}"),
+            )
+            await store.create(new)
+        await store.append(ending("t00", 1, at=START_MS + 100))
+        listed: list[tuple[str, str, str, int, str, int]] = []
+        query = ContextQuery(owner=Owners.ALL, agent=None, limit=2, scan_max=5)
+        while True:
+            page = await store.contexts(query)
+            assert len(page.rows) <= 2
+            for row in page.rows:
+                at = row.status_ms - START_MS
+                listed.append((row.id, row.owner, row.agent, row.tasks, row.text, at))
+                assert row.state is (D if at == 100 else W)
+            if page.before is None:
+                break
+            query = replace(query, before=page.before)
+        groups: dict[tuple[str, str, str], list[int]] = {}
+        for number in range(24):
+            agent = "echo" if number % 3 else "other"
+            groups.setdefault((f"c{number % 4}", f"owner{number % 2}", agent), []).append(number)
+        wanted = [
+            (*key, len(numbers), f"said {numbers[0]}", 100 if 0 in numbers else numbers[-1])
+            for key, numbers in groups.items()
+        ]
+        assert listed == sorted(wanted, key=lambda row: -row[5])
+        one = await store.contexts(ContextQuery(owner="owner1", agent="other"))
+        assert ([row.id for row in one.rows], one.before) == (["c1", "c3"], None)
+        assert (await store.contexts(ContextQuery(owner="nobody", agent="echo"))).rows == ()
+        assert (await store.contexts(ContextQuery(owner="nobody", agent=None))).rows == ()
+
+
 LISTS: tuple[Case, ...] = (
     a_list_is_ordered_filtered_paged_and_counted,
     tasks_of_all_owners_are_listed_only_for_those_who_say_so,
@@ -252,4 +295,5 @@ LISTS: tuple[Case, ...] = (
     a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     the_newest_tasks_of_a_context_come_oldest_first,
+    contexts_are_listed_by_their_newest_task,
 )

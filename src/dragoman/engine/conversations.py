@@ -1,0 +1,92 @@
+"""Conversations: the contexts of everybody, as an operator lists them.
+
+Invariant: it only reads, and a page costs no more for more tasks in the store. The tasks of one conversation are those
+of a list with its context, its principal and its agent.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from dragoman.engine.inspection import StateWord
+from dragoman.engine.policy import page_token, read_page_token
+from dragoman.model.ids import timestamp
+from dragoman.model.lifecycle import SPELLED
+from dragoman.store.api import ContextQuery, ContextRow, Owners, Store
+
+SEARCHES = 5
+"""How often one page asks the store for more contexts. Its cursor goes on where that stopped."""
+
+
+class ConversationQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The conversations of a `principal` with an `agent`, as far as they are set: at most `limit` after `cursor`."""
+
+    agent: str | None = None
+    principal: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: str = ""
+
+
+class ConversationLine(Struct, frozen=True, kw_only=True):
+    """A context of one principal with one agent. `state` is that of the task that changed last, at `status_at`.
+
+    `tasks` counts at most 1,000. `text` begins the first message.
+    """
+
+    context: str
+    agent: str
+    principal: str
+    state: StateWord
+    status_at: str
+    tasks: int
+    text: str
+
+
+class ConversationLines(Struct, frozen=True, kw_only=True):
+    """A page of conversations, the newest status first. `next_cursor` is empty on the last page.
+
+    A page may have fewer conversations than asked for, although more follow: those of many tasks take long to pass.
+    """
+
+    conversations: tuple[ConversationLine, ...]
+    next_cursor: str = ""
+
+
+class Conversations:
+    """Lists the contexts of everybody."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list(self, query: ConversationQuery) -> ConversationLines:
+        """A page of conversations. Raises InvalidParams for a foreign cursor, or StoreError."""
+        before = read_page_token(query.cursor) if query.cursor else None
+        found: list[ContextRow] = []
+        for _ in range(SEARCHES):
+            page = await self._store.contexts(
+                ContextQuery(
+                    owner=Owners.ALL if query.principal is None else query.principal,
+                    agent=query.agent,
+                    limit=query.limit - len(found),
+                    before=before,
+                )
+            )
+            found += page.rows
+            before = page.before
+            if before is None or len(found) == query.limit:
+                break
+        return ConversationLines(
+            conversations=tuple(map(_line, found)), next_cursor="" if before is None else page_token(*before)
+        )
+
+
+def _line(row: ContextRow) -> ConversationLine:
+    return ConversationLine(
+        context=row.id,
+        agent=row.agent,
+        principal=row.owner,
+        state=SPELLED[row.state],  # type: ignore[arg-type]  # the words of StateWord
+        status_at=timestamp(row.status_ms),
+        tasks=row.tasks,
+        text=row.text,
+    )
