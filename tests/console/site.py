@@ -83,6 +83,12 @@ class Site:
         async with self._http.post(f"{self.url}/agents/{agent}/message:send", json=sent, headers=V1) as answer:
             return str((await answer.json())["task"]["id"])
 
+    async def status_with(self, key: str) -> HTTPStatus:
+        """The status of a request with a caller's key."""
+        headers = V1 | {"x-api-key": key}
+        async with self._http.get(f"{self.url}/agents/echo/tasks", headers=headers) as answer:
+            return HTTPStatus(answer.status)
+
     async def admin(self, method: str, path: str, **sent: Any) -> Any:
         """Call the admin API as the operator; returns the answer, which must be a good one."""
         headers = {"Authorization": f"Bearer {self.token}"}
@@ -92,13 +98,13 @@ class Site:
 
 
 @asynccontextmanager
-async def serving_site(folder: Path, **settings: Any) -> AsyncIterator[Site]:
-    """A server of these agents whose store is in `folder`."""
+async def serving_site(folder: Path, key: str | None = None, **settings: Any) -> AsyncIterator[Site]:
+    """A server of these agents whose store is in `folder`. Its operator has a `key`, or else the server's token."""
     store = f"sqlite:///{folder}/dragoman.db"
     gate = asyncio.Event()
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
     async with serving(config, make_agents(gate)) as url, aiohttp.ClientSession() as http:
-        token = read_token(store, 0)
+        token = key or read_token(store, 0)
         assert token is not None
         yield Site(url, token, http, gate)
 

@@ -1,10 +1,19 @@
 """How operators find tasks, and what they do about them, in a real browser against a real server."""
 
+from http import HTTPStatus
+from pathlib import Path
+from secrets import token_bytes
+
 import pytest
 from playwright.async_api import Browser, expect
 
+from dragoman.auth.keys import digest_of, make_key
+from dragoman.model.ids import SystemClock
+from dragoman.model.principal import AccessRole
+from dragoman.store.keyring import StoredKey
+from dragoman.store.open import open_store
 from tests.console.browser import console
-from tests.console.site import Site, moment, open_task
+from tests.console.site import Site, moment, open_task, serving_site
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
@@ -74,3 +83,55 @@ async def test_a_waiting_task_is_answered_within_its_conversation(browser: Brows
         await page.get_by_label("Answer", exact=True).get_by_label("Answer", exact=True).fill("left")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("so left")).to_be_visible()
+
+
+async def test_keys_are_made_limited_replaced_and_revoked(browser: Browser, tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/dragoman.db", SystemClock())
+    await store.open(None)
+    new = make_key(token_bytes)
+    role = AccessRole.OPERATOR
+    await store.keys.add(
+        StoredKey(id=new.id, name="ops", role=role, agents=None, scopes=None, digest=digest_of(new.text), made_ms=1)
+    )
+    await store.close()
+    async with serving_site(tmp_path, new.text) as site, console(browser, site.url, new.text) as (page, _):
+        await page.get_by_role("link", name="Keys").click()
+        await expect(page.get_by_role("row").filter(has_text="ops")).to_contain_text("yours")
+        await page.get_by_role("button", name="New key").click()
+        await page.get_by_label("Name of the caller").fill("ann")
+        await page.get_by_label("Tasks a day").fill("7")
+        await page.get_by_role("checkbox", name="echo").check()
+        await page.get_by_role("button", name="Make the key").click()
+        secret = await page.get_by_label("The key", exact=True).inner_text()
+        assert await site.status_with(secret) == HTTPStatus.OK
+        await page.get_by_role("button", name="Done").click()
+        row = page.get_by_role("row").filter(has_text="ann").filter(has_text="echo")
+        await expect(row).to_contain_text("7 tasks/day")
+        await expect(page.get_by_text(secret)).to_have_count(0)
+        await row.get_by_role("button", name="Limits").click()
+        await page.get_by_label("Open tasks").fill("3")
+        await page.get_by_role("button", name="Set the limits").press("Enter")
+        await expect(row).to_contain_text("3 open tasks, 7 tasks/day")
+        await row.get_by_role("button", name="Replace").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Replace").click()
+        fresh = await page.get_by_label("The key", exact=True).inner_text()
+        assert fresh != secret
+        assert await site.status_with(fresh) == HTTPStatus.OK
+        await page.keyboard.press("Escape")
+        await expect(row).to_have_count(2)
+        await row.get_by_role("button", name="Revoke").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        await expect(row.filter(has_text="revoked")).to_have_count(2)
+
+
+async def test_the_first_key_tells_what_changes(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.goto(f"{site.url}/console/keys")
+        await page.get_by_role("button", name="New key").click()
+        await page.get_by_label("Name of the caller").fill("me")
+        await page.get_by_role("button", name="Make the key").click()
+        await expect(page.get_by_role("alert")).to_contain_text("operator for the first key")
+        await expect(page.get_by_role("button", name="Make it all the same")).to_be_visible()
+        await page.get_by_role("combobox", name="Role").last.select_option("operator")
+        await page.get_by_role("button", name="Make the key").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("every caller must send a key")

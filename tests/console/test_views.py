@@ -242,7 +242,7 @@ async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(browser: B
 
 VIEWS = (
     *("", "/tasks", "/agents", "/servers", "/usage", "/try", "/webhooks", "/audit", "/nowhere"),
-    *("/conversations", "/conversations/a-context"),
+    *("/keys", "/conversations", "/conversations/a-context"),
     *("TASK", "TASK?tab=wire", "TASK?tab=tree"),
 )
 

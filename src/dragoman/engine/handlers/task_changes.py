@@ -153,12 +153,10 @@ class TaskChanges:
     async def send_again(self, operator: Operator, task_id: str) -> SentAgain:
         """Send the first message of a task to its agent again, as a new task of the operator. Raises A2AError.
 
-        The audit trail has an entry for the old task, and one for the new task that names the old one.
+        The audit trail names the new task as the subject of the old one.
         """
-        action = "tasks.send-again"
-        sent = await self._notes.noted(operator, action, self._send_again(operator, task_id), task_id=task_id)
-        self._notes.note(operator, action, task_id=sent.id, subject=f"again {task_id}")
-        return sent
+        work = self._send_again(operator, task_id)
+        return await self._notes.noted(operator, "tasks.send-again", work, task_id=task_id, made=lambda sent: sent.id)
 
     async def cancel(self, operator: Operator, task_id: str, reason: str = "") -> ChangedTask:
         """Cancel a task, and wait until it has ended. Raises A2AError."""
