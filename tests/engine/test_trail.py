@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from io import StringIO
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.engine.handlers import audit as trails
 from dragoman.engine.handlers.audit import BATCH_ENTRIES, ID_CHARACTERS, PENDING_MAX, Trail
@@ -226,6 +227,33 @@ async def test_what_commands_do_beside_the_server_is_logged_once_and_outlasts_a_
         ("INFO", "allowed principal=operator:root action=push.retry subject=1,2"),
         ("INFO", "allowed principal=operator:root action=keys.revoke subject=k1"),
     ]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+async def test_an_act_of_the_server_itself_is_logged_once(
+    table: Table, caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    caplog.set_level(level, "dragoman.audit")
+    trail = Trail(table, "all")
+    hearing = asyncio.create_task(trail.hear())
+    own = [
+        AuditEntry(at_ms=0, principal="operator:local", action=action, subject="k1", peer="127.0.0.1", reason=reason)
+        for action, reason in (("keys.create", ""), ("keys.list", ""), ("keys.revoke", "InvalidParams"))
+    ]
+    async with asyncio.timeout(DEADLINE_S):
+        assert await table.looked.get() is None
+        for each in own:
+            trail.note(replace(each, allowed=not each.reason))
+        await trail.stop()
+        assert len(table.entries) == 3
+        table.done_beside += [*table.entries, act("keys.create", "k2")]
+        while await table.looked.get() != 4:
+            pass
+    hearing.cancel()
+    await asyncio.wait([hearing])
+    actions = [words.split("action=")[1].split()[0] for _, words in told(caplog)]
+    read = ["keys.list"] if level == logging.DEBUG else []
+    assert actions == ["keys.create", *read, "keys.revoke", "keys.create"]
 
 
 async def test_where_nothing_is_kept_nobody_listens(table: Table) -> None:

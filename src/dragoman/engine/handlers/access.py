@@ -10,16 +10,13 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from dragoman.engine.handler import Handler, OpenStream
-from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.audit import READS, Trail
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
 from dragoman.model.task import TaskHead
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry
-
-READS = (".list", ".show", ".log", ".content", ".wire", ".tree")
-"""The ends of the names of actions that change nothing."""
 
 REPEATED_MS = 60_000
 """A page that is left open reads the same again and again: that is noted once in this time."""

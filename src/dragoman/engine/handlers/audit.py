@@ -44,6 +44,12 @@ FLOODING = KEPT_REFUSALS
 """Refusals that cost the caller nothing, such as that of a guessed id. Between two writes only one of several equal
 ones is kept, and the log says how many there were."""
 
+READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".follow")
+"""The ends of the names of administrative acts that change nothing."""
+
+BY_COMMAND = "operator:"
+"""Begins the principal of a command on the store. The server's own token has such a principal, too, but an address."""
+
 PLAIN = re.compile(r"[!#-<>-~]+", re.ASCII)
 """A value that needs no quotes in a line of the log: printable, without space, quote or equals sign."""
 
@@ -111,7 +117,7 @@ class Trail:
             return
         if len(entry.task_id) > ID_CHARACTERS:
             entry = structs.replace(entry, task_id=entry.task_id[:ID_CHARACTERS])
-        level = logging.DEBUG if entry.allowed else logging.INFO
+        level = logging.DEBUG if entry.allowed and not _changes(entry) else logging.INFO
         if told.isEnabledFor(level):
             _tell(level, entry)
         self._pending.append(entry)
@@ -123,7 +129,10 @@ class Trail:
             self._timer = self._loop.call_later(WRITE_EVERY_S, self._write)
 
     async def hear(self) -> None:
-        """Log the entries of commands from now on. Commands write them into the store themselves."""
+        """Log the entries of commands from now on. Commands write them into the store themselves.
+
+        Servers log their own entries when they take them, so those in the store are passed over, also those of others.
+        """
         end: int | None = None
         while self._keeping is not Keeping.OFF:
             try:
@@ -132,7 +141,8 @@ class Trail:
                 log.warning("the audit trail cannot be read, the next try is in %g s: %s", HEAR_EVERY_S, error)
                 acts = ()
             for act in acts:
-                _tell(logging.INFO, act)
+                if act.principal.startswith(BY_COMMAND) and not act.peer:
+                    _tell(logging.INFO, act)
             await asyncio.sleep(HEAR_EVERY_S)
 
     async def stop(self) -> None:
@@ -203,6 +213,11 @@ class Trail:
                 )
                 _tell(logging.INFO, entry, repeated=str(more))
         self._alike.clear()
+
+
+def _changes(entry: AuditEntry) -> bool:
+    """Whether it is an administrative act that changes something, whose names have a dot."""
+    return "." in entry.action and not entry.action.endswith(READS)
 
 
 def _tell(level: int, entry: AuditEntry, **more: str) -> None:

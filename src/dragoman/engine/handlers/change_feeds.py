@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from dragoman.engine.handlers.audit import READS
 from dragoman.engine.handlers.change_hints import ChangeHints
 from dragoman.engine.handlers.feeds import (
     FeedData,
@@ -53,9 +54,6 @@ BUFFER_MAX = 5_000
 
 GAP_MAX_MS = 600_000
 """A reader that was away for longer has to load its lists anew."""
-
-READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".follow")
-"""The ends of the names of acts that change nothing."""
 
 _POSITION = re.compile(r"([0-9]{1,15})-([0-9]{1,18})", re.ASCII)
 
