@@ -121,3 +121,30 @@ def test_a_name_without_what_was_shown_is_hinted_at(run: Run) -> None:
     assert "did you mean operator:root?" in run("--principal", "root").stderr
     for nobody in ("key:bob", "jwt:bob"):
         assert run("--principal", nobody).stderr == "No entries.\n"
+
+
+def test_entries_are_found_by_action_agent_text_and_time(run: Run) -> None:
+    assert tasks(run("--action", "GetTask", "--json")) == ["t2"]
+    assert tasks(run("--agent", "echo", "--json")) == ["t1", "t3"]
+    assert tasks(run("--text", "10.0.0", "--json")) == ["t2"]
+    assert tasks(run("--since", "3h", "--until", "1h", "--json")) == ["t2"]
+    assert tasks(run("--text", "nothing", "--json")) == []
+
+
+def test_any_number_of_entries_is_shown_by_pages(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.cli.audit.PAGE", 2)
+    write([replace(NEW, task_id=f"t{number}") for number in range(4, 10)])
+    every = [f"t{number}" for number in range(1, 10)]
+    assert tasks(run("--all", "--json")) == every
+    assert tasks(run("--limit", "7", "--json")) == every[2:]
+    first = run("--limit", "5", "--json")
+    (hint,) = first.stderr.splitlines()
+    assert hint.startswith("There are older ones: continue with --cursor ")
+    cursor = hint.split()[7].rstrip(",")
+    rest = run("--limit", "5", "--cursor", cursor, "--json")
+    assert tasks(rest) + tasks(first) == every
+    assert rest.stderr == ""
+    head, *rows = run("--all").stdout.splitlines()
+    assert (head.split()[0], len(rows)) == ("AT", 9)
+    wrong = run("--all", "--cursor", "3")
+    assert (wrong.exit_code, "--cursor: goes without --all" in wrong.output) == (2, True)

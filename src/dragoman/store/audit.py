@@ -33,6 +33,29 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     subject: str = ""
 
 
+class AuditFilter(Struct, frozen=True, kw_only=True):
+    """The entries that fit every field that is set, from `since_ms` until before `until_ms`.
+
+    `action` is an action, or the word before the dot of administrative ones: `keys`. `text` is a part of any field,
+    in whatever case of ASCII letters.
+    """
+
+    principal: str | None = None
+    action: str | None = None
+    agent: str | None = None
+    text: str | None = None
+    refused: bool = False
+    since_ms: int = 0
+    until_ms: int | None = None
+
+
+class AuditPage(Struct, frozen=True):
+    """Entries, oldest first. `next_cursor` is where the next page begins; None if this is the last."""
+
+    entries: tuple[AuditEntry, ...]
+    next_cursor: int | None
+
+
 class AuditTrail(Protocol):
     """The stored entries, in the order of their writing."""
 
@@ -49,6 +72,15 @@ class AuditTrail(Protocol):
         limit: int = 100,
     ) -> tuple[AuditEntry, ...]:
         """The newest `limit` entries that match, oldest first."""
+        ...
+
+    async def page(
+        self, wanted: AuditFilter, limit: int, cursor: int | None = None, *, forward: bool = False
+    ) -> AuditPage:
+        """The newest `limit` entries that fit and are older than those of the page before, whose cursor is given.
+
+        With `forward` they are the oldest that are newer than those.
+        """
         ...
 
     async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:

@@ -4,9 +4,12 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from dragoman.auth.operator_token import read_token
 from dragoman.model.ids import SystemClock
 from dragoman.model.operations import PushConfig
+from dragoman.store.audit import AuditEntry
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane, Registration, Settled
 from dragoman.testing.store_cases.bench import ending, new_task
@@ -16,8 +19,8 @@ from tests.push.rig import delivery
 URL = "https://hooks.example.org/in/T0/hidden/B0?key=hidden"
 
 
-async def give_up(url: str) -> int:
-    """Leave a dead letter of an ended task in the store, and return its number."""
+async def give_up(url: str, more: int = 0) -> int:
+    """Leave a dead letter of an ended task in the store, and return its number. `more` are pending behind it."""
     store = open_store(url, SystemClock())
     await store.open("h0")
     now_ms = SystemClock().now_ms()
@@ -25,7 +28,7 @@ async def give_up(url: str) -> int:
     registration = Registration(config=config, host="https://hooks.example.org:443")
     await store.create(new_task("t1", at=now_ms, holder="h0"))
     await store.append(ending("t1", 1, at=now_ms))
-    await store.outbox.register("t1", registration, (delivery(b"{}", config_id="w"),))
+    await store.outbox.register("t1", registration, tuple(delivery(b"{}", config_id="w") for _ in range(1 + more)))
     (due,) = await store.outbox.claim(Lane.UNKNOWN, now_ms + 1000, now_ms + 60_000, 10, 10)
     await store.outbox.settle(Settled(number=due.number, outcome="dead", reason="HTTP 500"))
     await store.close()
@@ -116,3 +119,25 @@ async def test_hosts_are_paused_and_deliveries_shown_the_same_from_afar(tmp_path
         for arguments in (("pause", "a b"), ("resume", "https://a/b"), ("delete", "--all", "--pending")):
             wrong = await here.admin("webhooks", *arguments)
             assert wrong.status == 2, wrong
+
+
+async def test_any_number_of_records_is_read_from_afar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("audit", "admin.records"):
+        monkeypatch.setattr(f"dragoman.cli.{module}.PAGE", 2)
+    await give_up(f"sqlite:///{tmp_path}/dragoman.db", 4)
+    async with site(tmp_path, push=False) as here:
+        token = read_token(here.store, 0)
+        assert token is not None
+        away = {"DRAGOMAN_SERVER": here.url, "DRAGOMAN_OPERATOR_KEY": token}
+        store = open_store(here.store, SystemClock())
+        await store.open(None)
+        written = [AuditEntry(at_ms=place, principal="key:ann", action="SendMessage") for place in range(9)]
+        await store.audit.write(written)
+        await store.close()
+        only = ("--principal", "key:ann", "--json")
+        for arguments in (("--all", *only), ("--limit", "8", *only), ("--limit", "3", *only)):
+            local, far = await here.admin("audit", *arguments), await here.admin("audit", *arguments, **away)
+            assert local == far
+        assert len((await here.admin("audit", "--all", *only, **away)).out.splitlines()) == 9
+        listed = await here.admin("webhooks", "list", "--json", **away)
+        assert (len(listed.out.splitlines()), listed) == (5, await here.admin("webhooks", "list", "--json"))

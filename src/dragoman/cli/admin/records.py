@@ -10,7 +10,7 @@ from dragoman.cli.admin.server import AdminClient, TaskPlace, run
 from dragoman.cli.store_commands import at_store
 
 if TYPE_CHECKING:
-    from dragoman.store.audit import AuditEntry
+    from dragoman.store.audit import AuditFilter, AuditPage
     from dragoman.store.outbox import Owed
 
 PAGE = 10_000
@@ -22,9 +22,9 @@ T = TypeVar("T")
 class AuditRecords(Protocol):
     """As `dragoman.store.audit.AuditTrail`."""
 
-    async def read(
-        self, *, principal: str | None = None, refused_only: bool = False, since_ms: int = 0, limit: int = 100
-    ) -> "tuple[AuditEntry, ...]": ...
+    async def page(
+        self, wanted: "AuditFilter", limit: int, cursor: int | None = None, *, forward: bool = False
+    ) -> "AuditPage": ...
 
 
 class DeliveryRecords(Protocol):
@@ -61,21 +61,20 @@ class RemoteAudit:
     def __init__(self, client: AdminClient) -> None:
         self._client = client
 
-    async def read(
-        self, *, principal: str | None = None, refused_only: bool = False, since_ms: int = 0, limit: int = 100
-    ) -> "tuple[AuditEntry, ...]":
-        """The newest `limit` entries that match, oldest first."""
+    async def page(
+        self, wanted: "AuditFilter", limit: int, cursor: int | None = None, *, forward: bool = False
+    ) -> "AuditPage":
+        """As the protocol of the store says, at most `PAGE` entries."""
+        from msgspec.structs import asdict
+
         from dragoman.engine.handlers.records import AuditLines
         from dragoman.model.ids import timestamp_ms
-        from dragoman.store.audit import AuditEntry
+        from dragoman.store.audit import AuditEntry, AuditPage
 
-        query = {
-            "principal": principal,
-            "refused": "true" if refused_only else "false",
-            "since_ms": since_ms,
-            "limit": min(limit, 10_000),
-        }
-        return tuple(
+        query = asdict(wanted) | {"limit": limit, "cursor": cursor, "forward": forward}
+        spelled = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+        answer = await self._client.get("/audit", spelled, AuditLines)
+        entries = tuple(
             AuditEntry(
                 at_ms=timestamp_ms(line.at),
                 principal=line.principal,
@@ -87,8 +86,9 @@ class RemoteAudit:
                 peer=line.peer,
                 subject=line.subject,
             )
-            for line in (await self._client.get("/audit", query, AuditLines)).entries
+            for line in answer.entries
         )
+        return AuditPage(entries, int(answer.next_cursor) if answer.next_cursor else None)
 
 
 class RemoteOutbox:

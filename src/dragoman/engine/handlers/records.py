@@ -8,18 +8,29 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.store.api import Store
-from dragoman.store.audit import AuditEntry
+from dragoman.store.audit import AuditEntry, AuditFilter, AuditPage
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The newest entries that fit every field that is set, at most `limit`. `since_ms` counts from 1970."""
+    """The newest entries that fit every field that is set, at most `limit`, before `cursor`. Times count from 1970.
+
+    `action` is an action, or the word before the dot of administrative ones. `text` is a part of any field. With
+    `forward` they are the oldest, after `cursor`.
+    """
 
     principal: str | None = None
+    action: str | None = None
+    agent: str | None = None
+    text: Annotated[str, Meta(max_length=200)] | None = None
     refused: bool = False
     since_ms: Annotated[int, Meta(ge=0)] = 0
+    until_ms: Annotated[int, Meta(ge=0)] | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    cursor: str = ""
+    forward: bool = False
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
@@ -37,9 +48,10 @@ class AuditLine(Struct, frozen=True, kw_only=True):
 
 
 class AuditLines(Struct, frozen=True, kw_only=True):
-    """Entries of the audit trail, oldest first."""
+    """Entries of the audit trail, oldest first. `next_cursor` is empty on the last page."""
 
     entries: tuple[AuditLine, ...]
+    next_cursor: str = ""
 
 
 class Records:
@@ -51,11 +63,25 @@ class Records:
 
     async def audit(self, operator: Operator, query: AuditQuery) -> AuditLines:
         """Entries of the audit trail. Raises A2AError."""
-        work = self._store.audit.read(
-            principal=query.principal, refused_only=query.refused, since_ms=query.since_ms, limit=query.limit
+        work = self._page(query)
+        page = await self._notes.noted(operator, "audit.list", work)
+        cursor = "" if page.next_cursor is None else str(page.next_cursor)
+        return AuditLines(entries=tuple(map(_audit_line, page.entries)), next_cursor=cursor)
+
+    async def _page(self, query: AuditQuery) -> AuditPage:
+        number = query.cursor if query.cursor.isascii() and query.cursor.isdigit() and len(query.cursor) < 19 else ""
+        if query.cursor and not number:
+            raise InvalidParams("cursor", "comes from another list: leave it out for the first page")
+        wanted = AuditFilter(
+            principal=query.principal,
+            action=query.action,
+            agent=query.agent,
+            text=query.text,
+            refused=query.refused,
+            since_ms=query.since_ms,
+            until_ms=query.until_ms,
         )
-        entries = await self._notes.noted(operator, "audit.list", work)
-        return AuditLines(entries=tuple(map(_audit_line, entries)))
+        return await self._store.audit.page(wanted, query.limit, int(number) if number else None, forward=query.forward)
 
 
 def _audit_line(entry: AuditEntry) -> AuditLine:

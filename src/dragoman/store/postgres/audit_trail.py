@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.audit import ACTS_MAX, AuditEntry
+from dragoman.store.audit import ACTS_MAX, AuditEntry, AuditFilter, AuditPage
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 
 BATCH_ENTRIES = 500
 """Entries that go in one transaction of a sweep; each is one small row."""
+
+NEWEST = (1 << 63) - 1
+"""The number before which all entries are."""
 
 Submit = Callable[[Callable[[], Awaitable[Any]]], "asyncio.Future[Any]"]
 """Starts a write, which the store finishes before it closes."""
@@ -48,10 +51,25 @@ class AuditTable:
         since_ms: int = 0,
         limit: int = 100,
     ) -> tuple[AuditEntry, ...]:
+        """As the protocol says."""
+        wanted = AuditFilter(principal=principal, refused=refused_only, since_ms=since_ms)
+        return (await self.page(wanted, limit)).entries
+
+    async def page(
+        self, wanted: AuditFilter, limit: int, cursor: int | None = None, *, forward: bool = False
+    ) -> AuditPage:
         """As the protocol says. Scans all entries if few match."""
-        name = "read_refused" if refused_only else "read_audit"
-        who = None if principal is None else to_text(principal)
-        return _entries(reversed(await self._door().read(self._sql[name], who, since_ms, limit)))
+        words = wanted.principal, wanted.action, wanted.agent, None if wanted.text is None else wanted.text.lower()
+        texts = [None if word is None else to_text(word) for word in words]
+        values = (limit, *texts, wanted.since_ms, wanted.until_ms)
+        if forward:
+            name, values = "read_audit_forward", (*values, wanted.refused)
+        else:
+            name = "read_refused" if wanted.refused else "read_audit"
+        begin = cursor or (0 if forward else NEWEST)
+        rows = await self._door().read(self._sql[name], begin, *values)
+        entries = (tuple(row)[1:] for row in (rows if forward else reversed(rows)))
+        return AuditPage(_entries(entries), rows[-1][0] if len(rows) == limit else None)
 
     async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
         """As the protocol says. An end is the number of a transaction, so no entry that commits late is missed."""

@@ -54,14 +54,32 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bo
 ORDER BY v.place;
 
 -- name: read_audit
--- The newest entries, newest first, of a principal or (null) of all.
-SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
-WHERE ($1::text IS NULL OR principal = $1) AND at_ms >= $2 ORDER BY entry DESC LIMIT $3;
+-- The newest matching entries before the entry $1, newest first, at most $2: by principal, action, agent, text in lower case,
+-- each null for all; and by time.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+WHERE entry < $1
+    AND ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR action = $4 OR starts_with(action, $4 || '.'))
+    AND ($5::text IS NULL OR agent = $5) AND ($6::text IS NULL OR strpos(lower(concat_ws(' ', principal, action, agent, task_id,
+        reason, peer, subject)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+ORDER BY entry DESC LIMIT $2;
 
 -- name: read_refused
 -- The same for refusals.
-SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
-WHERE NOT allowed AND ($1::text IS NULL OR principal = $1) AND at_ms >= $2 ORDER BY entry DESC LIMIT $3;
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+WHERE NOT allowed AND entry < $1
+    AND ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR action = $4 OR starts_with(action, $4 || '.'))
+    AND ($5::text IS NULL OR agent = $5) AND ($6::text IS NULL OR strpos(lower(concat_ws(' ', principal, action, agent, task_id,
+        reason, peer, subject)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+ORDER BY entry DESC LIMIT $2;
+
+-- name: read_audit_forward
+-- The oldest matching entries after the entry $1, oldest first; $9 says whether only refusals.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+WHERE entry > $1 AND (NOT $9::boolean OR NOT allowed)
+    AND ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR action = $4 OR starts_with(action, $4 || '.'))
+    AND ($5::text IS NULL OR agent = $5) AND ($6::text IS NULL OR strpos(lower(concat_ws(' ', principal, action, agent, task_id,
+        reason, peer, subject)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+ORDER BY entry LIMIT $2;
 
 -- name: read_acts
 -- The last $2 administrative acts since the transaction $1, newest first, and the transaction of each. Those of

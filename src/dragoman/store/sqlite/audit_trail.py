@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dragoman.store.audit import ACTS_MAX, AuditEntry
+from dragoman.store.audit import ACTS_MAX, AuditEntry, AuditFilter, AuditPage
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -15,6 +15,10 @@ from dragoman.store.sqlite.writes import Act
 
 BATCH_ENTRIES = 500
 """Entries that go in one transaction of a sweep; each is one small row."""
+
+
+NEWEST = (1 << 63) - 1
+"""The number before which all entries are."""
 
 
 class AuditTable:
@@ -53,14 +57,28 @@ class AuditTable:
         since_ms: int = 0,
         limit: int = 100,
     ) -> tuple[AuditEntry, ...]:
+        """As the protocol says."""
+        wanted = AuditFilter(principal=principal, refused=refused_only, since_ms=since_ms)
+        return (await self.page(wanted, limit)).entries
+
+    async def page(
+        self, wanted: AuditFilter, limit: int, cursor: int | None = None, *, forward: bool = False
+    ) -> AuditPage:
         """As the protocol says. Scans all entries if few match."""
-        name = "read_refused" if refused_only else "read_audit"
+        text = None if wanted.text is None else wanted.text.lower()
+        filters = wanted.principal, wanted.action, wanted.agent, text, wanted.since_ms, wanted.until_ms
+        if forward:
+            name, values = "read_audit_forward", (cursor or 0, limit, *filters, wanted.refused)
+        else:
+            name, values = "read_refused" if wanted.refused else "read_audit", (cursor or NEWEST, limit, *filters)  # type: ignore[assignment]
 
         def read(reads: Reads) -> list[Any]:
             with reads.moment():
-                return reads.cursor.execute(reads.sql[name], (principal, since_ms, limit)).fetchall()
+                return reads.cursor.execute(reads.sql[name], values).fetchall()
 
-        return _entries(reversed(await self._door().readers.run(read)))
+        rows = await self._door().readers.run(read)
+        entries = (row[1:] for row in (rows if forward else reversed(rows)))
+        return AuditPage(_entries(entries), rows[-1][0] if len(rows) == limit else None)
 
     async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
         """As the protocol says. Scans all entries after `after`."""

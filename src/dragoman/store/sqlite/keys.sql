@@ -44,14 +44,32 @@ INSERT INTO signing_keys (kid, jwk, made_ms) SELECT ?1, ?2, ?3 WHERE NOT EXISTS 
 INSERT INTO audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject) VALUES ROWS(9);
 
 -- name: read_audit
--- The newest matching entries, newest first: ?1 the principal or null, ?2 the oldest time, ?3 how many.
-SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
-WHERE (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?3;
+-- The newest matching entries before the entry ?1, newest first, at most ?2: by principal, action, agent, text in lower case,
+-- each null for all; and by time.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
+WHERE entry < ?1
+    AND (?3 IS NULL OR principal = ?3) AND (?4 IS NULL OR action = ?4 OR substr(action, 1, length(?4) + 1) = ?4 || '.')
+    AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR instr(lower(concat_ws(' ', principal, action, agent, task_id, reason,
+        peer, subject)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+ORDER BY entry DESC LIMIT ?2;
 
 -- name: read_refused
 -- The same for refusals.
-SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit INDEXED BY audit_refused
-WHERE allowed = 0 AND (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?3;
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit INDEXED BY audit_refused
+WHERE allowed = 0 AND entry < ?1
+    AND (?3 IS NULL OR principal = ?3) AND (?4 IS NULL OR action = ?4 OR substr(action, 1, length(?4) + 1) = ?4 || '.')
+    AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR instr(lower(concat_ws(' ', principal, action, agent, task_id, reason,
+        peer, subject)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+ORDER BY entry DESC LIMIT ?2;
+
+-- name: read_audit_forward
+-- The oldest matching entries after the entry ?1, oldest first; ?9 says whether only refusals.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
+WHERE entry > ?1 AND (NOT ?9 OR allowed = 0)
+    AND (?3 IS NULL OR principal = ?3) AND (?4 IS NULL OR action = ?4 OR substr(action, 1, length(?4) + 1) = ?4 || '.')
+    AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR instr(lower(concat_ws(' ', principal, action, agent, task_id, reason,
+        peer, subject)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+ORDER BY entry LIMIT ?2;
 
 -- name: audit_end
 -- The number of the newest entry.

@@ -3,9 +3,11 @@
 Invariant: a case uses nothing but the Store protocol.
 """
 
+from typing import Any
+
 from msgspec.structs import replace
 
-from dragoman.store.audit import ACTS_MAX, AuditEntry
+from dragoman.store.audit import ACTS_MAX, AuditEntry, AuditFilter
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
 
 
@@ -47,6 +49,54 @@ async def only_what_is_asked_for_is_read(bench: Bench) -> None:
         assert await store.audit.read(since_ms=START_MS + 3000) == (others, late)
         assert await store.audit.read(refused_only=True, since_ms=START_MS + 3000) == (others,)
         assert await store.audit.read(principal="nobody") == ()
+
+
+async def entries_are_found_by_each_of_their_fields(bench: Bench) -> None:
+    async with bench.store() as store:
+        sent, refused = entry(1), entry(2, "key:bob", "Forbidden")
+        made = replace(entry(3, "operator:local"), action="keys.create", agent="", subject="ABCdef")
+        near = replace(entry(4), action="keystone", agent="other")
+        await store.audit.write([sent, refused, made, near])
+
+        async def found(**wanted: Any) -> tuple[AuditEntry, ...]:
+            backward = await store.audit.page(AuditFilter(**wanted), 10)
+            forward = await store.audit.page(AuditFilter(**wanted), 10, forward=True)
+            assert (forward, backward.next_cursor) == (backward, None)
+            return backward.entries
+
+        assert await found(action="SendMessage") == (sent, refused)
+        assert await found(action="keys") == (made,)
+        assert await found(action="keys.create") == (made,)
+        assert await found(action="keys.") == ()
+        assert await found(agent="other") == (near,)
+        assert await found(text="abcDEF") == (made,)
+        assert await found(text="forbidden") == (refused,)
+        assert await found(text="key") == (sent, refused, made, near)
+        assert await found(text="%") == ()
+        assert await found(since_ms=START_MS + 2000, until_ms=START_MS + 4000) == (refused, made)
+        assert await found(principal="key:ann", action="SendMessage") == (sent,)
+        assert await found(refused=True, agent="echo") == (refused,)
+
+
+async def any_number_of_entries_is_read_by_pages(bench: Bench) -> None:
+    async with bench.store() as store:
+        written = tuple(entry(number, reason="Forbidden" if number % 2 else "") for number in range(25))
+        await store.audit.write(written)
+        for wanted, expected in (
+            (AuditFilter(), written),
+            (AuditFilter(refused=True), tuple(each for each in written if each.reason)),
+        ):
+            for forward in (True, False):
+                seen: list[AuditEntry] = []
+                cursor: int | None = None
+                while True:
+                    page = await store.audit.page(wanted, 4, cursor, forward=forward)
+                    seen = [*seen, *page.entries] if forward else [*page.entries, *seen]
+                    cursor = page.next_cursor
+                    if cursor is None:
+                        break
+                    assert len(page.entries) == 4
+                assert tuple(seen) == expected
 
 
 async def entries_keep_the_order_of_their_writing_whatever_their_time(bench: Bench) -> None:
@@ -118,6 +168,8 @@ async def closing_finishes_what_is_written_to_the_audit_trail(bench: Bench) -> N
 AUDIT: tuple[Case, ...] = (
     entries_come_back_as_they_were_written_oldest_first,
     only_what_is_asked_for_is_read,
+    entries_are_found_by_each_of_their_fields,
+    any_number_of_entries_is_read_by_pages,
     entries_keep_the_order_of_their_writing_whatever_their_time,
     administrative_acts_are_read_from_where_the_trail_ended,
     a_sweep_takes_old_entries_a_batch_at_a_time,
