@@ -161,3 +161,21 @@ async def test_a_session_of_the_servers_token_dies_when_keys_are_asked_for(
     asks[0] = True
     assert await sessions.find(of_token) is None
     assert await sessions.find(of_key) is not None
+
+
+async def test_a_session_that_a_provider_vouches_for_ends_with_its_word(store: Store, clock: SetClock) -> None:
+    def sessions_of(provider: str | None) -> OperatorSessions:
+        return OperatorSessions(store.shared, store.keys, clock, lambda: True, provider)
+
+    now_ms = clock.now_ms()
+    secret, begun = await sessions_of("one").begin_vouched("oidc:ann@one", now_ms + 60_000)
+    assert (begun.principal, begun.ends_ms) == (Principal("oidc:ann@one", AccessRole.OPERATOR), now_ms + 60_000)
+    assert await sessions_of("one").find(secret) == begun
+    assert await sessions_of("another").find(secret) is None
+    assert await sessions_of(None).find(secret) is None
+    clock.ms += 59_999
+    assert await sessions_of("one").find(secret) == begun
+    clock.ms += 1
+    assert await sessions_of("one").find(secret) is None
+    secret, begun = await sessions_of("one").begin_vouched("oidc:ann@one", now_ms + 2 * LONGEST_MS)
+    assert begun.ends_ms == clock.now_ms() + LONGEST_MS

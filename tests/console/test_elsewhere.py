@@ -1,7 +1,8 @@
-"""Agents of other servers in the console: tried by their URL, in a real browser against real servers."""
+"""Other servers and the console: agents that are tried by their URL, and a provider by which operators sign in."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -10,9 +11,12 @@ from playwright.async_api import Browser, ViewportSize, expect
 from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
 from dragoman.server import serving
-from tests.console.browser import NARROW, axe, chromium, console
-from tests.console.test_views import make_agents
+from tests.auth.provider import CLIENT, providing
+from tests.auth.provider import SECRET as CLIENT_SECRET
+from tests.console.browser import NARROW, axe, console
+from tests.console.site import make_agents
 from tests.net.peer import DEADLINE_S, hangs, listening, says, status
+from tests.ports import kept_port
 
 SECRET = "s3cret-of-the-operator"
 
@@ -25,12 +29,6 @@ class Sites(NamedTuple):
     url: str
     token: str
     elsewhere: str
-
-
-@pytest.fixture(scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    async with chromium(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +122,41 @@ async def test_the_doctor_shows_its_findings_with_what_to_change(browser: Browse
                 await peer.came.wait()
         await page.get_by_role("link", name="Audit").click()
         await expect(page.get_by_role("row").filter(has_text="remote.examine").first).to_contain_text(peer.url)
+
+
+async def test_an_operator_signs_in_by_an_openid_provider(browser: Browser, tmp_path: Path) -> None:
+    port = kept_port()
+    async with providing() as provider:
+        config = Config(
+            port=port,
+            store=f"sqlite:///{tmp_path}/dragoman.db",
+            public_url=f"http://127.0.0.1:{port}",
+            oidc_issuer=provider.url,
+            oidc_client_id=CLIENT,
+            oidc_client_secret=CLIENT_SECRET,
+            oidc_role_claim="groups",
+            oidc_role_value="operators",
+            shutdown_grace_s=0.2,
+        )
+        async with serving(config, make_agents(asyncio.Event())) as url:
+            context = await browser.new_context(base_url=url, bypass_csp=True)
+            context.set_default_timeout(60_000)
+            page = await context.new_page()
+            await page.goto("/console/tasks?state=failed")
+            button = page.get_by_role("link", name="Sign in with")
+            await button.wait_for()
+            assert await axe(page) == []
+            provider.claims = {"groups": ["staff"]}
+            await button.click()
+            await expect(page.get_by_role("heading", name="You are not signed in")).to_be_visible()
+            await expect(page.get_by_text("no operator here")).to_be_visible()
+            await page.get_by_role("link", name="Back to the sign-in").click()
+            provider.claims = {"groups": ["operators"]}
+            await page.goto("/console/tasks?state=failed")
+            await button.click()
+            await page.get_by_role("heading", level=1, name="Tasks").wait_for()
+            assert page.url == f"{url}/console/tasks?state=failed"
+            await expect(page.get_by_text(f"oidc:ann@{provider.url}")).to_be_visible()
+            await page.get_by_role("button", name="Sign out").click()
+            await button.wait_for()
+            await context.close()

@@ -1,7 +1,8 @@
 """Sessions: operators who have signed in with a browser, for the console.
 
 Invariant: the store holds the SHA-256 of a session's secret, never the secret, and every replica of a store knows the
-same sessions. A session admits nobody whom its key, or the token of a server that asks nobody, would not admit now.
+same sessions. A session admits nobody whom its key, or the token of a server that asks nobody, would not admit now. One
+that an OpenID provider has vouched for ends when that says, or when the settings name another provider.
 """
 
 import base64
@@ -43,12 +44,21 @@ PREFIX = "console-session:"
 NO_LOOK_UP = "sessions cannot be looked up at this moment: try again"
 
 
+BY_PROVIDER = "oidc"
+"""The `key` of sessions that an OpenID provider has vouched for. No key has such a short id."""
+
+
 class _Stored(Struct, frozen=True, array_like=True):
-    """A session in the store. `key` is the id of the key it was begun with, empty for the server's own token."""
+    """A session in the store. `key` is the id of the key it was begun with, empty for the server's own token.
+
+    With `BY_PROVIDER` it is one of the `provider` that was in force then, and ends at `ends_ms`.
+    """
 
     principal: str
     key: str
     begun_ms: int
+    ends_ms: int = 0
+    provider: str = ""
 
 
 class SignedIn(Struct, frozen=True):
@@ -66,13 +76,19 @@ class _Checked(Struct, frozen=True):
 
 
 class OperatorSessions:
-    """The sessions in `shared`. `asks` tells whether the server asks every caller for a key, which voids its token."""
+    """The sessions in `shared`. `asks` tells whether the server asks every caller for a key, which voids its token.
 
-    def __init__(self, shared: Shared, keys: KeyRing, clock: Clock, asks: Callable[[], bool]) -> None:
+    `provider` names the OpenID provider in force, with all that it takes to be an operator there; None: there is none.
+    """
+
+    def __init__(
+        self, shared: Shared, keys: KeyRing, clock: Clock, asks: Callable[[], bool], provider: str | None = None
+    ) -> None:
         self._shared = shared
         self._keys = keys
         self._clock = clock
         self._asks = asks
+        self._provider = provider
         self._checked: dict[bytes, _Checked] = {}
 
     async def begin(self, principal: Principal, credential: str) -> tuple[str, SignedIn]:
@@ -80,14 +96,17 @@ class OperatorSessions:
 
         Raises Unavailable.
         """
-        secret = secrets.token_urlsafe(SECRET_BYTES)
         now_ms = self._clock.now_ms()
-        stored = _Stored(principal.id, id_of(credential) or "", now_ms)
-        try:
-            await self._shared.put(_place(secret), msgspec.json.encode(stored), UNUSED_MS)
-        except StoreError as error:
-            raise Unavailable(NO_LOOK_UP) from error
-        return secret, SignedIn(principal, _proof(secret), now_ms + LONGEST_MS)
+        return await self._store(_Stored(principal.id, id_of(credential) or "", now_ms), now_ms)
+
+    async def begin_vouched(self, principal_id: str, ends_ms: int) -> tuple[str, SignedIn]:
+        """Begin a session of an operator for whom the provider vouches until then. Returns as `begin` does.
+
+        Raises Unavailable.
+        """
+        now_ms = self._clock.now_ms()
+        stored = _Stored(principal_id, BY_PROVIDER, now_ms, ends_ms, self._provider or "")
+        return await self._store(stored, now_ms)
 
     async def find(self, secret: str) -> SignedIn | None:
         """The session with this secret; None if there is none, or none any more. Raises Unavailable."""
@@ -126,19 +145,39 @@ class OperatorSessions:
         if entry is None:
             return None
         stored = msgspec.json.decode(entry.value, type=_Stored)
-        ends_ms = stored.begun_ms + LONGEST_MS
-        if now_ms >= ends_ms or not await self._admits(stored, now_ms):
+        if now_ms >= _ends_ms(stored) or not await self._admits(stored, now_ms):
             return None
-        return SignedIn(Principal(stored.principal, AccessRole.OPERATOR, key=stored.key), _proof(secret), ends_ms)
+        return _signed_in(stored, secret)
+
+    async def _store(self, stored: _Stored, now_ms: int) -> tuple[str, SignedIn]:
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        left_ms = max(1, min(UNUSED_MS, _ends_ms(stored) - now_ms))
+        try:
+            await self._shared.put(_place(secret), msgspec.json.encode(stored), left_ms)
+        except StoreError as error:
+            raise Unavailable(NO_LOOK_UP) from error
+        return secret, _signed_in(stored, secret)
 
     async def _admits(self, stored: _Stored, now_ms: int) -> bool:
         """Whether the credential that the session was begun with still counts."""
         if not stored.key:
             return not self._asks()
+        if stored.key == BY_PROVIDER:
+            return self._provider is not None and stored.provider == self._provider
         key = await self._keys.find(stored.key)
         if key is None or key_state(key, now_ms) != "active":
             return False
         return key.role is AccessRole.OPERATOR and key.agents is None and key.scopes is None
+
+
+def _ends_ms(stored: _Stored) -> int:
+    longest_ms = stored.begun_ms + LONGEST_MS
+    return min(longest_ms, stored.ends_ms) if stored.key == BY_PROVIDER else longest_ms
+
+
+def _signed_in(stored: _Stored, secret: str) -> SignedIn:
+    key = "" if stored.key == BY_PROVIDER else stored.key
+    return SignedIn(Principal(stored.principal, AccessRole.OPERATOR, key=key), _proof(secret), _ends_ms(stored))
 
 
 def _place(secret: str) -> str:

@@ -175,8 +175,8 @@ class Jwks:
         self._tried_ms = self._clock.now_ms()
         try:
             url = self._jwks_url or await self._discover()
-            reply = await (_get(self._named, url) if self._jwks_url else self._fetch_referred(target(url)))
-            document = _document(reply, url)
+            reply = await (get_json(self._named, url) if self._jwks_url else self._fetch_referred(target(url)))
+            document = read_document(reply, url)
             jwks = document.get("keys")
             if not isinstance(jwks, list):
                 raise IssuerFault(f"{url}: expected a JWK Set with `keys`")
@@ -193,16 +193,17 @@ class Jwks:
 
     async def _discover(self) -> str:
         """Discover the URL of the issuer's keys."""
-        document = _document(await _get(self._named, self.discovery_url), self.discovery_url)
+        document = read_document(await get_json(self._named, self.discovery_url), self.discovery_url)
         return keys_url(document, self.issuer)
 
     async def _fetch_referred(self, to: Target) -> HttpReply:
         """Fetch a URL that the issuer named. Only the issuer's own host counts as named by the operator."""
         own = urlsplit(self.issuer).hostname
-        return await _get(self._named if to.host == own else self._guarded, to)
+        return await get_json(self._named if to.host == own else self._guarded, to)
 
 
-async def _get(egress: Egress, url: str | Target) -> HttpReply:
+async def get_json(egress: Egress, url: str | Target) -> HttpReply:
+    """Fetch a document of an issuer. Raises EgressError."""
     return await egress.request("GET", url, timeout_s=FETCH_S, headers={"Accept": "application/json"})
 
 
@@ -257,7 +258,8 @@ def _rsa_size_ok(modulus: str) -> bool:
     return len(modulus.rstrip("=")) * 6 // 8 * 8 in RSA_BITS
 
 
-def _document(reply: HttpReply, url: str) -> dict[str, Any]:
+def read_document(reply: HttpReply, url: str) -> dict[str, Any]:
+    """The JSON object of an answer. Raises IssuerFault."""
     if not reply.ok:
         raise IssuerFault(f"{url}: answered with HTTP status {reply.status}, expected 200")
     try:
@@ -315,25 +317,17 @@ class _Pinned(jws.JWSRegistry):
         return self.algorithms[name]
 
 
-class TokenVerifier:
-    """Verifies the tokens of one issuer for one audience."""
+class SignedTokens:
+    """Opens the tokens that one issuer has signed by one of the algorithms."""
 
-    def __init__(
-        self, jwks: Jwks, *, audience: str, algorithms: Collection[str], leeway_s: float, clock: Clock
-    ) -> None:
-        self.issuer = jwks.issuer
-        self.discovery_url = jwks.discovery_url
+    def __init__(self, jwks: Jwks, algorithms: Collection[str]) -> None:
         self._jwks = jwks
-        self._audience = audience
         self._algorithms = frozenset(algorithms)
         self._registry = _Pinned(algorithms=self._algorithms, strict_check_header=False)
-        self._leeway_s = leeway_s
-        self._clock = clock
         self._header = msgspec.json.Decoder(_Header)
-        self._claims = msgspec.json.Decoder(_Claims)
 
-    async def verify(self, token: bytes) -> tuple[Principal, int]:
-        """Return the token's principal, and until when (milliseconds since the epoch) it need not be verified again.
+    async def open(self, token: bytes) -> tuple[bytes, int]:
+        """Return the payload, and until when (milliseconds since the epoch) its key need not be asked for again.
 
         Raises Unauthorized, or Unavailable if the issuer's keys cannot be fetched.
         """
@@ -350,9 +344,7 @@ class TokenVerifier:
             RecursionError,  # where it is nested less deeply than msgspec gives up at, and more than json does
         ):
             raise Unauthorized(WRONG) from None
-        claims = self._read_claims(signed.payload)
-        until_s = claims.exp + self._leeway_s
-        return self._principal(claims), int(min(until_s * 1000, found.until_ms))
+        return signed.payload or b"", found.until_ms
 
     def _read_header(self, token: bytes) -> _Header:
         if len(token) > TOKEN_BYTES_MAX or token.count(b".") != 2:
@@ -366,10 +358,35 @@ class TokenVerifier:
             raise Unauthorized(WRONG)
         return header
 
-    def _read_claims(self, payload: bytes | None) -> _Claims:
+
+class TokenVerifier:
+    """Verifies the tokens of one issuer for one audience."""
+
+    def __init__(
+        self, jwks: Jwks, *, audience: str, algorithms: Collection[str], leeway_s: float, clock: Clock
+    ) -> None:
+        self.issuer = jwks.issuer
+        self.discovery_url = jwks.discovery_url
+        self._signed = SignedTokens(jwks, algorithms)
+        self._audience = audience
+        self._leeway_s = leeway_s
+        self._clock = clock
+        self._claims = msgspec.json.Decoder(_Claims)
+
+    async def verify(self, token: bytes) -> tuple[Principal, int]:
+        """Return the token's principal, and until when (milliseconds since the epoch) it need not be verified again.
+
+        Raises Unauthorized, or Unavailable if the issuer's keys cannot be fetched.
+        """
+        payload, until_ms = await self._signed.open(token)
+        claims = self._read_claims(payload)
+        until_s = claims.exp + self._leeway_s
+        return self._principal(claims), int(min(until_s * 1000, until_ms))
+
+    def _read_claims(self, payload: bytes) -> _Claims:
         """The claims of a token with a valid signature. Errors are detailed, since only a genuine bearer reads them."""
         try:
-            claims = self._claims.decode(payload or b"")
+            claims = self._claims.decode(payload)
         except (ValueError, RecursionError):
             raise Unauthorized(
                 f"{WRONG}: it needs iss, sub, aud and exp, and a claim `dragoman` only as documented"

@@ -516,6 +516,31 @@ class Config(Struct, frozen=True, kw_only=True):
     console_allowed_hosts: Annotated[
         tuple[str, ...], HOSTS, "Hosts of agents that operators may try from the console, whatever their address."
     ] = ()
+    oidc_issuer: Annotated[
+        str | None,
+        URL,
+        "OpenID provider by which operators sign in to the console; needs public_url, oidc_client_id, oidc_role_claim "
+        "and oidc_role_value.",
+    ] = None
+    oidc_client_id: Annotated[str | None, TEXT, "Id of the console as a client of the provider."] = None
+    oidc_client_secret: Annotated[
+        str | None,
+        TEXT,
+        "Secret of that client, if it has one; better in the environment, or in oidc_client_secret_file.",
+    ] = None
+    oidc_client_secret_file: Annotated[str | None, TEXT, "File that holds nothing but that secret."] = None
+    oidc_scope: Annotated[str, TEXT, "Scopes that are asked for, with spaces between them; openid is one of them."] = (
+        "openid"
+    )
+    oidc_role_claim: Annotated[
+        str | None, TEXT, "Claim of the ID token that says who is an operator, like groups or realm_access.roles."
+    ] = None
+    oidc_role_value: Annotated[
+        str | None, TEXT, "Value that this claim must have, or that must be in it, for operators."
+    ] = None
+    oidc_session_s: Annotated[
+        float, seconds(0, 604_800), "How long such a session lasts; 0: as long as the ID token is valid."
+    ] = 0.0
     metrics: Annotated[bool, BOOLEAN, "Serve /metrics for Prometheus."] = True
     telemetry: Annotated[
         bool, BOOLEAN, "Send spans and metrics by OTLP; the OTEL_* variables configure it; needs dragoman[otel]."

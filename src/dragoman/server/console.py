@@ -1,19 +1,31 @@
-"""The console as configured: the sessions of operators, and the agents elsewhere that they may try.
+"""The console as configured: the sessions of operators, how they sign in, and the agents elsewhere that they may try.
 
-Invariant: without the console neither exists.
+Invariant: without the console none of it exists. Settings of a sign-in that could let strangers in are refused at the
+start.
 """
 
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.sessions import OperatorSessions
+from dragoman.bindings.console import CALLBACK, ProviderDoor
 from dragoman.bindings.remote import RemoteAgents, RemoteWays
 from dragoman.config import Config, loopback
 from dragoman.engine.handlers.access import AccessNotes
 from dragoman.engine.handlers.audit import Trail
+from dragoman.server.callers import IssuerEgress
+from dragoman.server.errors import StartError
 from dragoman.store.api import Store
+
+if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
+    from dragoman.auth.oidc import Provider, ProviderSignIn
+
+NEEDED = (*("oidc_client_id", "oidc_client_secret", "oidc_client_secret_file", "oidc_role_claim", "oidc_role_value"),)
+"""Settings that mean nothing without `oidc_issuer`."""
 
 
 class ConsoleParts(Struct, frozen=True):
@@ -21,6 +33,7 @@ class ConsoleParts(Struct, frozen=True):
 
     operators: OperatorSessions | None = None
     remote: RemoteAgents | None = None
+    provider: ProviderDoor | None = None
 
     def stop(self) -> None:
         """End the open exchanges with agents elsewhere, because the server stops."""
@@ -33,14 +46,99 @@ class ConsoleParts(Struct, frozen=True):
             await self.remote.close()
 
 
-def make_console(config: Config, store: Store, trail: Trail, authenticator: Authenticator) -> ConsoleParts:
-    """Make the parts of the console that the configuration asks for."""
+def make_console(
+    config: Config, store: Store, trail: Trail, authenticator: Authenticator, issuers: IssuerEgress
+) -> ConsoleParts:
+    """Make the parts of the console that the configuration asks for. Raises StartError for contradictory settings."""
+    provider = read_provider(config)
     if not config.console or not config.tasks or config.profile is not None:
         return ConsoleParts()
     public = urlsplit(config.public_url).hostname if config.public_url else None
-    alone = loopback(config.host) and (public is None or loopback(public))
+    alone = loopback(config.host) and (public is None or loopback(public)) and not config.trusted_proxies
     ways = RemoteWays(config.console_allowed_hosts, lambda: alone and not authenticator.required)
-    return ConsoleParts(
-        OperatorSessions(store.shared, store.keys, store.clock, lambda: authenticator.required),
-        RemoteAgents(ways, AccessNotes(trail, store.clock), config.keepalive_s),
+    notes = AccessNotes(trail, store.clock)
+    named = None if provider is None else provider.digest
+    operators = OperatorSessions(store.shared, store.keys, store.clock, lambda: authenticator.required, named)
+    door = None
+    if provider is not None:
+        door = ProviderDoor(_make_sign_in(config, provider, store, issuers), operators, notes, config.public_url)
+    return ConsoleParts(operators, RemoteAgents(ways, notes, config.keepalive_s), door)
+
+
+def read_provider(config: Config) -> "Provider | None":
+    """The provider that the settings name, None if they name none. Raises StartError, which names the setting."""
+    issuer = config.oidc_issuer
+    if issuer is None:
+        for name in NEEDED:
+            if getattr(config, name) is not None:
+                raise StartError(f"{name} is set and oidc_issuer is not: name the provider, or leave {name} out")
+        return None
+    from dragoman.auth.oidc import Provider
+
+    if not config.console or not config.tasks or config.profile is not None:
+        raise StartError("oidc_issuer is set and there is no console to sign in to: leave oidc_issuer out")
+    values: dict[str, str] = {}
+    for name, fix in (
+        ("public_url", "the provider sends browsers back to a URL that is registered there: set it"),
+        ("oidc_client_id", "set the id under which the console is registered at the provider"),
+        ("oidc_role_claim", "name the claim that says who is an operator, or everybody at the provider would be one"),
+        ("oidc_role_value", "name the value that the claim has for operators"),
+    ):
+        if (given := getattr(config, name)) is None:
+            raise StartError(f"oidc_issuer is set and {name} is not: {fix}")
+        values[name] = given
+    for name, url in (("oidc_issuer", issuer), ("public_url", values["public_url"])):
+        if not url.startswith("https:") and not loopback(urlsplit(url).hostname or ""):
+            raise StartError(f"{name} = {url!r} is without TLS, so that sign-ins could be stolen: use https://")
+    if "openid" not in config.oidc_scope.split():
+        raise StartError("oidc_scope does not have openid, without which there is no ID token: add it")
+    return Provider(
+        issuer=issuer,
+        client_id=values["oidc_client_id"],
+        client_secret=_read_secret(config),
+        redirect_url=values["public_url"] + CALLBACK,
+        scope=config.oidc_scope,
+        claim=values["oidc_role_claim"],
+        value=values["oidc_role_value"],
+        session_ms=int(config.oidc_session_s * 1000) or None,
+    )
+
+
+def _read_secret(config: Config) -> str | None:
+    path = config.oidc_client_secret_file
+    if path is None:
+        return config.oidc_client_secret
+    if config.oidc_client_secret is not None:
+        raise StartError("oidc_client_secret and oidc_client_secret_file are both set: leave one of them out")
+    try:
+        secret = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise StartError(f"oidc_client_secret_file {path!r} cannot be read: {reason}") from error
+    if not secret:
+        raise StartError(f"oidc_client_secret_file {path!r} is empty: write the secret into it")
+    return secret
+
+
+def _make_sign_in(config: Config, provider: "Provider", store: Store, issuers: IssuerEgress) -> "ProviderSignIn":
+    from dragoman.auth.oidc import ProviderSignIn
+    from dragoman.auth.tokens import Jwks
+
+    jwks = Jwks(
+        issuer=provider.issuer,
+        jwks_url=None,
+        algorithms=config.jwt_algorithms,
+        named=issuers.named,
+        guarded=issuers.guarded,
+        clock=store.clock,
+    )
+    return ProviderSignIn(
+        provider,
+        jwks,
+        algorithms=config.jwt_algorithms,
+        named=issuers.named,
+        guarded=issuers.guarded,
+        shared=store.shared,
+        clock=store.clock,
+        leeway_s=config.jwt_leeway_s,
     )

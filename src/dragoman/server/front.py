@@ -21,7 +21,7 @@ from dragoman.bindings.backend import Elsewhere
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, GrpcAddress
-from dragoman.bindings.console import Console, Pages
+from dragoman.bindings.console import Console, Pages, ProviderDoor
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
@@ -73,13 +73,14 @@ def make_app(
     traffic: Traffic | None,
     operators: OperatorSessions | None,
     remote: RemoteAgents | None,
+    provider: ProviderDoor | None,
 ) -> App:
     """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
     Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
-    of the server, and so are the sessions of `operators` and the agents
-    `remote` that they try; None: there is no console. `elsewhere` knows the agents of
-    other replicas, if there are any. `traffic` notes what becomes of requests.
+    of the server. So are the sessions of `operators`, the agents `remote` that they try, and the `provider` by which
+    they sign in; None: there is no console, or no provider. `elsewhere` knows the agents of other replicas, if there
+    are any. `traffic` notes what becomes of requests.
     """
     default = config.default or next(iter(runners))
     mounts = _mounts(config)
@@ -139,7 +140,9 @@ def make_app(
         if config.tasks and config.profile is None
         else None,
         traffic=traffic,
-        console=None if operators is None else Console(_pages(), operators, callers, bounds, config.public_url),
+        console=None
+        if operators is None
+        else Console(_pages(), operators, callers, bounds, config.public_url, provider),
         description=_description(config, default) if config.profile is None else None,
     )
 

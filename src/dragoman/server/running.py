@@ -196,7 +196,7 @@ async def running(
             pulse,
             bus,
         )
-        console = make_console(config, store, trail, authenticator)
+        console = make_console(config, store, trail, authenticator, issuers)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
         sessions = Sessions(notifications, store.shared if store.replicas.shared else None, bus)
@@ -205,7 +205,7 @@ async def running(
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
             elsewhere = engine.served_elsewhere if store.replicas.shared else None
             watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere, administration
-            shown = traffic, console.operators, console.remote
+            shown = traffic, console.operators, console.remote, console.provider
             return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching, *shown)
 
         current = CurrentApp(app_for(config, runners))

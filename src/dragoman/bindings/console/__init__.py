@@ -1,6 +1,9 @@
-"""The console below `/console`: `pages` holds the built files, `endpoint` answers, and signs operators in and out."""
+"""The console below `/console`: `pages` holds the built files, `endpoint` answers, and signs operators in and out,
+`provider` signs them in by an OpenID provider.
+"""
 
 from dragoman.bindings.console.endpoint import PROOF, Console
 from dragoman.bindings.console.pages import Pages
+from dragoman.bindings.console.provider import CALLBACK, ProviderDoor
 
-__all__ = ["PROOF", "Console", "Pages"]
+__all__ = ["CALLBACK", "PROOF", "Console", "Pages", "ProviderDoor"]

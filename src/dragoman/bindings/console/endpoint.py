@@ -12,7 +12,9 @@ from msgspec import Struct
 from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS
 from dragoman.auth.sessions import OperatorSessions, SignedIn
 from dragoman.bindings.callers import Callers
+from dragoman.bindings.console.cookies import ConsoleCookie
 from dragoman.bindings.console.pages import Pages
+from dragoman.bindings.console.provider import ProviderDoor, ProviderOffer
 from dragoman.bindings.cors import READS
 from dragoman.bindings.http import HttpRequest, HttpResponse, json_response, read_json
 from dragoman.bindings.limits import Limits
@@ -28,6 +30,8 @@ PROOF = b"x-dragoman-proof"
 """The header in which a page repeats the proof of its session. Requests to agents belong to a session only with it."""
 
 SESSION = ("session",)
+PROVIDER = ("oidc",)
+OFFER = ("sign-in",)
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 SIGN_IN = "sign in: the session has ended"
@@ -51,21 +55,34 @@ class Console:
     """Serves the console, and tells the admin API which operator a browser's session is of."""
 
     def __init__(
-        self, pages: Pages, sessions: OperatorSessions, callers: Callers, limits: Limits, public_url: str | None
+        self,
+        pages: Pages,
+        sessions: OperatorSessions,
+        callers: Callers,
+        limits: Limits,
+        public_url: str | None,
+        provider: ProviderDoor | None = None,
     ) -> None:
+        """`provider` signs operators in by an OpenID provider; None: there is none."""
         self._pages = pages
         self._sessions = sessions
         self._callers = callers
         self._limits = limits
-        self._public_url = public_url
+        self._cookie = ConsoleCookie(COOKIE, "Strict", public_url)
+        self._provider = provider
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer one request below `/console`. Raises A2AError."""
         self._callers.check_host(request)
         if request.route.segments == SESSION:
             return await self._answer_session(request)
+        if request.route.segments[:1] == PROVIDER and self._provider is not None:
+            return await self._provider.answer(request, self._cookie)
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowed(["GET", "HEAD"], "")
+        if request.route.segments == OFFER:
+            offer = ProviderOffer(None) if self._provider is None else self._provider.offer
+            return json_response(200, msgspec.json.encode(offer), NO_STORE)
         return self._pages.answer(request)
 
     async def identify(self, request: Request) -> Principal:
@@ -73,7 +90,7 @@ class Console:
 
         Raises A2AError.
         """
-        if (secret := self._cookie(request)) is None or _has_credentials(request):
+        if (secret := self._cookie.read(request)) is None or _has_credentials(request):
             return self._callers.known(request) or await self._callers.identify(request)
         session = await self._sessions.find(secret)
         if session is None:
@@ -89,7 +106,7 @@ class Console:
             case "DELETE":
                 return await self._sign_out(request)
             case "GET" | "HEAD":
-                secret = self._cookie(request)
+                secret = self._cookie.read(request)
                 session = None if secret is None else await self._sessions.find(secret)
                 if session is None:
                     raise Unauthorized(SIGN_IN, missing=True)
@@ -109,54 +126,23 @@ class Console:
         asking = Request("POST", headers, (), request.peer, route=request.route)
         asking.principal = await self._callers.identify(asking)
         self._callers.admit_operator(asking)
-        if (earlier := self._cookie(request)) is not None:
+        if (earlier := self._cookie.read(request)) is not None:
             await self._sessions.end(earlier)  # the browser forgets its secret now
         secret, session = await self._sessions.begin(asking.principal, given.secret.strip())
         request.principal = asking.principal
-        return json_response(200, _encode(session), NO_STORE, self._set_cookie(request, secret))
+        return json_response(200, _encode(session), NO_STORE, self._cookie.set(request, secret))
 
     async def _sign_out(self, request: HttpRequest) -> HttpResponse:
-        secret = self._cookie(request)
+        secret = self._cookie.read(request)
         if secret is not None and (session := await self._sessions.find(secret)) is not None:
             self._check_proof(request, session)
             await self._sessions.end(secret)
-        return HttpResponse(204, [NO_STORE, self._set_cookie(request, "")], b"")
+        return HttpResponse(204, [NO_STORE, self._cookie.set(request, "")], b"")
 
     def _check_proof(self, request: Request, session: SignedIn) -> None:
         sent = request.headers.get(PROOF, b"")
         if not hmac.compare_digest(sent, session.proof.encode()):
             raise Forbidden(f"a request of a session must repeat its proof in the header {PROOF.decode()}")
-
-    def _cookie(self, request: Request) -> str | None:
-        """The secret of the session in the request's cookies.
-
-        Others of the same host may be malformed: `http.cookies` would give up at the first such.
-        """
-        raw = request.headers.get(b"cookie")
-        if raw is None:
-            return None
-        name = self._cookie_name(request)
-        pairs = [pair.strip().partition("=") for pair in raw.decode("latin-1").split(";")]
-        return next((value for key, _, value in reversed(pairs) if key == name and value), None)
-
-    def _cookie_name(self, request: Request) -> str:
-        """Browsers send a cookie to all ports of a host, so that the name has to tell servers on one machine apart.
-
-        With the prefix `__Host-` (RFC 6265bis §4.1.3.2) no other host of the domain can set the cookie.
-        """
-        base_url = request.base_url(self._public_url)
-        port = base_url.rpartition(":")[2]
-        name = f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
-        return f"__Host-{name}" if base_url.startswith("https:") else name
-
-    def _set_cookie(self, request: Request, secret: str) -> Header:
-        """The header that makes the browser keep the session's secret, or forget it if it is empty."""
-        fields = [f"{self._cookie_name(request)}={secret}", "Path=/", "HttpOnly", "SameSite=Strict"]
-        if request.base_url(self._public_url).startswith("https:"):
-            fields.append("Secure")
-        if not secret:
-            fields.append("Max-Age=0")
-        return b"set-cookie", "; ".join(fields).encode()
 
 
 def _has_credentials(request: Request) -> bool:
