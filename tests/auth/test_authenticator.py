@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.auth.authenticator import ENTRY_BYTES, Authenticator, CredentialCache
 from dragoman.auth.certificates import Certificates
-from dragoman.auth.keys import digest_of, make_key
+from dragoman.auth.keys import digest_of, id_of, make_key
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errors import Unauthorized, Unavailable
@@ -69,7 +69,8 @@ async def test_a_key_names_its_principal_wherever_it_is_sent(store: Store, clock
     text = await made(store, role=AccessRole.AGENT, agents=("echo",), scopes=(Scope.SEND,))
     authenticator = Authenticator(store.keys, clock, agent_keys={})
     assert authenticator.known(sent(text), PEER) is None
-    expected = Principal("key:alice", AccessRole.AGENT, frozenset({"echo"}), frozenset({Scope.SEND}))
+    rights = frozenset({"echo"}), frozenset({Scope.SEND})
+    expected = Principal("key:alice", AccessRole.AGENT, *rights, key=id_of(text) or "")
     assert await authenticator.identify(sent(text), PEER) == expected
     assert authenticator.known(sent(text), PEER) == expected
 
