@@ -4,7 +4,7 @@ Invariant: it only reads. Numbers of tasks come from the store's counters, so th
 count the tasks of all replicas; what agents, workers and upstreams do is what this process knows.
 """
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -46,6 +46,28 @@ class WorkerLine(Struct, frozen=True, kw_only=True):
     oldest_queued_s: float | None = None
 
 
+class WorkerLease(Struct, frozen=True, kw_only=True):
+    """A task that a worker has. The lease runs out in `expires_s` seconds if the worker keeps silent."""
+
+    task: str
+    expires_s: float
+
+
+class KnownWorker(Struct, frozen=True, kw_only=True):
+    """A worker of an agent, by the name that it gives, as all servers on the store know it.
+
+    `last_word` is its last call: a `poll` for work, a `heartbeat` that renews a lease, or a `report` on a task; it was
+    `last_word_s` seconds ago. Both are null if it has called no server that is alive. `waits`: it waits for work.
+    """
+
+    agent: str
+    name: str
+    last_word: Literal["poll", "heartbeat", "report"] | None
+    last_word_s: float | None
+    waits: bool
+    leases: tuple[WorkerLease, ...]
+
+
 class UpstreamLine(Struct, frozen=True, kw_only=True):
     """An agent of another server. `breaker` is `closed` while it is called; the others count calls since the start."""
 
@@ -65,6 +87,10 @@ class ServerFacts(Protocol):
 
     def workers(self) -> tuple[WorkerLine, ...]:
         """Those that workers serve."""
+        ...
+
+    async def known_workers(self) -> tuple[KnownWorker, ...]:
+        """The workers of all these, as every server on the store knows them. Raises StoreError."""
         ...
 
     def upstreams(self) -> tuple[UpstreamLine, ...]:
@@ -97,9 +123,10 @@ class AgentLines(Struct, frozen=True, kw_only=True):
 
 
 class WorkerLines(Struct, frozen=True, kw_only=True):
-    """The agents that workers serve."""
+    """The agents that workers serve, and their workers one by one, by agent and name."""
 
     workers: tuple[WorkerLine, ...]
+    known: tuple[KnownWorker, ...] = ()
 
 
 class UpstreamLines(Struct, frozen=True, kw_only=True):

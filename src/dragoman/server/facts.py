@@ -10,8 +10,9 @@ from dragoman.agents.python.agent import Agent
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import Leases
+from dragoman.agents.worker.roster import RosterEntry
 from dragoman.engine.api import Runner
-from dragoman.engine.overview import AgentFacts, UpstreamLine, WorkerLine
+from dragoman.engine.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkerLine
 
 
 class ServedAgents:
@@ -41,6 +42,17 @@ class ServedAgents:
             if isinstance(runner, WorkerAgent)
         )
 
+    async def known_workers(self) -> tuple[KnownWorker, ...]:
+        """The workers of all these, as every server on the store knows them. Raises StoreError."""
+        return tuple(
+            [
+                _known_worker(agent_id, entry)
+                for agent_id, runner in self._runners.items()
+                if isinstance(runner, WorkerAgent)
+                for entry in await runner.leases.workers()
+            ]
+        )
+
     def upstreams(self) -> tuple[UpstreamLine, ...]:
         """Those of other servers."""
         return tuple(
@@ -59,6 +71,17 @@ def _worker_line(agent_id: str, leases: Leases) -> WorkerLine:
         working=leases.held,
         queued=leases.queued,
         oldest_queued_s=leases.oldest_s if leases.queued else None,
+    )
+
+
+def _known_worker(agent_id: str, entry: RosterEntry) -> KnownWorker:
+    return KnownWorker(
+        agent=agent_id,
+        name=entry.worker,
+        last_word=entry.word,
+        last_word_s=None if entry.age_s is None else round(entry.age_s, 1),
+        waits=entry.waits,
+        leases=tuple(WorkerLease(task=task_id, expires_s=round(left_s, 1)) for task_id, left_s in entry.leases),
     )
 
 

@@ -6,12 +6,16 @@ was replaced is not touched any more.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from secrets import token_hex
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from dragoman.agents.worker.roster import RosterEntry
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import LeaseLost, Unavailable
 from dragoman.model.task import TaskState
@@ -22,9 +26,19 @@ log = logging.getLogger("dragoman.worker")
 
 LEASES = "worker/lease/"
 SEEN = "worker/seen/"
+ROSTER = "worker/roster/"
 
 TICK_S = 1.0
 """How often renewals are written, all in one statement, and how often the other replicas' workers are looked for."""
+
+
+ROSTER_S = 2.0
+"""How often the workers that this replica knows are told to the others, while any of them calls."""
+
+ROSTER_TTL_S = 30.0
+"""How long the workers of a replica that is gone are still shown."""
+
+ROSTERS = msgspec.msgpack.Decoder(tuple[RosterEntry, ...])
 
 
 class StoredLease(Struct, frozen=True):
@@ -81,7 +95,8 @@ class Desk:
     def __init__(self, shared: Shared, host: WorkEngine) -> None:
         self.host = host
         self._shared = shared
-        self._agents: set[str] = set()
+        self._agents: dict[str, Callable[[], tuple[RosterEntry, ...]]] = {}
+        """The rosters of the agents that are served here."""
         self._renewed: dict[str, float] = {}
         """When the lease of a task was last written here, by the loop's clock."""
         self._heard: dict[str, float] = {}
@@ -90,6 +105,9 @@ class Desk:
         self._seen_here: dict[str, float] = {}
         self._seen_told: dict[str, float] = {}
         self._seen: frozenset[str] = frozenset()
+        self._id = token_hex(8)
+        self._told: dict[str, tuple[float, tuple[RosterEntry, ...]]] = {}
+        """The roster of each agent as the others were told it, and when, by the loop's clock."""
         self._tick_s = TICK_S
 
     # -- leases --------------------------------------------------------------------------------------------------------
@@ -151,9 +169,19 @@ class Desk:
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
-    def serve(self, agent: str) -> None:
-        """Keep an eye on the workers of an agent from now on."""
-        self._agents.add(agent)
+    def serve(self, agent: str, roster: Callable[[], tuple[RosterEntry, ...]]) -> None:
+        """Keep an eye on the workers of an agent from now on. `roster` lists those that are known here."""
+        self._agents[agent] = roster
+
+    async def rosters(self, agent: str) -> tuple[tuple[RosterEntry, ...], ...]:
+        """The workers of an agent as each of the other replicas knows them, with their ages now. Raises StoreError."""
+        own = _roster_key(agent, self._id)
+        entries = await self._shared.scan(_roster_key(agent, ""))
+        return tuple(
+            tuple(_older(each, ROSTER_TTL_S - entry.left_ms / 1000) for each in ROSTERS.decode(entry.value))
+            for entry in entries
+            if entry.key != own
+        )
 
     def saw(self, agent: str, seen_s: float) -> None:
         """A worker of the agent has called; it counts as seen for `seen_s`."""
@@ -184,6 +212,8 @@ class Desk:
         try:
             if self._agents:
                 await self._tick()
+            for agent in self._told:
+                await self._shared.delete(_roster_key(agent, self._id))
         except StoreError as error:
             log.warning("leases of workers cannot be renewed: %s", error)
 
@@ -208,7 +238,44 @@ class Desk:
                 await self._shared.put(SEEN + agent, b"", _ms(seen_s))
                 self._seen_told[agent] = now_s
             self._seen_here.pop(agent, None)
+        for agent, roster in tuple(self._agents.items()):
+            await self._tell_roster(agent, roster(), now_s)
         self._seen = frozenset(entry.key.removeprefix(SEEN) for entry in await self._shared.scan(SEEN))
+
+    async def _tell_roster(self, agent: str, roster: tuple[RosterEntry, ...], now_s: float) -> None:
+        """Tell the other replicas which workers are known here, if that has changed, or would be forgotten soon."""
+        told_s, told = self._told.get(agent, (float("-inf"), ()))
+        since_s = now_s - told_s
+        if since_s < ROSTER_S or not (roster or told):
+            return
+        called = any(each.age_s is not None and each.age_s < since_s for each in roster)
+        if not called and since_s < ROSTER_TTL_S / 2 and list(map(_shape, roster)) == list(map(_shape, told)):
+            return
+        key = _roster_key(agent, self._id)
+        if roster:
+            await self._shared.put(key, msgspec.msgpack.encode(roster), _ms(ROSTER_TTL_S))
+        else:
+            await self._shared.delete(key)
+        self._told[agent] = now_s, roster
+
+
+def _roster_key(agent: str, desk_id: str) -> str:
+    return f"{ROSTER}{agent}/{desk_id}"
+
+
+def _shape(entry: RosterEntry) -> tuple[object, ...]:
+    """What is said of a worker, without ages."""
+    return entry.worker, entry.word, entry.waits, tuple(task_id for task_id, _ in entry.leases)
+
+
+def _older(entry: RosterEntry, by_s: float) -> RosterEntry:
+    """The entry after a time."""
+    by_s = max(0.0, by_s)
+    return replace(
+        entry,
+        age_s=None if entry.age_s is None else entry.age_s + by_s,
+        leases=tuple((task_id, max(0.0, left_s - by_s)) for task_id, left_s in entry.leases),
+    )
 
 
 def task_of(token: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.worker.desk import Desk, FoundLease, StoredLease, task_of
+from dragoman.agents.worker.roster import Roster, RosterEntry, WorkerWord, merge_rosters
 from dragoman.agents.worker.words import Word
 from dragoman.engine.api import Run
 from dragoman.engine.runs.replay import DELIVERED, USED
@@ -31,9 +32,6 @@ LEASE_S = 30.0
 
 SEEN_S = 30.0
 """Seconds after the last word of a worker during which its agent counts as online."""
-
-WORKERS_MAX = 1000
-"""The most workers of an agent that are counted."""
 
 ENDED_KEPT = 4096
 """Most leases remembered after their task ended, to answer calls that their workers still make."""
@@ -148,8 +146,7 @@ class Leases:
         self._silent = False
         """Whether the log has said that no worker calls any more."""
         self._watching: asyncio.TimerHandle | None = None
-        self._workers: dict[str, float] = {}
-        """When each worker that has called here lately did so last, by its name."""
+        self._roster = Roster(seen_s)
         self._items: dict[str, WorkItem] = {}
         self._waiting: deque[WorkItem] = deque()
         self._leases: dict[str, tuple[WorkItem, Lease]] = {}
@@ -170,11 +167,21 @@ class Leases:
     @property
     def connected(self) -> int:
         """How many workers, by the names that they give, wait for work here or have called lately."""
-        return len({*self._called_lately(), *self._idle.values()})
+        return len({*self._roster.lately(_now()), *self._idle.values()})
 
-    def _called_lately(self) -> dict[str, float]:
-        since_s = _now() - self._seen_s
-        return {worker: at_s for worker, at_s in self._workers.items() if at_s >= since_s}
+    def roster(self) -> tuple[RosterEntry, ...]:
+        """The workers as this process knows them."""
+        now_s = _now()
+        leases: dict[str, list[tuple[str, float]]] = {}
+        for item, lease in self._leases.values():
+            left_s = 0.0 if lease.expiry is None else max(0.0, lease.expiry.when() - now_s)
+            leases.setdefault(lease.worker, []).append((item.run.head.id, left_s))
+        return self._roster.entries(frozenset(self._idle.values()), leases, now_s)
+
+    async def workers(self) -> tuple[RosterEntry, ...]:
+        """The workers as all replicas know them. Raises StoreError."""
+        others = () if self.desk is None else await self.desk.rosters(self._agent)
+        return merge_rosters((self.roster(), *others))
 
     @property
     def queued(self) -> int:
@@ -191,11 +198,11 @@ class Leases:
         """How many tasks workers have."""
         return len(self._leases)
 
-    def saw(self, worker: str = "") -> None:
+    def saw(self, worker: str = "", word: WorkerWord = "poll") -> None:
         """Record that a worker has called, by its name if that is known."""
         self._seen_at = _now()
-        if worker and (worker in self._workers or len(self._workers) < WORKERS_MAX):
-            self._workers[worker] = self._seen_at
+        if worker:
+            self._roster.note(worker, word, self._seen_at)
         if self.desk is not None:
             self.desk.saw(self._agent, self._seen_s)
         if self._watching is None and not self._closed:
@@ -214,7 +221,7 @@ class Leases:
         if self._closed:
             return
         if self.seen:
-            self._workers = self._called_lately()
+            self._roster.forget(_now())
             left_s = self._seen_s if self._seen_at is None else self._seen_at + self._seen_s - _now()
             self._watching = asyncio.get_running_loop().call_later(max(left_s, self._seen_s / 10), self._look)
             return
@@ -231,7 +238,7 @@ class Leases:
         self.desk = desk
         self._closed = False
         if desk is not None:
-            desk.serve(self._agent)
+            desk.serve(self._agent, self.roster)
 
     def close(self) -> None:
         """Give out no more work, since the server is stopping. Tasks without a worker are left to the next start."""
@@ -493,7 +500,7 @@ class Leases:
 
     async def _beat_here(self, token: str, deadline: float, known: int) -> Beat:
         item, lease = self._find(token)
-        self.saw(lease.worker)
+        self.saw(lease.worker, "heartbeat")
         self._renew(item, lease)
         wait_s = deadline - _now()
         if not lease.over and len(lease.answers) <= known and wait_s > 0 and not self._closed:
@@ -518,6 +525,7 @@ class Leases:
         """As `beat`, while the run is on another replica; None once it is here. An answer brings it here."""
         loop, task_id = asyncio.get_running_loop(), task_of(token)
         stored = (await desk.check(token)).lease
+        self.saw(stored.worker, "heartbeat")
         desk.hear(task_id, self.lease_s)
         async with desk.host.watch(task_id) as log:
             while log is not None:
@@ -562,7 +570,7 @@ class Leases:
         With `confirmed` the store has been asked. Raises LeaseLost, Unavailable, or InvalidParams while a question of
         the task is open.
         """
-        self.saw()
+        self._saw_report(token)
         while confirmed and token in self._leases and not await self.confirm(token):
             pass
         if token in self._leases or self.desk is None or token in self._ended:
@@ -625,13 +633,13 @@ class Leases:
 
     def release(self, token: str) -> None:
         """Give a task back, so that another worker gets it at once. Raises LeaseLost."""
-        self.saw()
+        self._saw_report(token)
         item, _ = self._find(token)
         self._lose(item)
 
     async def find_task(self, token: str) -> str:
         """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
-        self.saw()
+        self._saw_report(token)
         if token in self._ended and not self._was_canceled(token):
             return self._ended[token][0]
         if token not in self._leases and self.desk is not None and token not in self._ended:
@@ -644,7 +652,7 @@ class Leases:
 
         A report may omit the lease only while at most one worker can have it. Raises LeaseLost, or InvalidParams.
         """
-        self.saw()
+        self._saw_report(token)
         if token is not None:
             item, _ = self._find(token)
             if item.run.head.id != task_id:
@@ -656,6 +664,11 @@ class Leases:
         return item_or_none
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _saw_report(self, token: str | None) -> None:
+        """Record that a worker has called about the task of a lease."""
+        held = None if token is None else self._leases.get(token)
+        self.saw("" if held is None else held[1].worker, "report")
 
     def _was_canceled(self, token: str) -> bool:
         return token in self._ended and self._ended[token][1]

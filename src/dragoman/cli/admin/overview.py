@@ -11,6 +11,9 @@ from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.text import age, output
 from dragoman.cli.store_commands import table
 
+TASKS_SHOWN = 3
+"""How many tasks of a worker are listed."""
+
 T = TypeVar("T")
 
 
@@ -44,7 +47,11 @@ def agents(place: TaskPlace, form: str) -> None:
 @output
 @with_server
 def workers(place: TaskPlace, form: str) -> None:
-    """Show the agents that workers serve, whether a worker is there, and how many tasks wait for one."""
+    """Show the agents that workers serve, how many tasks wait for a worker, and each worker with its tasks.
+
+    LAST is a worker's last call, how long ago it was, and what it was: a poll for work, a heartbeat, or a report on a
+    task. The servers on one store know each other's workers.
+    """
     from dragoman.engine.overview import WorkerLines
 
     found = _get(place, "/workers", WorkerLines)
@@ -62,6 +69,21 @@ def workers(place: TaskPlace, form: str) -> None:
         for each in found.workers
     ]
     _show(found, form, head, rows)
+    if form == "json" or not found.known:
+        return
+    known = [
+        (
+            each.agent,
+            each.name,
+            "-" if each.last_word_s is None else f"{age(each.last_word_s)} {each.last_word}",
+            "yes" if each.waits else "no",
+            str(len(each.leases)),
+            ",".join(lease.task for lease in each.leases[:TASKS_SHOWN]) + (",…" * (len(each.leases) > TASKS_SHOWN)),
+        )
+        for each in found.known
+    ]
+    click.echo()
+    click.echo(table(("AGENT", "WORKER", "LAST", "WAITS", "LEASES", "TASKS"), known))
 
 
 @click.command()

@@ -151,9 +151,9 @@ class Administration:
         return await self._notes.noted(operator, "agents.list", work)
 
     async def list_workers(self, operator: Operator, facts: ServerFacts) -> WorkerLines:
-        """The agents that workers serve."""
-        self._notes.note(operator, "workers.list")
-        return WorkerLines(workers=facts.workers())
+        """The agents that workers serve, and the workers. Raises A2AError."""
+        known = await self._notes.noted(operator, "workers.list", facts.known_workers())
+        return WorkerLines(workers=facts.workers(), known=known)
 
     async def list_upstreams(self, operator: Operator, facts: ServerFacts) -> UpstreamLines:
         """The agents of other servers."""
