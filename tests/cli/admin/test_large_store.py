@@ -13,7 +13,7 @@ from dragoman.model.events import Submitted
 from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import STATES, TaskHead, TaskState
-from dragoman.store.api import ListQuery, NewTask, Owners, TaskSearch
+from dragoman.store.api import ListOrder, ListQuery, NewTask, Owners, TaskSearch
 from dragoman.store.codec import Codec
 from dragoman.store.open import open_store
 from dragoman.store.sqlite.connection import connect, locate
@@ -113,6 +113,9 @@ def test_the_store_is_whole(large_store: LargeStore) -> None:
         {"before": (START_MS + 50_000, "")},
         {"status_after_ms": START_MS + TASKS - 1000},
         {"agent": "agent-1", "owner": "key:owner-1", "state": TaskState.FAILED},
+        {"order": ListOrder.OLDEST_CHANGED},
+        {"order": ListOrder.OLDEST_CHANGED, "before": (START_MS + 50_000, "")},
+        {"owner": "key:nobody"},
     ],
     ids=str,
 )
@@ -122,6 +125,23 @@ def test_a_page_reads_its_own_rows(reads: Reads, filters: dict[str, Any]) -> Non
     steps = steps_of(reads, lambda: listed.append(list_tasks(reads, query)))
     assert len(listed[0].tasks) == min(50, listed[0].total)
     assert steps < PAGE_STEPS
+
+
+def test_the_longest_running_are_found_among_those_that_run(reads: Reads) -> None:
+    query = ListQuery(owner=Owners.ALL, agent=None, limit=50, history=0, order=ListOrder.LONGEST_RUNNING)
+    listed: list[Any] = []
+    steps = steps_of(reads, lambda: listed.append(list_tasks(reads, query)))
+    assert listed[0].total == TASKS // len(STATES) * 2
+    assert steps < 20 * listed[0].total
+
+
+def test_what_agents_have_to_do_is_read_from_counters(reads: Reads) -> None:
+    agents: list[Any] = []
+    steps = steps_of(
+        reads, lambda: agents.extend(reads.connection.execute(read_statements("figures.sql")["open_by_agent"]))
+    )
+    assert len(agents) == AGENTS
+    assert steps < 5_000
 
 
 def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:

@@ -94,7 +94,8 @@ status_ms DESC, id DESC
 status_ms, id
 
 -- name: longest_running
-id
+-- An expression that no index has: in the order of an index of ids, PostgreSQL would look through all tasks for those that run.
+(id || '')
 
 -- name: total
 -- How many tasks there are, from the counters. COUNTERS are the sums of the states that the query asks for.

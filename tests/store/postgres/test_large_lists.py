@@ -1,0 +1,168 @@
+"""Lists over 100,000 tasks: what a page reads does not grow with them, whether PostgreSQL has statistics or not."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple, NoReturn, cast
+
+import asyncpg
+import pytest
+
+from dragoman.model.ids import SystemClock
+from dragoman.model.task import STATES, TaskState
+from dragoman.store.api import RUNNING, ListOrder, ListQuery, Owners, TaskSearch
+from dragoman.store.codec import Codec
+from dragoman.store.open import open_store
+from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.statements import read_statements
+from dragoman.store.postgres.listing import TaskLists
+from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.search import search_tasks
+from tests.postgres import PostgresServer
+
+TASKS, OWNERS, AGENTS = 100_000, 4, 5
+
+LIMIT = 50
+
+START_MS = 1_800_000_000_000
+
+RUNS = 40
+"""How many tasks run. All others wait for their callers or have ended."""
+
+FILL = f"""
+INSERT INTO dragoman.scopes (owner, agent)
+SELECT 'key:owner-' || o, 'agent-' || a FROM generate_series(0, {OWNERS - 1}) o, generate_series(0, {AGENTS - 1}) a;
+
+INSERT INTO dragoman.tasks
+    (seq, status_ms, log_bytes, scope, epoch, state, files, pushed, id, context, dialect, text, head)
+SELECT 1, {START_MS} + n, 100, s.scope, 1, CASE WHEN n % {TASKS // RUNS} = 1 THEN 1 ELSE 2 + n % 6 END, false, false,
+    'task-' || lpad(n::text, 6, '0'), 'context-' || n / 10, '1.0', 'Tell me of a ship, ' || n, ''
+FROM generate_series(0, {TASKS - 1}) n
+JOIN dragoman.scopes s ON s.owner = 'key:owner-' || n % {OWNERS} AND s.agent = 'agent-' || n / {OWNERS} % {AGENTS};
+
+INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+SELECT scope, 0, '', 0, {", ".join(f"count(*) FILTER (WHERE state = {state})" for state in range(8))}
+FROM dragoman.tasks GROUP BY scope;
+"""
+"""Rows as the store would have written them, without their logs."""
+
+
+class Large(NamedTuple):
+    connection: asyncpg.Connection
+    has_statistics: bool
+
+
+class Explained(Exception):
+    """The plan of a page is known; the page itself is not read."""
+
+
+class Explaining:
+    """Stands where a store has its pool, and explains the statements that it is given while they run."""
+
+    def __init__(self, connection: asyncpg.Connection, *, reads_on: bool) -> None:
+        """With `reads_on` the rows of a statement are returned."""
+        self.pool = self
+        self.rows = 0
+        self.whole: list[str] = []
+        self._connection = connection
+        self._reads_on = reads_on
+
+    async def read(self, text: str, *values: object) -> list[Any]:
+        """Explain a statement: how many rows of the table of tasks it reads, and which tables it reads whole."""
+        explained = await self._connection.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) " + text, *values)
+        for node in nodes(json.loads(explained)[0]["Plan"]):
+            if node.get("Relation Name") == "tasks":
+                self.rows += node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+                if node["Node Type"] == "Seq Scan":
+                    self.whole.append("tasks")
+        if not self._reads_on:
+            raise Explained
+        return cast("list[Any]", await self._connection.fetch(text, *values))
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every node of a plan."""
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def never(work: object) -> NoReturn:
+    raise AssertionError("no context gets counters here")
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["without statistics", "with statistics"])
+async def large(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> AsyncIterator[Large]:
+    with postgres_server.database() as url:
+        store = open_store(url, SystemClock())
+        await store.open("h1")
+        await store.close()
+        connection = await asyncpg.connect(url)
+        await connection.execute("ALTER TABLE dragoman.tasks SET (autovacuum_enabled = false)")
+        await connection.execute(FILL)
+        if request.param:
+            await connection.execute("ANALYZE")
+        yield Large(connection, request.param)
+        await connection.close()
+
+
+def query(**filters: Any) -> ListQuery:
+    return ListQuery(**{"owner": Owners.ALL, "agent": None, "limit": LIMIT, "history": 0, **filters})
+
+
+def rows_of(scopes: int, states: int) -> int:
+    """The most rows that a page may read: one more than it needs of each state of each scope, then its own twice."""
+    return (LIMIT + 1) * scopes * states + 3 * (LIMIT + 1)
+
+
+@pytest.mark.parametrize(
+    ("filters", "rows"),
+    [
+        ({}, rows_of(OWNERS * AGENTS, len(STATES))),
+        ({"order": ListOrder.OLDEST_CHANGED}, rows_of(OWNERS * AGENTS, len(STATES))),
+        ({"order": ListOrder.LONGEST_RUNNING}, rows_of(0, 0) + RUNS),
+        ({"state": TaskState.INPUT_REQUIRED}, rows_of(OWNERS * AGENTS, 1)),
+        ({"agent": "agent-1"}, rows_of(OWNERS, len(STATES))),
+        ({"owner": "key:owner-1"}, rows_of(AGENTS, len(STATES))),
+        ({"agent": "agent-1", "owner": "key:owner-1", "state": TaskState.FAILED}, rows_of(1, 1)),
+        ({"agent": "agent-1", "owner": "key:owner-1"}, rows_of(1, len(STATES))),
+        ({"context_id": "context-7"}, rows_of(1, 1)),
+        ({"before": (START_MS + 50_000, "")}, rows_of(OWNERS * AGENTS, len(STATES))),
+        ({"owner": "key:nobody"}, 0),
+        # the total is counted in an index, so that the tasks of this time are read once more
+        ({"status_after_ms": START_MS + TASKS - 1000}, rows_of(0, 0) + 2 * 1000),
+    ],
+    ids=str,
+)
+async def test_a_page_reads_its_own_rows(large: Large, filters: dict[str, Any], rows: int) -> None:
+    explaining = Explaining(large.connection, reads_on=False)
+    lists = TaskLists(cast("Reads", explaining), read_statements("lists.sql", "dragoman"), never)
+    with pytest.raises(Explained):
+        await lists.page(query(**filters))
+    assert explaining.whole == []
+    assert explaining.rows <= rows
+
+
+@pytest.mark.parametrize("filters", [{}, {"agent": "agent-1"}, {"agent": "agent-1", "owner": "key:owner-1"}], ids=str)
+@pytest.mark.parametrize("scan_max", [1_000, 10_000])
+async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max: int, filters: dict[str, str]) -> None:
+    explaining = Explaining(large.connection, reads_on=True)
+    wanted = TaskSearch(
+        **{"owner": Owners.ALL, "agent": None, "text": "no such words", "scan_max": scan_max, **filters}
+    )
+    found = await search_tasks(cast("Pool", explaining), read_statements("search.sql", "dragoman"), Codec(), wanted)
+    assert found.rows == ()
+    assert explaining.whole == []
+    # without statistics, the index that says where to stop is read whole
+    assert explaining.rows <= 2 * scan_max + (0 if large.has_statistics else TASKS)
+
+
+async def test_what_agents_have_to_do_is_read_from_counters(large: Large) -> None:
+    explaining = Explaining(large.connection, reads_on=True)
+    agents = await explaining.read(read_statements("figures.sql", "dragoman")["open_by_agent"])
+    assert [row["agent"] for row in agents] == [f"agent-{number}" for number in range(AGENTS)]
+    assert explaining.whole == []
+    assert explaining.rows <= 4 * OWNERS * AGENTS
+
+
+def test_the_states_that_run_are_the_first_two() -> None:
+    assert [STATES.index(state) for state in RUNNING] == [0, 1]
