@@ -28,5 +28,5 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 @pytest.fixture(scope="module")
 async def used_site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A server that all tests of a file share, with whatever the others have left there."""
-    async with serving_site(tmp_path_factory.mktemp("site")) as served:
+    async with serving_site(tmp_path_factory.mktemp("site"), push_allowed_hosts=("127.0.0.1",)) as served:
         yield served

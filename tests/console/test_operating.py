@@ -5,6 +5,8 @@ from pathlib import Path
 from secrets import token_bytes
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, expect
 
 from dragoman.auth.keys import digest_of, make_key
@@ -135,3 +137,39 @@ async def test_the_first_key_tells_what_changes(browser: Browser, site: Site) ->
         await page.get_by_role("combobox", name="Role").last.select_option("operator")
         await page.get_by_role("button", name="Make the key").click()
         await expect(page.get_by_role("dialog")).to_contain_text("every caller must send a key")
+
+
+async def test_a_paused_host_gets_its_calls_when_it_is_resumed(browser: Browser, tmp_path: Path) -> None:
+    """And a call that fails is sent again at once from its task."""
+    works = False
+
+    async def take(request: web.Request) -> web.Response:
+        return web.Response(status=HTTPStatus.OK if works else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    receiver = web.Application()
+    receiver.router.add_post("/hook", take)
+    async with (
+        TestServer(receiver) as hook,
+        serving_site(tmp_path, push_allowed_hosts=("127.0.0.1",)) as site,
+        console(browser, site.url, site.token) as (page, _),
+    ):
+        await page.get_by_role("link", name="Webhooks").click()
+        hosts = page.get_by_role("region", name="Paused hosts")
+        await hosts.get_by_label("Host to pause").fill(f"127.0.0.1:{hook.port}")
+        await hosts.get_by_role("button", name="Pause").press("Enter")
+        await expect(hosts.get_by_role("listitem")).to_contain_text("operator:local")
+        task = await site.send("echo", webhook=str(hook.make_url("/hook")))
+        calls = page.get_by_role("region", name="Calls").get_by_role("row")
+        await expect(calls.filter(has_text="when its host is resumed").first).to_be_visible()
+        await calls.get_by_role("button", name="Call").first.click()
+        await expect(page.get_by_role("dialog")).to_contain_text("its host is paused")
+        await page.keyboard.press("Escape")
+        await hosts.get_by_role("button", name="Resume").click()
+        await expect(hosts.get_by_role("listitem")).to_have_count(0)
+        await expect(calls.filter(has_text="503").first).to_be_visible()
+        works = True
+        await open_task(page, site, task, "?tab=webhooks")
+        own = page.get_by_role("region", name="Webhook calls")
+        await own.get_by_label("Select all calls on this page").check()
+        await own.get_by_role("button", name="Send now").click()
+        await expect(own.get_by_text("No call is pending")).to_be_visible()

@@ -243,7 +243,7 @@ async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(browser: B
 VIEWS = (
     *("", "/tasks", "/agents", "/servers", "/usage", "/try", "/webhooks", "/audit", "/nowhere"),
     *("/keys", "/conversations", "/conversations/a-context"),
-    *("TASK", "TASK?tab=wire", "TASK?tab=tree"),
+    *("TASK", "TASK?tab=wire", "TASK?tab=tree", "TASK?tab=webhooks"),
 )
 
 
@@ -255,6 +255,7 @@ async def full_site(used_site: Site) -> tuple[Site, str]:
         {"text": f"Some **text**, `code` and [a link](https://example.com). {'x' * 400}"},
         {"data": {"a": "y" * 400}},
         context="a-context",
+        webhook=f"http://127.0.0.1:9/{'z' * 400}",
     )
     for agent in ("asks", "broken"):
         await used_site.send(agent)
@@ -391,7 +392,7 @@ async def test_calls_that_failed_are_shown_with_the_reason(browser: Browser, tmp
             await expect(failed).to_have_count(1)
             await expect(failed).to_contain_text("echo")
             await page.get_by_role("combobox", name="Calls").select_option("Given up")
-            await expect(page.get_by_text("No call is pending")).to_be_visible()
+            await expect(page.get_by_text("No call was given up")).to_be_visible()
 
 
 async def test_the_audit_trail_is_searched(browser: Browser, site: Site) -> None:
@@ -400,7 +401,13 @@ async def test_the_audit_trail_is_searched(browser: Browser, site: Site) -> None
         await page.get_by_role("link", name="Audit").click()
         await site.admin("POST", f"/tasks/{task}:cancel")
         await expect(page.get_by_role("row").filter(has_text="tasks.cancel").first).to_contain_text("operator:local")
-        await page.get_by_label("Search in these").fill("no such thing")
+        rows = page.get_by_role("region", name="Entries").get_by_role("row")
+        await page.get_by_role("searchbox", name="action").fill("tasks.cancel")
+        await page.keyboard.press("Enter")
+        await expect(rows).to_have_count(2)
+        await expect(rows.last).to_contain_text(task[-10:])
+        await page.get_by_role("searchbox", name="any word").fill("no such thing")
+        await page.keyboard.press("Enter")
         await expect(page.get_by_text("No entry fits")).to_be_visible()
 
 
