@@ -418,6 +418,43 @@ async def test_an_answer_to_head_does_not_wait_for_the_answer_behind_it() -> Non
     await listener.close(DEADLINE_S)
 
 
+async def test_a_listener_that_retires_answers_what_has_come_and_takes_no_more() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            asked.set()
+            await go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    listener, bound = Listener(app), bound_socket("127.0.0.1", 0)
+    await listener.open(bound)
+    address = bound.getsockname()
+    async with asyncio.timeout(DEADLINE_S):
+        (idle, idles), (slow, slows), (begun, begins) = [await asyncio.open_connection(*address) for _ in range(3)]
+        for reader, writer in ((idle, idles), (begun, begins)):
+            writer.write(GET)
+            assert statuses(await reader.readuntil(b"\r\n\r\n")) == [200]
+        begins.write(GET[:10])
+        slows.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asked.wait()
+        await asyncio.sleep(0)
+        listener.retire()
+        assert await idle.read() == b""
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
+        go.set()
+        assert statuses(await slow.read()) == [200]
+        begins.write(GET[10:])
+        answer = await begun.read()
+        assert statuses(answer) == [200]
+        assert b"connection: close" in answer
+        for writer in (idles, slows, begins):
+            writer.close()
+    await listener.close(DEADLINE_S)
+
+
 async def test_a_body_that_comes_with_its_head_is_bounded() -> None:
     async with site(max_body_bytes=len(SENT)) as running:
         assert statuses(await running.raw(post(SENT, headers=b"Connection: close\r\n", chunked=True))) == [200]

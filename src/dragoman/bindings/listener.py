@@ -65,6 +65,17 @@ class Listener:
         """Take `tls` for new connections. Those that are open go on with theirs."""
         self._tls = tls
 
+    def retire(self) -> None:
+        """Accept no more connections, and close each one after the answers that are due on it.
+
+        Requests on them are still answered. A client, or the proxy before it, that comes anew reaches another server.
+        """
+        if self._server is not None:
+            self._server.close()
+        self._connections.retiring = True
+        for connection in tuple(self._connections.open):
+            connection.retire()
+
     async def close(self, within_s: float) -> None:
         """Accept no more connections and wait for the answers under way; then cut the connections that are left.
 

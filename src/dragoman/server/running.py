@@ -263,6 +263,8 @@ async def running(
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
                     stopping.set()  # makes /ready answer 503
+                    if store.replicas.shared or inherited is not None:
+                        listener.retire()  # others take new requests, or systemd keeps them for the next server
                     await reloading.stop()
                     lifetimes.stop_work()
                     notifications.stop()

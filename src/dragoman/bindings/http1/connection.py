@@ -103,6 +103,8 @@ class Connections:
         self.open: set[ServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         """The calls of the application."""
+        self.retiring = False
+        """Whether each connection is closed after its next answer."""
         self.closing = False
         self.none_left = asyncio.Event()
         """Set once the listener is closing and has no connection."""
@@ -231,6 +233,13 @@ class ServerConnection(asyncio.Protocol):
         self._parser = None  # type: ignore[assignment]  # it refers to this, and no bytes come any more
         self._shared.left()
 
+    def retire(self) -> None:
+        """Close after the answers to the requests that have begun to arrive; at once if there are none."""
+        if self._answering is not None and self._newest is not None:
+            self._newest.keep_alive = False
+        elif not self._heading:
+            self._close()
+
     def shutdown(self) -> None:
         """Stop: answers under way are completed, but a request whose body is incomplete is dropped.
 
@@ -345,7 +354,7 @@ class ServerConnection(asyncio.Protocol):
                 "client": self._client,
                 "server": self._server,
             },
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            keep_alive=version != "1.0" and not self._shared.retiring and parser.should_keep_alive(),
             continues=headers.get(b"expect", b"").lower() == b"100-continue" and version == "1.1",
         )
         if self._answering is None:
