@@ -84,7 +84,8 @@ def test_the_proxy_is_the_one_that_is_tested_with_the_names_of_the_replicas() ->
         tested = tested.replace(f"127.0.0.1:{Config().port + number}", f"{name}:{Config().port}")
         tested = tested.replace(f"127.0.0.1:{50051 + number}", f"{name}:50051")
     tested = re.sub(r"^\ttls .*\n", "", tested.replace("agents.example.org", "{$SITE:localhost}"), flags=re.MULTILINE)
-    assert _without_comments(shipped) == _without_comments(tested)
+    newer = re.sub(r"^\t\tlb_try_duration .*\n", "", shipped, flags=re.MULTILINE)  # its image is newer than 2.11.3
+    assert _without_comments(newer) == _without_comments(tested)
     assert mounts("proxy")["/etc/caddy/Caddyfile"] == "./Caddyfile"
 
 

@@ -25,7 +25,7 @@ from dragoman.auth.operator_token import read_token
 from dragoman.bindings.routes import SERVER
 from dragoman.client import ArtifactUpdate, ClientTls, connect
 from dragoman.config import Config
-from dragoman.model.task import Task
+from dragoman.model.task import TERMINAL, Task
 from dragoman.server import serving
 from tests.certificates import Authority
 from tests.grpc_callers import V1, message
@@ -377,9 +377,53 @@ async def test_operators_paths_are_closed_and_the_console_works(site: Site) -> N
             assert answer.headers["location"].endswith("/agents?limit=1")
 
 
-async def test_a_server_that_stops_fails_no_request(site: Site) -> None:
-    """Clients that repeat what was refused see no failure. One of three servers is gone after this, the last test."""
+async def test_new_requests_pass_by_a_server_that_takes_its_time_to_stop(site: Site) -> None:
+    """Even those of clients that repeat nothing. One of three servers is gone after this."""
     if len(site.stops) == 1:
+        pytest.skip("a single server has no other one")
+    if site.front.proxy.name == "caddy":
+        pytest.skip("Caddy before 2.11.3 sends a POST to no other server: its issue 7546")
+    gate, stopped = site.gate(), site.stops.pop()
+    place = site.front.place
+
+    async def send(http: aiohttp.ClientSession, text: str) -> int:
+        async with http.post("/agents/measure/message:send", json={"message": said(text)}) as answer:
+            await answer.read()
+            return answer.status
+
+    async def refuses() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", place.http[-1])
+        except ConnectionRefusedError:
+            return True
+        except ConnectionResetError:  # it waited to be accepted when the server closed its port
+            return False
+        writer.close()
+        return False
+
+    last = f"http://127.0.0.1:{place.http[-1]}"
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        site.client() as http,
+        aiohttp.ClientSession(last, headers=HEADERS) as direct,
+    ):
+        body = {"message": said(gate), "configuration": {"returnImmediately": True}}
+        async with direct.post("/agents/walk/message:send", json=body) as answer:
+            assert answer.status == 200  # this run keeps the server busy until its time is over
+        stopping = asyncio.create_task(stopped.aclose())
+        while not await refuses():
+            await asyncio.sleep(0.01)
+        while await send(http, f"{gate} until") != 200:  # the proxy may have chosen it just before
+            pass
+        statuses = [await send(http, f"{gate} {number}") for number in range(30)]
+        assert not stopping.done(), "the server has stopped too soon to show anything"
+        await stopping
+    assert statuses == [200] * 30, site.front.log[-3000:]
+
+
+async def test_a_server_that_stops_fails_no_request(site: Site) -> None:
+    """Clients that repeat what was refused see no failure. The last test: another server is gone after it."""
+    if len(site.front.place.http) == 1:
         pytest.skip("a single server has no other one")
     tls = ClientTls(ca_file=str(site.front.authority))
     async with asyncio.timeout(DEADLINE_S), connect(f"{site.url}/agents/measure/", tls=tls) as agent:
@@ -388,12 +432,12 @@ async def test_a_server_that_stops_fails_no_request(site: Site) -> None:
             """Send, and ask again for a task that the server has left to another one in the middle."""
             task = await agent.send("x")
             assert isinstance(task, Task)
-            while not (ended := await agent.get(task.id)).terminal:
+            while (ended := await agent.get(task.id)).status.state not in TERMINAL:
                 await asyncio.sleep(0.05)
             return str(ended.artifacts[0].parts[0].text)
 
         sizes = await asyncio.gather(*(measure() for _ in range(5)))
-        stopping = asyncio.create_task(site.stops[0].aclose())
+        stopping = asyncio.create_task(site.stops.pop().aclose())
         while not stopping.done() or len(sizes) < 100:
             sizes += await asyncio.gather(*(measure() for _ in range(5)))
         await stopping
