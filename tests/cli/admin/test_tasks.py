@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import os
+import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from dragoman.auth.operator_token import read_token
-from tests.cli.admin.site import dragoman, site
+from tests.cli.admin.site import DEADLINE_S, dragoman, site
+from tests.drills.proxy import before
 
 
 async def test_tasks_are_found_read_and_canceled(tmp_path: Path) -> None:
@@ -73,6 +77,52 @@ async def test_a_follower_sees_the_end_of_a_task(tmp_path: Path) -> None:
         following = asyncio.create_task(here.admin_process("tasks", "log", here.echo, "--follow"))
         assert (await here.admin("tasks", "cancel", here.echo)).status == 0
         assert "status canceled" in (await following).out.splitlines()[-1]
+
+
+async def until_line(process: asyncio.subprocess.Process, words: str) -> list[str]:
+    """The lines of a command's output up to one with these words."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while not lines or words not in lines[-1]:
+            lines.append((await process.stdout.readline()).decode())
+            assert lines[-1], lines
+    return lines
+
+
+async def test_a_stream_that_breaks_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        token = read_token(here.store, 0)
+        assert token is not None
+        address = urlsplit(here.url)
+        async with before(str(address.hostname), int(address.port or 0)) as proxy:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "dragoman", "admin", "tasks", "log", here.echo, "--follow", "-o", "json"),
+                *("--server", f"http://127.0.0.1:{proxy.port}"),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=os.environ | {"DRAGOMAN_OPERATOR_KEY": token},
+            )
+            first = await until_line(process, '"input-required"')
+            proxy.cut()
+            assert process.stderr is not None
+            told = (await asyncio.wait_for(process.stderr.readline(), DEADLINE_S)).decode()
+            assert told.startswith("The stream broke: ")
+            assert (await here.admin("tasks", "answer", here.echo, "--text", "blue")).status == 0
+            proxy.heal()
+            rest = await until_line(process, '"completed"')
+            assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0, "it ends with the task"
+        seqs = [json.loads(line)["seq"] for line in first + rest]
+        assert seqs == list(range(1, len(seqs) + 1)), "each event once, in order"
+        whole = await here.admin("tasks", "log", here.echo, "-o", "json")
+        assert whole.out == "".join(first + rest)
+
+
+async def test_a_follower_without_a_server_looks_into_the_store(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        assert (await here.admin("tasks", "cancel", here.echo)).status == 0
+    followed = await here.admin("tasks", "log", here.echo, "--follow")
+    assert (followed.status, "status canceled" in followed.out.splitlines()[-1]) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Neither is ever printed.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,6 +17,7 @@ from dragoman.cli.store_commands import at_store, operator, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
+    from dragoman.dialects.sse import ServerSentEvent
     from dragoman.engine.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
     from dragoman.store.api import Store
 
@@ -60,6 +61,20 @@ class TaskPlace(Struct, frozen=True):
             source = RemoteTasks(self.client())
             return run(work(source))
         return finish(lambda: at_store(self.config, lambda store: _inspect(store, action, task_id, work)))
+
+    def server_client(self) -> "AdminClient | None":
+        """The client of the server that is named, or that has noted itself on the local store; None without either.
+
+        A local server may have ended, or may not let this user in.
+        """
+        if self.server is not None:
+            return self.client()
+        from dragoman.auth.operator_token import read_token
+        from dragoman.store.open import noted_server
+
+        address = noted_server(self.config.store)
+        key = read_token(self.config.store, self.config.port) or os.environ.get(OPERATOR_KEY_ENV)
+        return None if address is None or key is None else AdminClient(address, key)
 
     def client(self) -> "AdminClient":
         """The client of the server that is named, or that has the local store open. Ends the command without one."""
@@ -135,15 +150,44 @@ class AdminClient:
         finally:
             await egress.close()
         if not reply.ok:
-            reason = _reason(reply.status, reply.body)
-            refusal = InputRefusal if reply.status == 400 else ServerRefusal
-            raise refusal(f"{self.server}: {reason}{self._fix(reply.status, reason)}", reply.status)
+            raise self._refusal(reply.status, reply.body)
         try:
             return msgspec.json.decode(reply.body, type=into)
         except msgspec.MsgspecError:
             raise click.ClickException(
                 f"{self.server}: answers with something else than Dragoman's admin API"
             ) from None
+
+    async def events(self, path: str, last_id: str, idle_s: float) -> "AsyncGenerator[ServerSentEvent, None]":
+        """Read a stream from behind the event `last_id`. It has broken if nothing comes for `idle_s`.
+
+        Raises ServerRefusal or EgressError.
+        """
+        from dragoman.dialects.sse import Parser
+        from dragoman.net.egress import Egress
+
+        headers = self._headers | {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
+        egress, parser = Egress(), Parser()
+        try:
+            async with egress.stream(
+                "GET",
+                f"{self.server}/admin/v1{path}",
+                head_timeout_s=TIMEOUT_S,
+                idle_timeout_s=idle_s,
+                headers=headers,
+            ) as flow:
+                if not flow.ok:
+                    raise self._refusal(flow.status, await flow.body())
+                async for piece in flow.pieces:
+                    for event in parser.feed(piece):
+                        yield event
+        finally:
+            await egress.close()
+
+    def _refusal(self, status: int, body: bytes) -> ServerRefusal:
+        reason = _reason(status, body)
+        refusal = InputRefusal if status == 400 else ServerRefusal
+        return refusal(f"{self.server}: {reason}{self._fix(status, reason)}", status)
 
     def _fix(self, status: int, reason: str) -> str:
         """What to do about a key that is no operator's. A 403 may also be about something else, such as the Host."""

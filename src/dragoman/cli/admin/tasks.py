@@ -9,21 +9,19 @@ import click
 
 from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
 from dragoman.cli.admin.task_choice import HEAD, read_filters, task_row, with_filters
+from dragoman.cli.admin.task_log import show_log
 from dragoman.cli.admin.text import age, output, printable
 from dragoman.cli.command_table import CommandTable
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
-    from dragoman.engine.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport, TimelineEntry
+    from dragoman.engine.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport
 
 PAGE = 200
-"""The largest page of tasks, and of events, that is asked for at once."""
+"""The largest page of tasks that is asked for at once."""
 
 ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created", "longest-running")
 """The words of `dragoman.engine.inspection.TaskOrder`, which the command does not load for its help."""
-
-FOLLOW_S = 0.5
-"""How often `log --follow` asks for more events."""
 
 
 @click.group(
@@ -79,8 +77,11 @@ def show(place: TaskPlace, task_id: str, form: str) -> None:
 @output
 @with_server
 def log(place: TaskPlace, task_id: str, follow: bool, form: str) -> None:
-    """Show the events of the task with that ID as a timeline. As JSON, each line is an event."""
-    place.read("tasks.log", lambda source: _print_log(source, task_id, follow=follow, form=form), task_id)
+    """Show the events of the task with that ID as a timeline. As JSON, each line is an event.
+
+    With --follow, a connection to a server that breaks is made anew, and the log goes on where it stopped.
+    """
+    show_log(place, task_id, follow=follow, form=form)
 
 
 async def _collect(
@@ -96,26 +97,6 @@ async def _collect(
         if not cursor:
             break
     return found, bool(cursor)
-
-
-async def _print_log(source: TaskSource, task_id: str, *, follow: bool, form: str) -> None:
-    import asyncio
-
-    import msgspec
-
-    after = 0
-    while True:
-        page = await source.log(task_id, after, PAGE)
-        if page.pruned:
-            click.echo("The log has been deleted up to here (log_retention).", err=True)
-        for entry in page.events:
-            click.echo(msgspec.json.encode(entry).decode() if form == "json" else _event_line(entry))
-        after = page.events[-1].seq if page.events else max(after, page.seq)
-        if page.next_after is not None:
-            continue
-        if not follow or page.ended:
-            return
-        await asyncio.sleep(FOLLOW_S)
 
 
 def _describe(report: "TaskReport") -> str:
@@ -148,20 +129,3 @@ def _describe(report: "TaskReport") -> str:
         "events": str(report.seq),
     }
     return "\n".join(f"{name + ':':<11} {printable(value)}" for name, value in lines.items() if value)
-
-
-def _event_line(entry: "TimelineEntry") -> str:
-    """`2026-11-20T07:00:00.123Z  3  status working  Looking it up`."""
-    progress = entry.progress
-    words = (
-        entry.kind,
-        entry.state if entry.kind != "submitted" else None,
-        entry.artifact,
-        entry.agent,
-        entry.task,
-        entry.operator,
-        entry.action,
-        None if progress is None else f"{progress.current}/{progress.total}",
-    )
-    what = " ".join(word for word in words if word)
-    return printable(f"{entry.at or '':<24}  {entry.seq:>4}  {what:<24}  {entry.text}".rstrip())

@@ -1,0 +1,144 @@
+"""The log of a task as a timeline: what there is, and, followed, what is to come until the task ends.
+
+Invariant: every event is shown once, in order. A server's stream that breaks goes on behind the last event that came.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, TaskSource, run
+from dragoman.cli.admin.text import printable
+
+if TYPE_CHECKING:
+    from dragoman.engine.inspection import TimelineEntry
+
+PAGE = 200
+"""The largest page of events that is asked for at once."""
+
+LOOK_S = 0.5
+"""How often a store is asked for more events if no server can tell of them."""
+
+AGAIN_S = (0.5, 1.0, 2.0, 5.0)
+"""The pauses before a stream that broke is tried again; the last one is repeated."""
+
+IDLE_S = 90.0
+"""A stream without even a sign of life for so long has broken. Servers send one every 15 s unless set otherwise."""
+
+PRUNED = "The log has been deleted up to here (log_retention)."
+
+
+def show_log(place: TaskPlace, task_id: str, *, follow: bool, form: str) -> None:
+    """Show the log of a task. Followed, it comes from the server, if one can be reached that lets this user in."""
+    client = place.server_client() if follow else None
+    if client is None or not run(_follow(client, task_id, form, must=place.server is not None)):
+        place.read("tasks.log", lambda source: _show(source, task_id, follow=follow, form=form), task_id)
+
+
+async def _show(source: TaskSource, task_id: str, *, follow: bool, form: str) -> None:
+    """Show the log as it stands, and, followed, look for more until the task has ended."""
+    after = 0
+    while True:
+        page = await source.log(task_id, after, PAGE)
+        if page.pruned:
+            click.echo(PRUNED, err=True)
+        for entry in page.events:
+            _show_event(entry, form)
+        after = page.events[-1].seq if page.events else max(after, page.seq)
+        if page.next_after is not None:
+            continue
+        if not follow or page.ended:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def _follow(client: AdminClient, task_id: str, form: str, *, must: bool) -> bool:
+    """Show the stream of the log until the task has ended, and repair it when it breaks.
+
+    Returns False, having shown nothing, if there is no such stream and none `must` be. Raises ClickException.
+    """
+    from dragoman.net.errors import EgressError
+
+    reader = _LogReader(client, task_id, form)
+    failures = 0
+    while True:
+        came = reader.came
+        try:
+            if await reader.read():
+                return True
+            reason = "it ended before the task did"
+        except ServerRefusal as error:
+            missing = error.status == 404
+            if not (reader.came or must or missing):
+                return False
+            if not reader.came or (error.status < 500 and error.status != 429):
+                raise
+            reason = error.message
+        except EgressError as error:
+            if not (reader.came or must):
+                return False
+            if not reader.came:
+                raise click.ClickException(f"{error}: is the server running?") from error
+            reason = str(error)
+        failures = 1 if reader.came > came else failures + 1
+        if failures == 1:
+            click.echo(f"The stream broke: {printable(reason)}. Trying to go on where it stopped.", err=True)
+        await asyncio.sleep(AGAIN_S[min(failures, len(AGAIN_S)) - 1])
+
+
+class _LogReader:
+    """Reads the stream of a log, and shows it. `came` counts what has come, keeping its place over several streams."""
+
+    def __init__(self, client: AdminClient, task_id: str, form: str) -> None:
+        from urllib.parse import quote
+
+        self.came = 0
+        self._client = client
+        self._path = f"/tasks/{quote(task_id, safe='')}/log"
+        self._form = form
+        self._last_id = ""
+
+    async def read(self) -> bool:
+        """Read one stream to its end. Returns whether the task has ended. Raises ServerRefusal or EgressError."""
+        import msgspec
+
+        from dragoman.engine.handlers.feeds import LogEnded
+        from dragoman.engine.inspection import TimelineEntry
+
+        async for event in self._client.events(self._path, self._last_id, IDLE_S):
+            self.came += 1
+            self._last_id = event.id or self._last_id
+            match event.event:
+                case "event":
+                    _show_event(msgspec.json.decode(event.data, type=TimelineEntry), self._form)
+                case "pruned":
+                    click.echo(PRUNED, err=True)
+                case "end":
+                    if msgspec.json.decode(event.data, type=LogEnded).state is None:
+                        click.echo("The task has been deleted.", err=True)
+                    return True
+        return False
+
+
+def _show_event(entry: "TimelineEntry", form: str) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(entry).decode() if form == "json" else _event_line(entry))
+
+
+def _event_line(entry: "TimelineEntry") -> str:
+    """`2026-11-20T07:00:00.123Z  3  status working  Looking it up`."""
+    progress = entry.progress
+    words = (
+        entry.kind,
+        entry.state if entry.kind != "submitted" else None,
+        entry.artifact,
+        entry.agent,
+        entry.task,
+        entry.operator,
+        entry.action,
+        None if progress is None else f"{progress.current}/{progress.total}",
+    )
+    what = " ".join(word for word in words if word)
+    return printable(f"{entry.at or '':<24}  {entry.seq:>4}  {what:<24}  {entry.text}".rstrip())
