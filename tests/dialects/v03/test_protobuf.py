@@ -101,6 +101,8 @@ def sayable(operation: Operation) -> Operation | None:
             kept = plain(config)
             assert kept is not None
             return CreatePushConfig(config=replace(kept, task_id=nameable(config.task_id)))
+        case GetExtendedCard():
+            return replace(operation, or_public=True)  # 0.3's proto has one request for both cards
         case ListTasks():
             return None
         case _:
