@@ -41,15 +41,14 @@ class ErrorAnswer(Struct, frozen=True):
 class AnswerForms(Struct, frozen=True, kw_only=True):
     """The forms of an answer of one status.
 
-    `bodies` has the struct for each media type; None: text. `events` are those of a stream, by their names; `event` is
-    the struct of a stream whose events all have the same, and no names. `headers` are described by name. `links` say
-    which operations take an id from the answer: the name of each, with its parameter and the place of the id.
+    `bodies` has the struct for each media type; None: text. `events` has the structs of a stream's data by the names of
+    its events; the name is empty if the events have none. `headers` are described by name. `links` say which operations
+    take an id from the answer: the name of each, with its parameter and the place of the id.
     """
 
     description: str
     bodies: Mapping[str, type[Struct] | None] = {}
     events: Mapping[str, type[Struct]] = {}
-    event: type[Struct] | None = None
     headers: Mapping[str, str] = {}
     links: Mapping[str, Mapping[str, str]] = {}
 
@@ -116,7 +115,7 @@ def make_document(info: DocumentInfo, operations: Iterable[OperationForms]) -> d
 def _types(one: OperationForms) -> Iterable[type[Struct]]:
     found = [one.query, one.body]
     for answer in one.answers.values():
-        found += [*answer.bodies.values(), *answer.events.values(), answer.event]
+        found += [*answer.bodies.values(), *answer.events.values()]
     return (each for each in found if each is not None)
 
 
@@ -167,13 +166,9 @@ def _answer(answer: AnswerForms, by_type: Mapping[Any, Any]) -> dict[str, Any]:
         kind: {"schema": {"type": "string"} if struct is None else by_type[struct]}
         for kind, struct in answer.bodies.items()
     }
-    if answer.events:  # OpenAPI has no words for the events of a stream: they are named beside the schema
-        events = {name: by_type[each] for name, each in answer.events.items()}
-        content[EVENTS] = {"schema": {"type": "string"}, "x-events": events}
-    if answer.event is not None:  # before OpenAPI 3.2, the schema of a stream describes each event
-        data = {"type": "string", "contentMediaType": JSON, "contentSchema": by_type[answer.event]}
-        event = {"type": "object", "properties": {"id": {"type": "string"}, "data": data}, "required": ["data"]}
-        content[EVENTS] = {"schema": event}
+    if answer.events:  # before OpenAPI 3.2, the schema of a stream describes each event
+        forms = [_event(name, by_type[each]) for name, each in answer.events.items()]
+        content[EVENTS] = {"schema": forms[0] if len(forms) == 1 else {"oneOf": forms}}
     if content:
         described["content"] = content
     if answer.links:
@@ -181,3 +176,12 @@ def _answer(answer: AnswerForms, by_type: Mapping[Any, Any]) -> dict[str, Any]:
             name: {"operationId": name, "parameters": parameters} for name, parameters in answer.links.items()
         }
     return described
+
+
+def _event(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """One kind of event of a stream, with its fields as a reader of Server-Sent Events gets them."""
+    fields: dict[str, Any] = {"id": {"type": "string"}}
+    if name:
+        fields["event"] = {"const": name}
+    fields["data"] = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
+    return {"type": "object", "properties": fields, "required": ["event", "data"] if name else ["data"]}

@@ -192,7 +192,7 @@ def _operation(
 ) -> OperationForms:
     """An operation of HTTP+JSON; one without `answer` and `event` answers with an empty object."""
     if event is not None:
-        done = AnswerForms(description="Events, each with a JSON object as its data.", event=event)
+        done = AnswerForms(description="Events, each with a JSON object as its data.", events={"": event})
     else:
         done = AnswerForms(description="Done.", bodies={A2A_JSON: answer or Empty}, links=links)
     kinds = (*REFUSALS, *(OF_BODIES if body is not None else ()), *refused)
