@@ -47,7 +47,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : $(CORES) * 2 ))) --dist loadf
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console pictures bench docs site surface compliance peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console test-console-long pictures bench docs site surface compliance peers frameworks requirements clean
 .PHONY: test-proxies container dist
 
 help: ## this list
@@ -101,6 +101,9 @@ cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)
 
 console: $(CONSOLE)/index.html ## check the console's code, and build it into the package; needs Node 20.19 or newer
+
+test-console-long: $(VENV)/.dev console tests/console/node_modules/.ready ## ten minutes of a task with 1,000 events a second in a real browser: frame times and memory; ARGS="--seconds 60"
+	PYTHONPATH=. $(BIN)/python scripts/console_long.py $(ARGS)
 
 pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pictures of the console in docs/pictures, with a browser
 	PYTHONPATH=. $(BIN)/python scripts/pictures.py

@@ -192,29 +192,6 @@ async def test_agents_and_servers_are_listed(browser: Browser, site: Site) -> No
         await expect(page.get_by_role("cell", name="asks, broken, chief, echo, steps", exact=False)).to_be_visible()
 
 
-async def test_a_lost_server_is_told_and_found_again_without_a_reload(browser: Browser, tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/dragoman.db"
-    gate = asyncio.Event()
-    first = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
-    async with aiohttp.ClientSession() as http:
-        async with serving(first, make_agents(gate)) as url:
-            token = read_token(store, 0)
-            assert token is not None
-            await Site(url, token, http, gate).send("asks")
-            opened = console(browser, url, token)
-            page, faults = await opened.__aenter__()
-            await page.get_by_role("link", name="Tasks", exact=True).click()
-            await expect(page.get_by_role("row")).to_have_count(2)
-        await expect(page.get_by_role("status")).to_contain_text("The server does not answer")
-        again = Config(port=int(url.rpartition(":")[2]), store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
-        async with serving(again, make_agents(gate)):
-            await Site(url, token, http, gate).send("echo")
-            await expect(page.get_by_role("row")).to_have_count(3)
-            await expect(page.get_by_text("The server does not answer")).to_have_count(0)
-            await opened.__aexit__(None, None, None)
-            assert faults.seen == []
-
-
 @pytest.mark.parametrize("place", ["text", "data", "name", "artifact"])
 async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(browser: Browser, site: Site, place: str) -> None:
     parts: list[dict[str, Any]] = []

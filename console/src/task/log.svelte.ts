@@ -1,21 +1,34 @@
 // The log of one task in the browser: read once, then only what is new, as soon as the server's stream of the log says
-// that there is something. Events never change, so none is read twice.
+// that there is something. Events never change, so none is read twice. The newest are kept; those before them are folded
+// into the task as it stood then, so that a long log takes no more memory than a short one.
 
 import { ApiError, get } from "../api/client";
 import type { LogEvent } from "../api/schema";
 import { changes } from "../lib/changes.svelte";
 import { session } from "../lib/session.svelte";
+import { EMPTY, fold, type TaskRecord } from "./record";
 
 const LIMIT = 500;
 
+/** So many events are kept at least, and half as many more at most. */
+const KEPT = 4000;
+
 /** Reads are at least this far apart: what came meanwhile comes with the next one. */
 const PAUSE_MS = 100;
+
+/** While a reading brings so many events, another one is due anyway: being told of each would cost more than to look. */
+const MANY = 40;
 
 /** The log is read this often even if no stream can be had. */
 const SLOWEST_MS = 3000;
 
 export class TaskLog {
+  /** The newest events. */
   events = $state.raw<readonly LogEvent[]>([]);
+  /** How many events before these are kept no more, and the task as it stood after them. */
+  folded = $state.raw<{ readonly count: number; readonly record: TaskRecord }>({ count: 0, record: EMPTY });
+  /** The task as it stands now. */
+  record = $state.raw<TaskRecord>(EMPTY);
   ended = $state(false);
   pruned = $state(false);
   loaded = $state(false);
@@ -35,13 +48,16 @@ export class TaskLog {
     try {
       while (!signal.aborted) {
         fresh = false;
+        let many = false;
         try {
+          const known = this.record.seq;
           const more = await this.#read(signal);
           changes.answered();
           this.error = null;
           this.loaded = true;
           if (more) continue;
           if (this.ended) return;
+          many = this.record.seq - known >= MANY;
         } catch (problem) {
           if (signal.aborted) return;
           const status = problem instanceof ApiError ? problem.status : 0;
@@ -51,18 +67,18 @@ export class TaskLog {
           }
           changes.failed();
         }
-        if (this.streamed) {
+        if (many) {
+          source?.close();
+          source = undefined;
+        } else if (this.streamed) {
           source ??= this.#hear(() => {
             fresh = true;
             wake();
           });
         }
         await pause(PAUSE_MS, signal);
-        if (fresh) continue;
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-          void pause(SLOWEST_MS, signal).then(resolve);
-        });
+        if (fresh || many) continue;
+        await pause(SLOWEST_MS, signal, (early) => (wake = early));
       }
     } finally {
       source?.close();
@@ -78,24 +94,41 @@ export class TaskLog {
     return source;
   }
 
+  #add(added: readonly LogEvent[]): void {
+    this.record = fold(added, this.record);
+    const events = [...this.events, ...added];
+    const surplus = events.length - KEPT;
+    if (surplus > KEPT / 2) {
+      const { count, record } = this.folded;
+      this.folded = { count: count + surplus, record: fold(events.slice(0, surplus), record) };
+      this.events = events.slice(surplus);
+    } else {
+      this.events = events;
+    }
+  }
+
   /** Read one page; returns whether there is more at once. */
   async #read(signal: AbortSignal): Promise<boolean> {
     const after = this.events.at(-1)?.seq ?? 0;
     const path = `/tasks/${encodeURIComponent(this.id)}/content`;
     const page = await get<"readContent">(path, { after, limit: LIMIT }, signal);
-    if (page.events.length > 0) this.events = [...this.events, ...page.events];
+    if (page.events.length > 0) this.#add(page.events);
     this.pruned ||= page.pruned === true;
     this.ended = page.ended && !page.next_after;
     return Boolean(page.next_after);
   }
 }
 
-function pause(ms: number, signal: AbortSignal): Promise<void> {
+/** Wait so long, or until `signal` is aborted, or the function that `waits` is given is called. */
+function pause(ms: number, signal: AbortSignal, waits?: (early: () => void) => void): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => {
+    const end = (): void => {
       clearTimeout(timer);
+      signal.removeEventListener("abort", end);
       resolve();
-    });
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+    waits?.(end);
   });
 }

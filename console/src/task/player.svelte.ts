@@ -8,13 +8,26 @@ const TICK_MS = 33;
 export const SPEEDS = [1, 2, 5, 10, 100] as const;
 
 export class Player {
-  /** How many events are shown; null: all of them, and those that still come. */
-  shown = $state<number | null>(null);
   playing = $state(false);
   speed = $state<number>(1);
+  /** How many events are shown, counted from the log's first one. */
+  #at = $state<number | null>(null);
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  constructor(private readonly events: () => readonly LogEvent[]) {}
+  /** `before` is how many events came before the first of `events`. */
+  constructor(
+    private readonly events: () => readonly LogEvent[],
+    private readonly before: () => number,
+  ) {}
+
+  /** How many of the events are shown; null: all of them, and those that still come. */
+  get shown(): number | null {
+    return this.#at === null ? null : Math.max(1, this.#at - this.before());
+  }
+
+  set shown(position: number | null) {
+    this.#at = position === null ? null : position + this.before();
+  }
 
   get position(): number {
     return this.shown ?? this.events().length;

@@ -4,11 +4,18 @@
 import type { Artifact, LogEvent, Message, Part, Progress, Usage } from "../api/schema";
 import type { State } from "../lib/states";
 
+/** `dropped` counts the characters, and `droppedParts` the parts, that are kept no more, because there are too many. */
 export interface Shown {
   readonly artifact: Artifact;
   readonly parts: readonly Part[];
   readonly open: boolean;
+  readonly dropped: number;
+  readonly droppedParts: number;
 }
+
+/** An artifact that grows keeps its end: at most so many characters of a text and parts, half of them beyond that. */
+const CHARACTERS_MAX = 400_000;
+const PARTS_MAX = 1000;
 
 export interface TaskRecord {
   readonly seq: number;
@@ -81,12 +88,28 @@ function place(shown: readonly Shown[], event: LogEvent, artifact: Artifact): re
   const open = !(event.last_chunk ?? false);
   const index = shown.findIndex((each) => each.artifact.artifactId === artifact.artifactId);
   const before = shown[index];
-  if (before === undefined) return [...shown, { artifact, parts: artifact.parts, open }];
-  const continued = event.append ?? false;
-  const placed: Shown = continued
-    ? { artifact: before.artifact, parts: joinParts(before.parts, artifact.parts), open }
-    : { artifact, parts: artifact.parts, open };
+  const begun: Shown = { artifact, parts: artifact.parts, open, dropped: 0, droppedParts: 0 };
+  if (before === undefined) return [...shown, begun];
+  const placed = event.append === true ? grown(before, artifact.parts, open) : begun;
   return shown.map((each, at) => (at === index ? placed : each));
+}
+
+function grown(before: Shown, more: readonly Part[], open: boolean): Shown {
+  let parts = joinParts(before.parts, more);
+  let { dropped, droppedParts } = before;
+  if (parts.length > PARTS_MAX) {
+    const surplus = parts.length - PARTS_MAX / 2;
+    parts = parts.slice(surplus);
+    droppedParts += surplus;
+  }
+  const last = parts.at(-1);
+  const length = last?.text?.length ?? 0;
+  if (last?.text && length > CHARACTERS_MAX) {
+    const surplus = length - CHARACTERS_MAX / 2;
+    parts = [...parts.slice(0, -1), { ...last, text: last.text.slice(surplus) }];
+    dropped += surplus;
+  }
+  return { ...before, parts, open, dropped, droppedParts };
 }
 
 /** The first part of a chunk continues the text before it, if both are plain text. */

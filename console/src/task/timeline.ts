@@ -12,24 +12,38 @@ export interface Row {
   readonly sinceBefore: number;
 }
 
-export function rows(events: readonly LogEvent[]): readonly Row[] {
-  const found: Row[] = [];
-  for (const event of events) {
-    const before = found.at(-1);
+/** Rows, and the events that they are of. */
+export interface Rows {
+  readonly events: readonly LogEvent[];
+  readonly rows: readonly Row[];
+}
+
+export const NO_ROWS: Rows = { events: [], rows: [] };
+
+/**
+ * The rows of events that continue those of `before`, if they do, and otherwise of all of them. Rows that stay as they
+ * are stay the same objects, so that only the new ones are drawn.
+ */
+export function rows(events: readonly LogEvent[], before: Rows = NO_ROWS): Rows {
+  const known = before.events.length;
+  const continued = known > 0 && events[0] === before.events[0] && events[known - 1] === before.events[known - 1];
+  const found = continued ? [...before.rows] : [];
+  for (const event of continued ? events.slice(known) : events) {
+    const last = found.at(-1);
     const characters = textLength(event);
-    if (before !== undefined && continues(before.last, event)) {
+    if (last !== undefined && continues(last.last, event)) {
       found[found.length - 1] = {
-        ...before,
+        ...last,
         last: event,
-        chunks: before.chunks + 1,
-        characters: before.characters + characters,
+        chunks: last.chunks + 1,
+        characters: last.characters + characters,
       };
       continue;
     }
-    const at = event.at === null ? (before?.at ?? 0) : Date.parse(event.at);
-    found.push({ first: event, last: event, chunks: 1, characters, at, sinceBefore: before ? at - before.at : 0 });
+    const at = event.at === null ? (last?.at ?? 0) : Date.parse(event.at);
+    found.push({ first: event, last: event, chunks: 1, characters, at, sinceBefore: last ? at - last.at : 0 });
   }
-  return found;
+  return { events, rows: found };
 }
 
 function continues(before: LogEvent, event: LogEvent): boolean {
