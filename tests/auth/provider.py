@@ -20,6 +20,7 @@ CLIENT, SECRET = "the console", "s3cret: of the client"
 class OpenIdProvider:
     """Its answers can be changed. `claims` are added to every ID token; None leaves one out.
 
+    `takes` is how the client shows its secret: `basic`, `post` or `none`.
     `begun` are the queries with which browsers came, `spent` the codes that were exchanged.
     """
 
@@ -29,6 +30,7 @@ class OpenIdProvider:
         self.metadata: dict[str, Any] = {}
         self.answer: dict[str, str | None] = {}
         self.alg = "RS256"
+        self.takes = "basic"
         self.begun: list[dict[str, str]] = []
         self.spent: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
@@ -71,10 +73,16 @@ class OpenIdProvider:
         verifier = hashlib.sha256(str(form["code_verifier"]).encode()).digest()
         challenge = base64.urlsafe_b64encode(verifier).decode().rstrip("=")
         pair = f"{CLIENT.replace(' ', '+')}:s3cret%3A+of+the+client"
-        shown = request.headers.get("Authorization") == f"Basic {base64.b64encode(pair.encode()).decode()}"
+        shown = {
+            "basic": f"Basic {base64.b64encode(pair.encode()).decode()}",
+            "post": None,
+            "none": None,
+        }[self.takes]
         if (
             asked is None
-            or not shown
+            or request.headers.get("Authorization") != shown
+            or form.get("client_secret") != (SECRET if self.takes == "post" else None)
+            or form["client_id"] != CLIENT
             or asked["code_challenge"] != challenge
             or asked["code_challenge_method"] != "S256"
             or form["redirect_uri"] != asked["redirect_uri"]

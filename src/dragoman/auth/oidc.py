@@ -52,6 +52,11 @@ AT_ONCE_MAX = 8
 FRESH_MS = 3600 * 1000
 """How long the provider's metadata are used."""
 
+RETRY_MS = 5 * 1000
+"""How long a provider that failed is not asked again: anybody can make the server ask."""
+
+UNUSABLE = "the provider cannot be reached, or is not set up: try again"
+
 NEXT_MAX = 1000
 
 USED = "console-oidc:"
@@ -156,6 +161,7 @@ class ProviderSignIn:
         self._leeway_s = leeway_s
         self._metadata: _Metadata | None = None
         self._fetched_ms = 0
+        self._failed_ms = -RETRY_MS
         self._fetching = asyncio.Lock()
         self._exchanging = 0
 
@@ -302,15 +308,18 @@ class ProviderSignIn:
             raise Forbidden("you are signed in at the provider, but are no operator here: ask for that role")
 
     async def _discover(self) -> _Metadata:
-        """The provider's metadata, fetched at most once an hour unless that fails. Raises Unavailable."""
+        """The provider's metadata, fetched once an hour; every few seconds if that fails. Raises Unavailable."""
         async with self._fetching:
             now_ms = self._clock.now_ms()
             if self._metadata is None or not 0 <= now_ms - self._fetched_ms < FRESH_MS:
+                if 0 <= now_ms - self._failed_ms < RETRY_MS:
+                    raise Unavailable(UNUSABLE)
                 try:
                     self._metadata = await self._fetch()
                 except (EgressError, IssuerFault) as error:
                     log.warning("the provider %s cannot be used: %s", self.provider.issuer, error)
-                    raise Unavailable("the provider cannot be reached, or is not set up: try again") from error
+                    self._failed_ms = self._clock.now_ms()
+                    raise Unavailable(UNUSABLE) from error
                 self._fetched_ms = now_ms
             return self._metadata
 

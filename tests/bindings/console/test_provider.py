@@ -18,6 +18,7 @@ from dragoman.server.errors import StartError
 from tests.auth.provider import CLIENT, SECRET, OpenIdProvider, providing
 from tests.bindings.admin.test_admin import url_of
 from tests.bindings.console.test_console import DEADLINE_S, SESSION, TASKS, asking_agent, browser, status_of
+from tests.net.peer import listening, status
 from tests.ports import kept_port
 
 BEGIN = "/console/oidc/begin"
@@ -34,7 +35,7 @@ async def listening_provider() -> AsyncIterator[OpenIdProvider]:
 def provider(listening_provider: OpenIdProvider) -> OpenIdProvider:
     """The provider as it is meant to be, whatever the test before has changed."""
     fresh = OpenIdProvider()
-    for name in ("claims", "metadata", "answer", "alg"):
+    for name in ("claims", "metadata", "answer", "alg", "takes"):
         setattr(listening_provider, name, getattr(fresh, name))
     return listening_provider
 
@@ -222,7 +223,8 @@ async def test_a_token_of_another_algorithm_signs_nobody_in(
 
         from tests.auth import issuer
 
-        key = OctKey.import_key(issuer.RSA.as_dict(private=False)["n"])  # the public key as a secret, an old attack
+        modulus = str(issuer.RSA.as_dict(private=False)["n"])
+        key: Any = OctKey.import_key(modulus)  # the public key as a secret: an old attack
         monkeypatch.setattr("tests.auth.provider.token", lambda claims, *, alg: issuer.token(claims, key=key, alg=alg))
     async with signing_in(site) as http:
         await refused(http, await sign_in(http), "not valid here")
@@ -249,16 +251,19 @@ async def test_an_answer_that_does_not_fit_signs_nobody_in(
         await refused(http, page, words)
 
 
-async def test_a_provider_that_needs_no_secret_or_is_nested_or_posts_it(
-    listening_provider: OpenIdProvider, provider: OpenIdProvider, tmp_path: Path
+@pytest.mark.parametrize("takes", ["basic", "post", "none"])
+async def test_a_client_shows_its_secret_as_the_provider_takes_it(
+    provider: OpenIdProvider, tmp_path: Path, takes: str
 ) -> None:
+    provider.takes = takes
     provider.claims = {"realm_access": {"roles": ["operators"]}}
+    provider.metadata = {"token_endpoint_auth_methods_supported": [f"client_secret_{takes}", "private_key_jwt"]}
     secret = tmp_path / "secret"
     secret.write_text(SECRET + "\n")
     more = {
         "oidc_role_claim": "realm_access.roles",
         "oidc_client_secret": None,
-        "oidc_client_secret_file": str(secret),
+        "oidc_client_secret_file": None if takes == "none" else str(secret),
         "oidc_session_s": 60.0,
     }
     config = settings_for(provider, url_of(tmp_path), kept_port(), **more)
@@ -288,6 +293,34 @@ async def test_a_provider_that_is_gone_is_told(tmp_path: Path, provider: OpenIdP
         async with http.post(BEGIN) as posted:
             assert posted.status == 405
         assert (await get(http, BEGIN, headers={"Host": "evil.example"})).status == 403
+
+
+async def test_a_provider_that_fails_is_not_asked_by_everybody_who_tries(tmp_path: Path) -> None:
+    async with listening() as peer:
+        path = "GET /.well-known/openid-configuration"
+        peer.scripts[path] = status(500)
+        config = settings_for(OpenIdProvider(), url_of(tmp_path), kept_port(), oidc_issuer=peer.url)
+        async with serving(config, [asking_agent()]) as url, browser(url) as http:
+            assert [(await get(http, BEGIN)).status for _ in range(5)] == [503] * 5
+        assert peer.paths == [path]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"issuer": "https://evil.example"},
+        {"token_endpoint": None},
+        {"authorization_endpoint": "javascript:alert(1)"},
+        {"authorization_endpoint": ["https://evil.example"]},
+    ],
+)
+async def test_metadata_that_do_not_fit_are_not_used(
+    provider: OpenIdProvider, tmp_path: Path, metadata: dict[str, Any]
+) -> None:
+    provider.metadata = metadata
+    config = settings_for(provider, url_of(tmp_path), kept_port())
+    async with serving(config, [asking_agent()]) as url, browser(url) as http:
+        assert (await get(http, BEGIN)).status == 503
 
 
 async def test_without_a_provider_the_paths_are_pages_like_others(tmp_path: Path) -> None:
