@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import pytest
 
 from dragoman.agents.python.agent import Agent
+from dragoman.auth.keys import make_key
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card import verify
 from dragoman.config import Config
@@ -135,3 +137,14 @@ async def test_cards_of_a_server_that_asks_verify_the_extended_ones_too(
             assert verify(shown, keys)
             with pytest.raises(CardNotVerified):
                 verify({**shown, "description": "another"}, keys)
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_shared_key_that_is_somebodys_own_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, own: bool
+) -> None:
+    key = make_key(token_bytes).text if own else "a-key-of-20-characters"
+    async with serving(Config(port=0, store=f"sqlite:///{tmp_path}/x.db", api_key=key), [who()]):
+        warned = "an operator's key belongs in DRAGOMAN_OPERATOR_KEY" in caplog.text
+    assert warned == own
+    assert key not in caplog.text

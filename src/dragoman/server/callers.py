@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.keys import id_of
 from dragoman.bindings.callers import OwnHosts
 from dragoman.config import Config, loopback
 from dragoman.dialects.systems import load_profile
@@ -130,7 +131,16 @@ def agent_keys(config: Config, known: Collection[str]) -> dict[str, str]:
 
 
 def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[str]) -> None:
-    """Warn if strangers can use agents, through a proxy (whose calls come from loopback) or through a web page."""
+    """Warn if strangers can use agents, through a proxy (whose calls come from loopback) or through a web page.
+
+    Also warn if all callers are to share a key that is somebody's own.
+    """
+    if config.api_key is not None and id_of(config.api_key) is not None:
+        log.warning(
+            "api_key (DRAGOMAN_API_KEY) is a key that `dragoman keys create` made: whoever sends it is the caller "
+            "`shared` here, and no operator; an operator's key belongs in DRAGOMAN_OPERATOR_KEY, which the commands of "
+            "`dragoman admin` read"
+        )
     host = urlsplit(config.public_url).hostname if config.public_url else None
     if host is not None and not loopback(host) and not authenticator.required:
         log.warning(
