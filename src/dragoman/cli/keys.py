@@ -94,6 +94,10 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
     """Add the commands to `group`. `placed` adds the flags that name the store or the server."""
     as_one = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
+    def forced(text: str) -> Decorator:
+        """A flag to lock oneself out, which commands on the local store cannot do."""
+        return click.option("--force", is_flag=True, help=text) if placed is with_server else _unchanged
+
     @group.command()
     @click.argument("name")
     @click.option(
@@ -117,6 +121,7 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
     )
     @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
     @with_limits(removable=False)
+    @forced("Also if the first key of a server is no operator's.")
     @as_one
     @placed
     def create(place: TaskPlace, **given: Any) -> None:
@@ -163,26 +168,19 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
         """
         _rotate(place, key_id, overlap, expires, as_json)
 
-    if placed is with_server:
-
-        @group.command()
-        @click.argument("key_id", metavar="ID")
-        @click.option("--force", is_flag=True, help="Also the key that this command itself is sent with.")
-        @placed
-        def revoke(place: TaskPlace, key_id: str, force: bool) -> None:
-            """Revoke the key with that ID for good. A running server refuses it within a second."""
-            _revoke(place, key_id, force=force)
-
-    else:
-
-        @group.command("revoke")
-        @click.argument("key_id", metavar="ID")
-        @placed
-        def revoke_stored(place: TaskPlace, key_id: str) -> None:
-            """Revoke the key with that ID for good. A running server refuses it within a second."""
-            _revoke(place, key_id, force=True)
+    @group.command()
+    @click.argument("key_id", metavar="ID")
+    @forced("Also the key that this command itself is sent with.")
+    @placed
+    def revoke(place: TaskPlace, key_id: str, force: bool = False) -> None:
+        """Revoke the key with that ID for good. A running server refuses it within a second."""
+        _revoke(place, key_id, force=force)
 
     return group
+
+
+def _unchanged(command: Callable[..., Any]) -> Callable[..., Any]:
+    return command
 
 
 @click.group()
@@ -214,6 +212,7 @@ def _create(
     role: str,
     expires: str | None,
     as_json: bool,
+    force: bool = False,
     **limits: int | None,
 ) -> None:
     from dragoman.engine.handlers.keys import NAME, KeyRequest, LimitChanges
@@ -235,6 +234,7 @@ def _create(
         scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)) or None,
         expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
         limits=LimitChanges(**{limit: number for limit, number in limits.items() if number is not None}),
+        force=force,
     )
     _show(place, at_keys(place, lambda keys: keys.create(wanted), make=True), as_json)
 

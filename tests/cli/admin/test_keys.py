@@ -38,6 +38,7 @@ async def test_the_life_of_a_key_from_afar(tmp_path: Path) -> None:
         assert "This is the first key" in first.out
         key = next(line.strip() for line in first.out.splitlines() if line.startswith("    dgm_"))
         assert f"DRAGOMAN_OPERATOR_KEY={key} dragoman admin tasks list --server {here.url}" in first.out
+        assert "--force" not in (await dragoman(tmp_path, "keys", "revoke", "--help")).out
         while (await keys("list")).status:  # the server asks for keys within a second
             pass
 

@@ -108,6 +108,10 @@ async def test_hosts_are_paused_and_deliveries_shown_the_same_from_afar(tmp_path
 
         other = await here.admin("webhooks", "resume", "hooks.example.org")
         assert (other.status, len(other.err.splitlines())) == (1, 1)
+        paused = await here.admin("webhooks", "pause", "hooks.example.org")
+        assert "1 delivery waits for it" in paused.out
+        freed = await here.admin("webhooks", "resume", "hooks.example.org")
+        assert freed.out == "hooks.example.org is no longer paused: 1 delivery that waited for it goes out now.\n"
         resumed = await here.admin("webhooks", "resume", "https://hooks.example.org", "-o", "json", **away)
         assert json.loads(resumed.out)["changed"] is True
         hidden = await here.admin("webhooks", "delete", str(number), "--yes")

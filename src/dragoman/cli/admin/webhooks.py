@@ -63,7 +63,11 @@ def resume(place: TaskPlace, host: str, form: str) -> None:
     if not changed.changed:
         raise click.ClickException(f"{changed.host} is not paused: `dragoman admin webhooks paused` shows which are")
     if not _show_json(changed, form):
-        click.echo(f"{changed.host} is no longer paused: {_deliveries(changed.waiting)} for it, and go out now.")
+        waiting = changed.waiting
+        count = (
+            f"{waiting} deliver{'y' if waiting == 1 else 'ies'} that waited for it go{'es' * (waiting == 1)} out now"
+        )
+        click.echo(f"{changed.host} is no longer paused{': ' + count if waiting else ''}.")
 
 
 @click.command()
