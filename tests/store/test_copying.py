@@ -19,7 +19,7 @@ from dragoman.store.audit import AuditEntry
 from dragoman.store.copying import Copied, CopyProgress
 from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import check_store, copy_store, open_store
-from dragoman.store.outbox import Lane, Settled
+from dragoman.store.outbox import Lane, PausedHost, Settled
 from dragoman.testing.store_cases.bench import AGENTS, by_run, chunk, ending, message, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.postgres import PostgresServer
@@ -92,6 +92,7 @@ async def fill(store: Store) -> None:
     )
     await store.keys.add(key)
     await store.keys.add(replace(key, id="b" * 12, agents=None))
+    await store.outbox.pause(PausedHost(name="hooks.example.org", at_ms=7, by="key:ops"))
     await store.keys.signing_key(SigningKey(kid="k", jwk=b"{}", made_ms=1))
     await store.remember(Dedupe(b"direct", b"d", NEVER_MS), message("answer"))
     for number in range(30):
@@ -126,6 +127,7 @@ async def contents(store: Store) -> dict[str, Any]:
     found["list"] = listed.total, [comparable(stored) for stored in listed.tasks]
     found["totals"] = [(await store.list(replace(query, owner="bob", state=state))).total for state in STATES]
     found["owed"] = await store.outbox.owed()
+    found["paused"] = await store.outbox.paused()
     found["keys"] = await store.keys.all(), await store.keys.signing_key()
     found["calls"] = [await store.recall(key) for key in (b"key0", b"key6", b"direct", b"none")]
     found["audit"] = await store.audit.read(limit=1000)
