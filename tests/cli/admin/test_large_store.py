@@ -4,20 +4,26 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import apsw
+import msgspec
 import pytest
 
 from dragoman.model.events import Submitted
 from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import PushConfig
 from dragoman.model.task import STATES, TaskHead, TaskState
 from dragoman.store.api import ListOrder, ListQuery, NewTask, Owners, TaskSearch
 from dragoman.store.codec import Codec
 from dragoman.store.open import open_store
+from dragoman.store.outbox import Owed
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.listing import list_tasks
+from dragoman.store.sqlite.outbox import OutboxTables
+from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.schema import check, read_statements
 from dragoman.store.sqlite.search import search_tasks
@@ -30,6 +36,25 @@ PAGE_STEPS = 80_000
 
 START_MS = 1_800_000_000_000
 
+
+HOSTS, DEAD = 50, 100
+
+OWED = f"""
+INSERT INTO push_hosts (name, due_ms)
+SELECT 'https://host-' || value || ':443', {START_MS} FROM json_each('[{",".join(map(str, range(HOSTS)))}]');
+
+INSERT INTO push_configs (task, host, id, settings, due_ms)
+SELECT task, 1 + task % {HOSTS}, 'w', ?1, CASE WHEN task % {TASKS // DEAD} THEN {START_MS} END FROM tasks ORDER BY task;
+
+INSERT INTO deliveries (config, seq, made_ms, kept, dead, id, dialect, body)
+SELECT config, 2, {START_MS}, 0, due_ms IS NULL, 'd-' || config, '1.0', CAST('{{}}' AS BLOB)
+FROM push_configs ORDER BY config;
+
+UPDATE tasks SET pushed = 1;
+"""
+"""Each task has a webhook, which owes a delivery. A few of them are dead."""
+
+SETTINGS = msgspec.msgpack.encode(PushConfig(id="w", url="https://host-1/"))
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +96,10 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> LargeStore:
         await store.close()
 
     asyncio.run(fill())
+    connection = connect(locate(url))
+    for statement in OWED.split(";")[:-1]:
+        connection.execute(statement, (SETTINGS,) if "?1" in statement else ())
+    connection.close()
     return LargeStore(folder, url)
 
 
@@ -78,7 +107,7 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> LargeStore:
 def reads(large_store: LargeStore) -> Iterator[Reads]:
     """A reader's connection, as the store has them."""
     connection = connect(locate(large_store.url), readonly=True)
-    yield Reads(connection, read_statements("queries.sql"), Codec(), Lock())
+    yield Reads(connection, read_statements() | read_statements("outbox.sql"), Codec(), Lock())
     connection.close()
 
 
@@ -142,6 +171,20 @@ def test_what_agents_have_to_do_is_read_from_counters(reads: Reads) -> None:
     )
     assert len(agents) == AGENTS
     assert steps < 5_000
+
+
+@pytest.mark.parametrize(
+    ("dead", "task"),
+    [(None, None), (False, None), (True, None), (None, "task-090000"), (False, "task-090000")],
+    ids=str,
+)
+def test_what_is_owed_to_webhooks_is_read_by_the_page(reads: Reads, dead: bool | None, task: str | None) -> None:
+    opened = SimpleNamespace(readers=SimpleNamespace(run=lambda work: asyncio.to_thread(work, reads)))
+    outbox = OutboxTables(cast("Door", lambda: opened))
+    listed: list[Owed] = []
+    steps = steps_of(reads, lambda: listed.extend(asyncio.run(outbox.owed(dead=dead, limit=50, task_id=task))))
+    assert len(listed) == (50 if task is None else 1)
+    assert steps < 20_000
 
 
 def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:

@@ -28,6 +28,9 @@ START_MS = 1_800_000_000_000
 RUNS = 40
 """How many tasks run. All others wait for their callers or have ended."""
 
+HOSTS, DEAD = 50, 100
+"""Each task has a webhook, which owes a delivery. So many of them are dead."""
+
 FILL = f"""
 INSERT INTO dragoman.scopes (owner, agent)
 SELECT 'key:owner-' || o, 'agent-' || a FROM generate_series(0, {OWNERS - 1}) o, generate_series(0, {AGENTS - 1}) a;
@@ -42,8 +45,20 @@ JOIN dragoman.scopes s ON s.owner = 'key:owner-' || n % {OWNERS} AND s.agent = '
 INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
 SELECT scope, 0, '', 0, {", ".join(f"count(*) FILTER (WHERE state = {state})" for state in range(8))}
 FROM dragoman.tasks GROUP BY scope;
+
+INSERT INTO dragoman.push_hosts (name) SELECT 'https://host-' || h || ':443' FROM generate_series(1, {HOSTS}) h;
+
+INSERT INTO dragoman.push_configs (task, host, id, settings)
+SELECT task, 1 + task % {HOSTS}, 'w', '' FROM dragoman.tasks ORDER BY task;
+
+INSERT INTO dragoman.deliveries (config, seq, made_ms, part, kept, dead, id, dialect, body)
+SELECT config, 2, {START_MS}, 0, false, config % {TASKS // DEAD} = 0, 'd-' || config, '1.0', ''
+FROM dragoman.push_configs;
 """
 """Rows as the store would have written them, without their logs."""
+
+LARGE = ("tasks", "push_configs", "deliveries")
+"""The tables that have a row for each task."""
 
 
 class Large(NamedTuple):
@@ -67,13 +82,13 @@ class Explaining:
         self._reads_on = reads_on
 
     async def read(self, text: str, *values: object) -> list[Any]:
-        """Explain a statement: how many rows of the table of tasks it reads, and which tables it reads whole."""
+        """Explain a statement: how many rows of the large tables it reads, and which of them it reads whole."""
         explained = await self._connection.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) " + text, *values)
         for node in nodes(json.loads(explained)[0]["Plan"]):
-            if node.get("Relation Name") == "tasks":
+            if (table := node.get("Relation Name")) in LARGE:
                 self.rows += node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
                 if node["Node Type"] == "Seq Scan":
-                    self.whole.append("tasks")
+                    self.whole.append(table)
         if not self._reads_on:
             raise Explained
         return cast("list[Any]", await self._connection.fetch(text, *values))
@@ -97,7 +112,8 @@ async def large(request: pytest.FixtureRequest, postgres_server: PostgresServer)
         await store.open("h1")
         await store.close()
         connection = await asyncpg.connect(url)
-        await connection.execute("ALTER TABLE dragoman.tasks SET (autovacuum_enabled = false)")
+        for table in LARGE:
+            await connection.execute(f"ALTER TABLE dragoman.{table} SET (autovacuum_enabled = false)")
         await connection.execute(FILL)
         if request.param:
             await connection.execute("ANALYZE")
@@ -154,6 +170,21 @@ async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max
     assert explaining.whole == []
     # without statistics, the index that says where to stop is read whole
     assert explaining.rows <= 2 * scan_max + (0 if large.has_statistics else TASKS)
+
+
+@pytest.mark.parametrize(
+    ("dead", "task", "rows"),
+    [(None, None, 5 * LIMIT), (False, None, 5 * LIMIT + DEAD), (True, None, 5 * LIMIT), (None, "task-090000", 5)],
+    ids=str,
+)
+async def test_what_is_owed_to_webhooks_is_read_by_the_page(
+    large: Large, dead: bool | None, task: str | None, rows: int
+) -> None:
+    explaining = Explaining(large.connection, reads_on=True)
+    found = await explaining.read(read_statements("outbox.sql", "dragoman")["owed"], 0, LIMIT, dead, task)
+    assert len(found) == (LIMIT if task is None else 1)
+    assert explaining.whole == []
+    assert explaining.rows <= rows
 
 
 async def test_what_agents_have_to_do_is_read_from_counters(large: Large) -> None:

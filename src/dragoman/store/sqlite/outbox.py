@@ -126,10 +126,11 @@ class OutboxTables:
         """On a reader thread."""
 
         def read(reads: Reads) -> tuple[Owed, ...]:
+            values = (after, limit) if task_id is None else (after, limit, task_id)
+            tables = reads.sql["owed_by_all" if task_id is None else "owed_by_task"]
             with reads.moment():
-                rows: list[Any] = reads.cursor.execute(
-                    reads.sql["owed"].replace("WHICH", WHICH[dead]), (after, limit, task_id)
-                ).fetchall()
+                sql = reads.sql["owed"].replace("WHICH", WHICH[dead]).replace("OWED", tables)
+                rows: list[Any] = reads.cursor.execute(sql, values).fetchall()
             return tuple(self._owed(*row) for row in rows)
 
         return await self._door().readers.run(read)
@@ -142,8 +143,8 @@ class OutboxTables:
                 number = wanted
                 if isinstance(number, str):
                     number = reads.cursor.execute(reads.sql["find_number"], (number,)).get or 0
-                sql = reads.sql["owed"].replace("WHICH", "")
-                row: Any = reads.cursor.execute(sql, (number - 1, 1, None)).get
+                sql = reads.sql["owed"].replace("WHICH", "").replace("OWED", reads.sql["owed_by_all"])
+                row: Any = reads.cursor.execute(sql, (number - 1, 1)).get
                 if row is None or row[0] != number:
                     return None
                 standing: Any = reads.cursor.execute(reads.sql["delivery_standing"], (number,)).get

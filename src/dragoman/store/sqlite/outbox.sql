@@ -210,13 +210,20 @@ SELECT min(due_ms) FROM (
     UNION ALL SELECT min(large_ms) FROM push_hosts WHERE large_ms IS NOT NULL AND NOT PAUSED(push_hosts.name));
 
 -- name: owed
--- Deliveries by number, without their bodies. WHICH is replaced by the condition on `dead`.
+-- Deliveries by number, without their bodies. WHICH is replaced by the condition on `dead`, OWED by one of the two below.
 SELECT d.delivery, d.id, t.id, s.agent, c.id, c.settings, d.seq, d.attempts, d.dead,
     CASE WHEN d.dead = 0 AND d.delivery = (SELECT o.delivery FROM deliveries o WHERE o.config = d.config AND o.dead = 0
         ORDER BY o.delivery LIMIT 1) THEN c.due_ms END, d.made_ms, d.reason, h.name, PAUSED(h.name)
-FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN tasks t ON t.task = c.task
-    CROSS JOIN scopes s ON s.scope = t.scope CROSS JOIN push_hosts h ON h.host = c.host
-WHERE d.delivery > ?1 WHICH AND (?3 IS NULL OR t.id = ?3) ORDER BY d.delivery LIMIT ?2;
+FROM OWED CROSS JOIN scopes s ON s.scope = t.scope CROSS JOIN push_hosts h ON h.host = c.host
+WHERE d.delivery > ?1 WHICH ORDER BY d.delivery LIMIT ?2;
+
+-- name: owed_by_all
+-- In the order of the deliveries.
+deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN tasks t ON t.task = c.task
+
+-- name: owed_by_task
+-- Those of the task ?3, so that no other delivery is looked at.
+(SELECT * FROM tasks WHERE id = ?3) t CROSS JOIN push_configs c ON c.task = t.task CROSS JOIN deliveries d ON d.config = c.config
 
 -- name: find_number
 -- The number of the delivery with an id.
