@@ -255,12 +255,15 @@ ORDER BY t.status_ms, t.id LIMIT ?2;
 ORDER BY ORDERED LIMIT :limit OFFSET :offset;
 
 -- name: newest_changed
+-- The orders of a list.
 status_ms DESC, id DESC;
 
 -- name: oldest_changed
+-- The reverse.
 status_ms, id;
 
 -- name: longest_running
+-- That of the ids, which is that of their making.
 id;
 
 -- name: bound_after
