@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, run
+from dragoman.cli.admin.server import AdminClient, InputRefusal, ServerRefusal, TaskPlace, run
 from dragoman.cli.store_commands import at_store, operator
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def at_keys(place: TaskPlace, work: Callable[[KeyRecords], Awaitable[T]], key_id
         return at_store(place.config, lambda store: work(StoredKeys(store)), make=make)
     except (NotFound, ServerRefusal) as error:
         if isinstance(error, ServerRefusal) and error.status != 404:
-            raise
+            raise InputRefusal(error.message, error.status) if error.status == 400 else error from None
         where = place.server or hide_password(place.config.store)
         command = "dragoman keys list" if place.server is None else "dragoman admin keys list"
         raise click.UsageError(f"there is no key {key_id!r} in {where}: `{command}` shows their ids") from error

@@ -106,7 +106,7 @@ class ServerRefusal(click.ClickException):
 
 
 class InputRefusal(ServerRefusal):
-    """The server refused what the user wrote."""
+    """The server refused what the user wrote, which commands on a store would not have accepted either."""
 
     exit_code = 2
 
@@ -186,8 +186,7 @@ class AdminClient:
 
     def _refusal(self, status: int, body: bytes) -> ServerRefusal:
         reason = _reason(status, body)
-        refusal = InputRefusal if status == 400 else ServerRefusal
-        return refusal(f"{self.server}: {reason}{self._fix(status, reason)}", status)
+        return ServerRefusal(f"{self.server}: {reason}{self._fix(status, reason)}", status)
 
     def _fix(self, status: int, reason: str) -> str:
         """What to do about a key that is no operator's. A 403 may also be about something else, such as the Host."""
