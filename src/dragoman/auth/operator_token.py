@@ -1,7 +1,7 @@
 """The token of a server that asks nobody: its bearer is an operator, and only the server's own user can read it.
 
-Invariant: the file is made anew with mode 0600, never written through a link, and deleted when the server stops. It is
-beside the store, or in the user's runtime folder for a store in memory.
+Invariant: its files are made anew with mode 0600, never written through a link, and deleted when the server stops. One
+is beside the store, unless that is in memory; the other is in the user's runtime folder, under the server's port.
 """
 
 import logging
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dragoman.store.path import is_shared, store_path
 
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 BYTES = 32
 SUFFIX = ".operator"
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def new_token() -> str:
@@ -31,16 +33,22 @@ def token_path(store: str, port: int) -> Path | None:
     if is_shared(store):
         return None
     path = store_path(store)
-    return _runtime_folder() / f"{port}{SUFFIX}" if path is None else path.with_name(path.name + SUFFIX)
+    return _port_path(port) if path is None else path.with_name(path.name + SUFFIX)
 
 
 def read_token(store: str, port: int) -> str | None:
     """The token of the server that has `store` open; None if this user may not read it, or if there is none."""
-    path = token_path(store, port)
+    return _read(token_path(store, port))
+
+
+def read_token_of(url: str) -> str | None:
+    """The token of this user's server at `url`; None if it is not on this machine, or has none."""
     try:
-        return None if path is None else path.read_text(encoding="ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
         return None
+    return _read(_port_path(port)) if parts.hostname in LOOPBACK else None
 
 
 @contextmanager
@@ -50,27 +58,49 @@ def kept_token(token: str, store: str, port: int) -> Iterator[None]:
     if path is None:
         yield
         return
-    try:
-        if store_path(store) is None:
-            _make_private(path.parent)
-        path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-            file.write(token + "\n")
-    except OSError as error:
-        log.warning("the operator's token cannot be written to %s: %s", path, error.strerror)
+    paths = dict.fromkeys((path, _port_path(port)))
+    for each in paths:
+        try:
+            _write(each, token)
+        except OSError as error:
+            # The file under the port saves the operator a word; a system without that folder works without it.
+            level = logging.WARNING if each == path else logging.DEBUG
+            log.log(level, "the operator's token cannot be written to %s: %s", each, error.strerror)
     try:
         yield
     finally:
-        with suppress(OSError, UnicodeDecodeError):
-            if path.read_text(encoding="ascii").strip() == token:  # another server may have begun on the store
-                path.unlink()
+        for each in paths:
+            if _read(each) == token:  # another server may have begun on the store, or on the port
+                with suppress(OSError):
+                    each.unlink()
 
 
 def drop_token(store: str, port: int) -> None:
     """Delete the token of an earlier server, which was killed, on a server that asks callers for keys."""
-    if (path := token_path(store, port)) is not None:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+    for path in (token_path(store, port), _port_path(port)):
+        if path is not None:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _read(path: Path | None) -> str | None:
+    try:
+        return None if path is None else path.read_text(encoding="ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _write(path: Path, token: str) -> None:
+    """Write the file anew. Raises OSError."""
+    if path.parent == _runtime_folder():
+        _make_private(path.parent)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(token + "\n")
+
+
+def _port_path(port: int) -> Path:
+    return _runtime_folder() / f"{port}{SUFFIX}"
 
 
 def _runtime_folder() -> Path:

@@ -16,7 +16,7 @@ import pytest
 from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
-from dragoman.auth.operator_token import read_token, token_path
+from dragoman.auth.operator_token import read_token, read_token_of, token_path
 from dragoman.bindings.admin.route import PREFIX, AdminRoute
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.config import Config
@@ -137,6 +137,25 @@ async def test_a_server_that_asks_nobody_admits_the_bearer_of_its_token_alone(tm
         assert (await read(http, "/openapi.json", {}))[0] == 401
         assert (await read(http, "/tasks", bearer(store) | {"Host": "evil.example"}))[0] == 403
     assert not path.exists()
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite:///{}/dragoman.db"])
+async def test_the_token_is_found_by_the_address_of_the_server(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    async with serving(
+        Config(port=0, store=store.format(tmp_path)), [Agent("idle", description="Does nothing")]
+    ) as url:
+        token = read_token_of(url)
+        assert token is not None
+        port = url.rpartition(":")[2].rstrip("/")
+        assert read_token_of(f"http://localhost:{port}/admin") == token
+        for other in (f"http://agents.example:{port}", "http://127.0.0.1:1", "http://127.0.0.1:x", "127.0.0.1"):
+            assert read_token_of(other) is None
+        (file,) = (tmp_path / "dragoman").iterdir()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert read_token_of(url) is None
 
 
 @pytest.mark.parametrize("settings", [{"api_key": "shared"}, {"api_key": "shared", "audit": "refused"}])

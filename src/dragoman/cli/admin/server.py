@@ -1,6 +1,6 @@
 """The server that an operator's command is about: one that is named, or the one on the local store.
 
-Invariant: a key is sent to the server that the operator named, and the token of the local server to that one alone.
+Invariant: a key is sent to the server that the operator named, and the token of a local server to that one alone.
 Neither is ever printed.
 """
 
@@ -80,9 +80,11 @@ class TaskPlace(Struct, frozen=True):
         """The client of the server that is named, or that has the local store open. Ends the command without one."""
         source = OPERATOR_KEY_ENV if os.environ.get(OPERATOR_KEY_ENV) else SHARED_KEY_ENV
         key = os.environ.get(source)
+        from dragoman.auth.operator_token import read_token, read_token_of
+
         if self.server is not None:
-            return AdminClient(self.server.rstrip("/"), key, source)
-        from dragoman.auth.operator_token import read_token
+            token = None if key else read_token_of(self.server)
+            return AdminClient(self.server.rstrip("/"), token or key, None if token else source)
         from dragoman.cli.serve import base_url
         from dragoman.store.open import noted_server
 
