@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from dragoman.doctor import observer
 from tests.certificates import Authority, Issued
 from tests.cli.a2a.command import Shell, demo_agents_with
+from tests.cli.a2a.terminal import at_terminal
 from tests.doctor.recorded import CARD
 from tests.systems.keyed import ANNA, keyed
 
@@ -46,6 +48,15 @@ def test_the_text_begins_with_what_is_wrong(shell: Shell, demo: str) -> None:
     assert lines[3].startswith("Result: 0 red, 0 yellow, ")
     assert lines[-1].startswith("Green: card-found, ")
     assert len(shell.run("doctor", demo, "--verbose").out.splitlines()) > len(lines) + 10
+
+
+def test_a_terminal_gets_colors_and_whole_words(shell: Shell, demo: str) -> None:
+    with at_terminal(shell, "doctor", demo) as terminal:
+        assert terminal.end() == 0
+    assert "\x1b[32m\x1b[1mGreen\x1b[0m: card-found" in terminal.screen
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.screen)
+    assert max(map(len, plain.splitlines())) <= 100
+    assert "\r\n  " in plain
 
 
 def test_authentication_is_measured_with_a_key_and_without_and_the_key_is_not_printed(shell: Shell) -> None:

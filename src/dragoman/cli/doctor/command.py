@@ -3,6 +3,9 @@
 Invariant: without `--active` the doctor sends no message. The exit status follows from the findings alone.
 """
 
+import os
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +13,7 @@ import click
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from dragoman.cli.a2a.output import Output
     from dragoman.cli.a2a.session import KnownTask
@@ -129,7 +132,7 @@ async def _conform(settings: "Settings", output: "Output", wish: "Wish", second_
 
 
 async def _examine(settings: "Settings", output: "Output", fail_on: str, wish: "Wish | None", second_key: str) -> bool:
-    from dragoman.cli.doctor.report import fails, report_lines, report_value
+    from dragoman.cli.doctor.report import drawn_lines, fails, report_lines, report_value
     from dragoman.cli.doctor.subject import examine_named
     from dragoman.doctor.checks import CHECKS
     from dragoman.doctor.finding import judge_all
@@ -137,6 +140,8 @@ async def _examine(settings: "Settings", output: "Output", fail_on: str, wish: "
 
     seen = await examine_named(settings, wish, second_key)
     findings, identity = judge_all(CHECKS, seen), identify(seen)
-    lines = report_lines(seen, identity, findings, verbose=settings.flag("verbose"))
+    lines: Iterable[str] = report_lines(seen, identity, findings, verbose=settings.flag("verbose"))
+    if sys.stdout.isatty():
+        lines = drawn_lines(lines, shutil.get_terminal_size().columns, colored=not os.environ.get("NO_COLOR"))
     output.value(report_value(seen, identity, findings), lines)
     return fails(findings, fail_on)

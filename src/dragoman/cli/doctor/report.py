@@ -4,15 +4,26 @@ Invariant: every finding is in both forms, in text with `--verbose`. The text of
 control characters.
 """
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import click
 import msgspec
 
 from dragoman.cli.a2a.text import field
 from dragoman.doctor.finding import Color, Finding
 from dragoman.doctor.identity import ServerIdentity
 from dragoman.doctor.observation import Observations
+
+STYLES: dict[str, dict[str, Any]] = {
+    "Red": {"fg": "red", "bold": True},
+    "Yellow": {"fg": "yellow", "bold": True},
+    "Grey": {"fg": "bright_black", "bold": True},
+    "Green": {"fg": "green", "bold": True},
+    "Fix": {"fg": "cyan"},
+}
+"""The looks of the words that begin a line, in a terminal."""
 
 FAILS = {"red": (Color.RED,), "yellow": (Color.RED, Color.YELLOW), "never": ()}
 """The colours that make the command fail, by the word of `--fail-on`."""
@@ -54,6 +65,16 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
     yield field(finding.color.capitalize(), f"{finding.check}: {where}{finding.observed} ({finding.section})")
     if finding.fix is not None:
         yield field("Fix", finding.fix)
+
+
+def drawn_lines(lines: Iterable[str], width: int, *, colored: bool = True) -> Iterator[str]:
+    """Yield the lines as a terminal of `width` columns shows them best: folded between words, the colours colored."""
+    for line in lines:
+        name, colon, _ = line.partition(":")
+        folded = textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
+        if colon and colored and name in STYLES:
+            folded[0] = click.style(name, **STYLES[name]) + folded[0][len(name) :]
+        yield from folded
 
 
 def fails(findings: Iterable[Finding], on: str) -> bool:
