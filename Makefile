@@ -105,8 +105,9 @@ console: $(CONSOLE)/index.html ## check the console's code, and build it into th
 test-console-long: $(VENV)/.dev console tests/console/node_modules/.ready ## ten minutes of a task with 1,000 events a second in a real browser: frame times and memory; ARGS="--seconds 60"
 	PYTHONPATH=. $(BIN)/python scripts/console_long.py $(ARGS)
 
-pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pictures of the console in docs/pictures, with a browser
+pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pictures of the console and the command line in docs/pictures, with a browser
 	PYTHONPATH=. $(BIN)/python scripts/pictures.py
+	PYTHONPATH=. $(BIN)/python scripts/terminal_pictures.py
 
 bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)
