@@ -12,8 +12,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, expect
 
+from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
+from dragoman.model.card import Profile
 from dragoman.server import serving
 from tests.console.browser import NARROW, axe, console
 from tests.console.hostile import PAYLOADS
@@ -346,6 +349,26 @@ async def test_delegations_are_shown_in_the_order_of_time(browser: Browser, site
         await tree.get_by_role("link", name="echo").click()
         await expect(page.get_by_text("Delegated by")).to_be_visible()
         await expect(moment(page)).to_contain_text("share this")
+
+
+async def test_what_agents_elsewhere_made_of_a_task_is_among_its_delegations(browser: Browser, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"port": 0, "shutdown_grace_s": 0.2, "cancel_grace_s": 0.2}
+    gate, store = asyncio.Event(), f"sqlite:///{tmp_path}/dragoman.db"
+    async with (
+        serving(Config(store="memory:", **settings), make_agents(gate)) as elsewhere,
+        aiohttp.ClientSession() as http,
+    ):
+        address = UpstreamAddress(url=f"{elsewhere}/agents/echo")
+        far = UpstreamAgent(Profile(id="far", name="far", description="far", version="1", skills=()), address)
+        async with serving(Config(store=store, **settings), [far]) as url:
+            site = Site(url, read_token(store, 0) or "", http, gate)
+            task = await site.send("far", {"text": "share this"})
+            async with console(browser, url, site.token) as (page, _):
+                await open_task(page, site, task, "?tab=tree")
+                rows = page.get_by_role("region", name="Delegations").get_by_role("listitem")
+                await expect(rows).to_have_count(2)
+                await expect(rows.last).to_contain_text(f"at {elsewhere}")
+                await expect(rows.last).to_contain_text("completed")
 
 
 async def test_calls_that_failed_are_shown_with_the_reason(browser: Browser, tmp_path: Path) -> None:

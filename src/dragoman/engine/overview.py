@@ -69,13 +69,17 @@ class KnownWorker(Struct, frozen=True, kw_only=True):
 
 
 class UpstreamLine(Struct, frozen=True, kw_only=True):
-    """An agent of another server. `breaker` is `closed` while it is called; the others count calls since the start."""
+    """An agent of another server, with the URL of the server. `breaker` is `closed` while it is called.
+
+    The numbers count calls since the start.
+    """
 
     agent: str
     breaker: str
     succeeded: int
     refused: int
     failed: int
+    url: str = ""
 
 
 class ServerFacts(Protocol):

@@ -56,7 +56,12 @@ class ServedAgents:
     def upstreams(self) -> tuple[UpstreamLine, ...]:
         """Those of other servers."""
         return tuple(
-            UpstreamLine(agent=agent_id, breaker=runner.route.calls.state(), **runner.route.calls.outcomes)
+            UpstreamLine(
+                agent=agent_id,
+                breaker=runner.route.calls.state(),
+                url=runner.route.place,
+                **runner.route.calls.outcomes,
+            )
             for agent_id, runner in self._runners.items()
             if isinstance(runner, UpstreamAgent)
         )

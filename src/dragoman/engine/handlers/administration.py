@@ -136,7 +136,9 @@ class Administration:
 
     async def read_tree(self, operator: Operator, task_id: str) -> Tree:
         """The task with those that were delegated from it. Raises A2AError."""
-        return await self._notes.noted(operator, "tasks.tree", self._trees.read(task_id), task_id=task_id)
+        upstreams = {each.agent: each.url for each in self._facts.upstreams()}
+        work = self._trees.read(task_id, upstreams)
+        return await self._notes.noted(operator, "tasks.tree", work, task_id=task_id)
 
     async def read_wire(
         self, operator: Operator, task_id: str, dialects: Sequence[str], after: int, limit: int
