@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from playwright.async_api import Page
 
 from dragoman.auth.operator_token import read_token
@@ -62,6 +64,24 @@ async def take(page: Page, path: str, name: str) -> None:
     print(PICTURES.relative_to(ROOT) / f"{name}.png")
 
 
+def make_stranger() -> web.Application:
+    """An agent of somebody else with some faults, for the doctor."""
+
+    async def card(request: web.Request) -> web.Response:
+        endpoint = {"url": str(request.url.with_path("/rpc")), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        described = {"description": "forecasts the weather", "version": "1.0.0", "capabilities": {}, "skills": []}
+        modes = {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"]}
+        return web.json_response({"name": "weather", "supportedInterfaces": [endpoint], **described, **modes})
+
+    async def fail(request: web.Request) -> web.Response:
+        return web.Response(status=500)
+
+    app = web.Application()
+    app.router.add_get("/card.json", card)
+    app.router.add_post("/rpc", fail)
+    return app
+
+
 async def main() -> int:
     """Take all pictures. Returns 1 if they are too large together."""
     PICTURES.mkdir(exist_ok=True)
@@ -73,6 +93,7 @@ async def main() -> int:
             serving(config, agents) as url,
             aiohttp.ClientSession(url) as http,
             chromium(Path(folder)) as browser,
+            TestServer(make_stranger()) as stranger,
         ):
             token = read_token(store, 0) or ""
             tasks = {agent: await send(http, agent, {"text": text}) for agent, text in TALKS}
@@ -95,6 +116,11 @@ async def main() -> int:
                 await page.keyboard.press("Enter")
                 await page.get_by_text("completed").wait_for()
                 await page.screenshot(path=PICTURES / "try.png")
+                await page.goto("/console/doctor")
+                await page.get_by_label("URL of the agent or of its card").fill(str(stranger.make_url("/card.json")))
+                await page.keyboard.press("Enter")
+                await page.get_by_text("Its card:").wait_for()
+                await page.screenshot(path=PICTURES / "doctor.png")
             async with console(browser, url, token, color_scheme="dark") as (page, _):
                 await take(page, views["replay"], "replay-dark")
             async with console(browser, url, token, viewport=NARROW) as (page, _):
