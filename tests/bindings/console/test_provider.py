@@ -142,6 +142,19 @@ async def test_an_operator_of_the_provider_gets_a_session(site: Site, provider: 
     assert "tasks.list" in actions
 
 
+async def test_over_tls_no_other_host_of_the_domain_can_set_the_cookie(
+    provider: OpenIdProvider, tmp_path: Path
+) -> None:
+    config = settings_for(provider, url_of(tmp_path), kept_port(), public_url="https://ops.example.org")
+    async with serving(config, [asking_agent()]) as url, browser(url) as http:
+        answer = await get(http, BEGIN)
+        name, *fields = answer.headers["set-cookie"].split("; ")
+        assert name.startswith("__Host-dragoman-sign-in=")
+        assert {"HttpOnly", "SameSite=Lax", "Path=/", "Secure", "Max-Age=600"} == set(fields)
+        asked = parse_qs(urlsplit(answer.headers["location"]).query)
+        assert asked["redirect_uri"] == ["https://ops.example.org/console/oidc/callback"]
+
+
 @pytest.mark.parametrize(
     ("next_page", "location"),
     [
