@@ -3,12 +3,10 @@
 Invariant: every setting has a flag, made from the setting's declaration. There is no second list of settings.
 """
 
-import gc
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,6 +14,7 @@ import click
 from msgspec.structs import replace
 
 from dragoman import __version__
+from dragoman.cli.command_table import collections_paused
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 from dragoman.store.path import hide_password
@@ -94,7 +93,7 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
             lambda: load(config_file(file), os.environ, given),
         )
         return
-    with _collections_paused():
+    with collections_paused():
         from dragoman.cli.loader import load_served
         from dragoman.cli.references import AgentReferenceError
 
@@ -140,16 +139,6 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
     name = "" if place is None or config.processes == 1 else str(place.number)
     log_to(sys.stderr, config.log_level, config.log_format, name)
     run(config, served.agents, on_ready=ready, again=again, name=name)
-
-
-@contextmanager
-def _collections_paused() -> Iterator[None]:
-    """Import without the garbage collector: a tenth of the time, for modules make next to no garbage."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _command(

@@ -4,8 +4,6 @@ Invariant: it never fails, and a commit that is shown is that of the code that r
 git's if the code runs from a checkout.
 """
 
-import subprocess
-from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -23,6 +21,8 @@ SHOWN = 12
 
 def describe_version() -> str:
     """`0.1.0 (commit 1a2b3c4d5e6f)`, without a commit where none is known. `, changed` follows if git sees changes."""
+    from importlib.resources import files  # here, for every command imports this module
+
     package = files("dragoman")
     built = package / BUILT
     if built.is_file():
@@ -46,6 +46,8 @@ def show_version(context: click.Context, parameter: click.Parameter, wanted: boo
 
 def _git(folder: Path, *arguments: str) -> str:
     """The output of git; empty if there is no git, or it does not answer."""
+    import subprocess
+
     command = ["git", "-C", str(folder), *arguments]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True)

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from dragoman.cli.command_table import collections_paused
+
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
 
@@ -82,18 +84,19 @@ def worker(
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise click.UsageError(f"--server {server!r}: must be a URL such as http://127.0.0.1:7870")
-    import asyncio
-
-    from dragoman.cli.loader import load_agents
-    from dragoman.cli.references import AgentReferenceError
-    from dragoman.telemetry.logs import log_to
-
     if not (more or references):
         raise click.UsageError("no agents: name one as MODULE:OBJECT or file.py:OBJECT")
-    try:
-        agents = load_agents((), (*more, *references), None)
-    except AgentReferenceError as error:
-        raise click.UsageError(str(error)) from error
+    with collections_paused():
+        import asyncio
+
+        from dragoman.cli.loader import load_agents
+        from dragoman.cli.references import AgentReferenceError
+        from dragoman.telemetry.logs import log_to
+
+        try:
+            agents = load_agents((), (*more, *references), None)
+        except AgentReferenceError as error:
+            raise click.UsageError(str(error)) from error
     if direct := [agent.profile.id for agent in agents if agent.direct == "auto"]:
         raise click.UsageError(
             f'{", ".join(direct)}: direct="auto" is not for workers, whose tasks are leased: leave it out'
