@@ -18,7 +18,7 @@ from dragoman.auth.operator_token import read_token
 from dragoman.cli.loader import load_served
 from dragoman.config import Config
 from dragoman.server import serving
-from tests.console.browser import NARROW, chromium, console
+from tests.console.browser import NARROW, Faults, chromium, console
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
@@ -45,21 +45,23 @@ It will be **sunny** in Rome.
 """
 
 
-async def send(http: aiohttp.ClientSession, agent: str, *parts: dict[str, Any]) -> str:
+CONVERSATION = ("What is the weather in Oslo?", "And in Rome?", "Which of the two is warmer, and by how much?")
+CONTEXT = "weather-talk"
+
+
+async def send(http: aiohttp.ClientSession, agent: str, *parts: dict[str, Any], context: str | None = None) -> str:
     """Send a message over A2A 1.0; returns the id of its task."""
-    message = {"messageId": f"{agent}-{id(parts)}", "role": "ROLE_USER", "parts": parts}
+    message = {"messageId": f"{agent}-{id(parts)}", "role": "ROLE_USER", "parts": parts, "contextId": context}
     async with http.post(
         f"/agents/{agent}/message:send", json={"message": message}, headers={"A2A-Version": "1.0"}
     ) as sent:
         return str((await sent.json())["task"]["id"])
 
 
-async def take(page: Page, path: str, name: str) -> None:
+async def take(page: Page, seen: Faults, path: str, name: str) -> None:
     """Show a view until nothing more is loaded, and take its picture."""
     await page.goto(f"/console{path}")
-    await page.get_by_role("heading", level=1).wait_for()
-    await page.wait_for_load_state("load")
-    await page.wait_for_timeout(700)
+    await seen.settle(page)
     await page.screenshot(path=PICTURES / f"{name}.png")
     print(PICTURES.relative_to(ROOT) / f"{name}.png")
 
@@ -98,6 +100,8 @@ async def main() -> int:
             token = read_token(store, 0) or ""
             tasks = {agent: await send(http, agent, {"text": text}) for agent, text in TALKS}
             report = await send(http, "echo", {"text": REPORT}, {"data": {"cities": [{"name": "Oslo", "celsius": 4}]}})
+            for text in CONVERSATION:
+                await send(http, "echo", {"text": text}, context=CONTEXT)
             views = {
                 "overview": "",
                 "tasks": "/tasks",
@@ -106,11 +110,12 @@ async def main() -> int:
                 "answer": f"/tasks/{tasks['trip']}",
                 "wire": f"/tasks/{report}?tab=wire",
                 "agents": "/agents",
+                "conversation": f"/conversations/{CONTEXT}?agent=echo&principal=anonymous",
                 "usage": "/usage",
             }
-            async with console(browser, url, token, color_scheme="light") as (page, _):
+            async with console(browser, url, token, color_scheme="light") as (page, seen):
                 for name, path in views.items():
-                    await take(page, path, name)
+                    await take(page, seen, path, name)
                 await page.goto("/console/try?agent=papers")
                 await page.get_by_label("Message to papers").fill("Give me a file")
                 await page.keyboard.press("Enter")
@@ -121,10 +126,10 @@ async def main() -> int:
                 await page.keyboard.press("Enter")
                 await page.get_by_text("Its card:").wait_for()
                 await page.screenshot(path=PICTURES / "doctor.png")
-            async with console(browser, url, token, color_scheme="dark") as (page, _):
-                await take(page, views["replay"], "replay-dark")
-            async with console(browser, url, token, viewport=NARROW) as (page, _):
-                await take(page, "", "overview-narrow")
+            async with console(browser, url, token, color_scheme="dark") as (page, seen):
+                await take(page, seen, views["replay"], "replay-dark")
+            async with console(browser, url, token, viewport=NARROW) as (page, seen):
+                await take(page, seen, "", "overview-narrow")
     size = sum(picture.stat().st_size for picture in PICTURES.glob("*.png"))
     print(f"{size} bytes together")
     return 0 if size <= BYTES_MAX else 1

@@ -1,7 +1,7 @@
 """A server with agents whose tasks end, wait, fail and delegate, a caller of them, and the places of a task's view."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -13,6 +13,7 @@ from playwright.async_api import Locator, Page
 from dragoman import Agent, Context, Part
 from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
+from dragoman.engine.api import Runner
 from dragoman.server import serving
 
 V1 = {"A2A-Version": "1.0"}
@@ -83,6 +84,12 @@ class Site:
         async with self._http.post(f"{self.url}/agents/{agent}/message:send", json=sent, headers=V1) as answer:
             return str((await answer.json())["task"]["id"])
 
+    async def lease(self, agent: str, worker: str) -> None:
+        """Give a worker the agent's next task."""
+        sent = {"worker": worker, "wait_s": 20}
+        async with self._http.post(f"{self.url}/workers/{agent}/lease", json=sent) as answer:
+            assert answer.status == HTTPStatus.OK, await answer.text()
+
     async def status_with(self, key: str) -> HTTPStatus:
         """The status of a request with a caller's key."""
         headers = V1 | {"x-api-key": key}
@@ -98,12 +105,17 @@ class Site:
 
 
 @asynccontextmanager
-async def serving_site(folder: Path, key: str | None = None, **settings: Any) -> AsyncIterator[Site]:
-    """A server of these agents whose store is in `folder`. Its operator has a `key`, or else the server's token."""
+async def serving_site(
+    folder: Path, key: str | None = None, more: Sequence[Runner] = (), **settings: Any
+) -> AsyncIterator[Site]:
+    """A server of these agents, and `more`, whose store is in `folder`.
+
+    Its operator has a `key`, or else the server's token.
+    """
     store = f"sqlite:///{folder}/dragoman.db"
     gate = asyncio.Event()
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
-    async with serving(config, make_agents(gate)) as url, aiohttp.ClientSession() as http:
+    async with serving(config, [*make_agents(gate), *more]) as url, aiohttp.ClientSession() as http:
         token = key or read_token(store, 0)
         assert token is not None
         yield Site(url, token, http, gate)

@@ -9,7 +9,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, expect
 
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
+from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
 from dragoman.store.keyring import StoredKey
@@ -173,3 +175,18 @@ async def test_a_paused_host_gets_its_calls_when_it_is_resumed(browser: Browser,
         await own.get_by_label("Select all calls on this page").check()
         await own.get_by_role("button", name="Send now").click()
         await expect(own.get_by_text("No call is pending")).to_be_visible()
+
+
+async def test_workers_are_shown_with_their_leases(browser: Browser, tmp_path: Path) -> None:
+    skill = AgentSkill(id="add", name="Add", description="Adds", tags=("t",))
+    profile = Profile(id="sum", name="Sum", description="Adds", version="1", skills=(skill,))
+    async with (
+        serving_site(tmp_path, more=[WorkerAgent(profile, queues=True)]) as site,
+        console(browser, site.url, site.token) as (page, _),
+    ):
+        task = await site.send("sum", wait=False)
+        await site.lease("sum", "w1")
+        await page.get_by_role("link", name="Servers and workers").click()
+        worker = page.get_by_role("region", name="Workers one by one").get_by_role("row").filter(has_text="w1")
+        await expect(worker).to_contain_text("poll")
+        await expect(worker.get_by_role("link", name=task[-10:])).to_be_visible()
