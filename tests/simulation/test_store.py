@@ -27,9 +27,11 @@ UNUSED = frozenset(
         "a_sweep_takes_what_is_too_old_and_nothing_else",
         "days_that_are_past_are_swept",
         "a_page_ends_before_it_has_too_many_bytes_but_has_a_task",
+        "a_list_has_its_order_on_every_page",
+        "contexts_are_listed_by_their_newest_task",
     }
 )
-"""Cases of what a simulation does not use: text that cannot be encoded, figures, sizes and sweeps."""
+"""Cases of what a simulation does not use: text that cannot be encoded, figures, sizes, sweeps, lists of operators."""
 
 ALL = (*APPENDS, *REPEATS, *LEASES, *REPLICAS, *CALLS, *READS, *LISTS, *QUOTAS, *WEBHOOKS, *ENGINES)
 

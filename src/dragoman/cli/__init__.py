@@ -32,7 +32,6 @@ COMMANDS = {
     "store": "dragoman.cli.store:store",
     "task": "dragoman.cli.a2a.task:task",
     "watch": "dragoman.cli.a2a.watch:watch",
-    "webhooks": "dragoman.cli.push:webhooks",
     "worker": "dragoman.cli.worker:worker",
 }
 
