@@ -297,7 +297,7 @@ def _order(wanted: TaskFilter, order: TaskOrder | None) -> TaskOrder:
     if order is None:
         return "newest-created" if searches else "newest-changed"
     if searches and order not in BY_CREATION:
-        raise InvalidParams("order", f"is {' or '.join(BY_CREATION)} with text or dialect, which no index answers")
+        raise InvalidParams("order", f"must be {' or '.join(BY_CREATION)} with text or dialect, which no index answers")
     if wanted.older_than_s is not None and order == "longest-running":
         raise InvalidParams("older_than_s", "does not go with the order longest-running: choose oldest-changed")
     return order
