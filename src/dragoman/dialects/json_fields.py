@@ -36,6 +36,7 @@ _KINDS = {
 }
 _MISMATCH = re.compile(r"Expected `(?P<expected>[^`]+)`, got `(?P<got>[^`]+)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _INTEGER = re.compile(r"-?[0-9]{1,10}(?:\.0+)?")
 _RFC3339 = re.compile(
@@ -73,6 +74,8 @@ def violation(error: msgspec.ValidationError) -> tuple[str, str]:
     place = _PATH.search(text)
     if (missing := _MISSING.match(text)) is not None:
         return f"{place['path']}.{missing['field']}" if place else missing["field"], "is required"
+    if (unknown := _UNKNOWN.match(text)) is not None:
+        return f"{place['path']}.{unknown['field']}" if place else unknown["field"], "is not known here"
     mismatch = _MISMATCH.match(text)
     if mismatch is None:
         return place["path"] if place else "", "is out of range" if "out of range" in text else "has a wrong value"

@@ -104,6 +104,17 @@ async def make_task(http: aiohttp.ClientSession, **headers: str) -> str:
         return str((await sent.json())["task"]["id"])
 
 
+async def test_a_sign_in_in_another_form_is_told_what_is_wrong(tmp_path: Path) -> None:
+    async with server(url_of(tmp_path)) as url, browser(url) as http:
+        for sent, fault in (
+            ({"key": "dgm_x"}, "key: is not known here"),
+            ({}, "secret: is required"),
+            ({"secret": 7}, "secret: must be a string, not an integer"),
+        ):
+            async with http.post(SESSION, json=sent) as answer:
+                assert (answer.status, (await answer.json())["error"]["message"]) == (400, fault)
+
+
 async def test_the_token_of_a_server_that_asks_nobody_signs_in(tmp_path: Path) -> None:
     store = url_of(tmp_path)
     async with server(store) as url, browser(url) as http:
