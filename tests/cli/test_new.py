@@ -11,12 +11,16 @@ from click.testing import CliRunner
 
 from dragoman.cli import main
 from dragoman.cli.new import TEMPLATES
+from dragoman.config import Config
 from tests.processes import ENDS_WITH_US
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 
 LANGGRAPH = ROOT / ".venv-fw-langgraph"
+
+PORT = Config().port
+"""The READMEs name the port at which `dragoman serve` listens."""
 
 LIMIT_S = 300.0
 
@@ -66,7 +70,7 @@ def test_the_commands_of_the_readme_work(tmp_path: Path, template: str, words: s
     workers: list[subprocess.Popen[str]] = []
     try:
         for line in others:
-            here = line.replace("http://127.0.0.1:7860", url).replace("localhost:7860", url)
+            here = line.replace(f"http://127.0.0.1:{PORT}", url).replace(f"localhost:{PORT}", url)
             command = [*ENDS_WITH_US, sys.executable, "-m", *shlex.split(here)]
             if line.startswith("dragoman worker"):
                 workers.append(subprocess.Popen(command, cwd=project, text=True))
