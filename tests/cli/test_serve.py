@@ -114,6 +114,7 @@ def test_the_banner_has_commands_that_a_shell_reads_as_they_are_meant() -> None:
     assert json.loads(commands["Send"][-1])["message"]["parts"] == [{"text": 'It\'s "me"'}]
     assert commands["Stream"][1:3] == ["-N", "http://127.0.0.1:7870/agents/countdown/message:stream"]
     assert json.loads(commands["Stream"][-1])["message"]["parts"] == [{"text": "3"}]
+    assert commands["Chat"] == ["dragoman", "chat", "-a", "http://127.0.0.1:7870"]
 
 
 def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -> None:
@@ -122,7 +123,7 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     assert [line.split(":")[0] for line in banner(own, agents).splitlines() if "YOUR-KEY" in line] == ["Stream"]
     assert "Nobody but callers of countdown is asked for a key." in banner(own, agents)
     said = banner(Config(api_key="s3cret"), agents, asks_callers=True)
-    assert [line.split(":")[0] for line in said.splitlines() if "YOUR-KEY" in line] == ["Send", "Stream"]
+    assert [line.split(":")[0] for line in said.splitlines() if "YOUR-KEY" in line] == ["Send", "Stream", "Chat"]
     assert "s3cret" not in said
     assert "with the key of the setting api_key, or a key made by `dragoman keys create NAME`" in said
     in_memory = banner(Config(api_key="s3cret", store="memory:"), agents, asks_callers=True)

@@ -174,7 +174,7 @@ def banner(
     token: str = "",
     token_file: "Path | None" = None,
 ) -> str:
-    """The text that the server prints once it listens: its agents, their URLs, and three commands to paste.
+    """The text that the server prints once it listens: its agents, their URLs, and commands to paste.
 
     `asks_callers`: every caller must authenticate; otherwise the link to the console carries `token` in its fragment,
     which browsers send to nobody, or `token_file` stands beside it. `config.port` is the port on which it listens; the
@@ -199,7 +199,8 @@ def banner(
         stream = (
             f"curl -N {base}/agents/{second.profile.id}/message:stream {_rest_arguments(config, second, asks_callers)}"
         )
-        samples = ["Send:    " + send, "Stream:  " + stream]
+        key = "A2ACLI_API_KEY=YOUR-KEY " if _key_header(config, first, asks_callers) else ""
+        samples = ["Send:    " + send, "Stream:  " + stream, f"Chat:    {key}dragoman chat -a {base}"]
     else:
         paths = {agent.profile.id: _path(config.profile, agent, first) for agent in agents}
         lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]

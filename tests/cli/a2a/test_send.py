@@ -243,7 +243,7 @@ def test_no_agent_is_named(shell: Shell) -> None:
     assert ran.json["error"] == {
         "code": "A2ACLI_ERR_USAGE",
         "message": "no agent is named",
-        "hint": "give --agent-card, or set A2ACLI_AGENT_CARD",
+        "hint": "give --agent-card, or set A2ACLI_AGENT_CARD: `-a localhost:7870` is a server on this machine",
         "a2aCode": None,
     }
 

@@ -267,7 +267,8 @@ def named_agent(settings: Settings) -> str:
     """Return the reference of the agent. Raises Failure if there is none."""
     agent = settings.text("agent-card")
     if not agent:
-        raise Failure(Code.USAGE, "no agent is named", hint="give --agent-card, or set A2ACLI_AGENT_CARD")
+        hint = "give --agent-card, or set A2ACLI_AGENT_CARD: `-a localhost:7870` is a server on this machine"
+        raise Failure(Code.USAGE, "no agent is named", hint=hint)
     return agent.strip()
 
 
