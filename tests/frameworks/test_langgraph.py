@@ -306,6 +306,8 @@ async def test_a_state_without_messages_takes_data_or_its_only_text() -> None:
     refused = await run(agent, "one and two")
     assert refused.state is TaskState.REJECTED
     assert refused.reason == "Send a data part, an object with left, right, sum."
+    first, *_ = [finding async for finding in agent.check() if "callers" in finding.what]
+    assert (first.ok, first.what.partition(":")[0]) == (True, "callers send a data part with left, right, sum")
 
 
 async def test_what_nodes_write_is_a_status() -> None:

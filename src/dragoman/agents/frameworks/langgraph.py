@@ -8,7 +8,7 @@ task is rejected, not failed. An answer that is data is given to the graph uncha
 import base64
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, get_type_hints
 
@@ -62,7 +62,7 @@ def adapt(value: Any, agent_id: str) -> Agent:
         if MESSAGES in keys
         else ("text/plain", "application/json"),
     )
-    agent.checks = lambda: _check(value, remembers=remembers)
+    agent.checks = lambda: _check(value, keys, remembers=remembers)
     return agent
 
 
@@ -278,10 +278,15 @@ def input_of(keys: dict[str, Any], words: PlainMessage, data: Any) -> Any:
         return {MESSAGES: [message_of(words)]}
     if OBJECT in keys:
         return words.text if data is None else data
-    texts_only = [key for key, kind in keys.items() if kind is str]
-    if len(texts_only) == 1 and data is None:
-        return {texts_only[0]: words.text}
+    if (text_key := _text_key(keys)) and data is None:
+        return {text_key: words.text}
     raise Reject(f"Send a data part, an object with {', '.join(keys)}.")
+
+
+def _text_key(keys: Mapping[str, Any]) -> str:
+    """The key that takes the text of a message: the only one of type `str`; empty if there is none, or several."""
+    texts = [key for key, kind in keys.items() if kind is str]
+    return texts[0] if len(texts) == 1 else ""
 
 
 def message_of(words: PlainMessage) -> Any:
@@ -305,8 +310,11 @@ def resumption(value: Any, answer: Answer) -> Any:
     return {"decisions": [decision] * len(actions)}
 
 
-async def _check(graph: Any, *, remembers: bool) -> AsyncIterator[CheckResult]:
-    """Check where the graph's state is, and whether it can be read on the event loop."""
+async def _check(graph: Any, keys: Mapping[str, Any], *, remembers: bool) -> AsyncIterator[CheckResult]:
+    """Tell what callers send, and check where the graph's state is and whether it can be read on the event loop."""
+    if not ({MESSAGES, OBJECT} & keys.keys() or _text_key(keys)):
+        what = f"callers send a data part with {', '.join(keys)}"
+        yield CheckResult(True, f"{what}: for text, give the graph an input_schema with one str, or with messages")
     again = "a task that waits is run again from its start after a restart"
     saver = type(graph.checkpointer).__name__
     if not remembers:
