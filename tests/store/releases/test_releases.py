@@ -6,6 +6,7 @@
 import gzip
 import importlib.util
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,20 @@ def test_the_documentation_names_the_version_of_the_tables() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_store_of_an_earlier_version_answers_as_it_did_then(version: str, tmp_path: Path) -> None:
+async def test_a_store_of_an_earlier_version_answers_as_it_did_then(
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.store")
     path, noted = unpacked(version, tmp_path)
     kept = dict.fromkeys(("task_retention", "log_retention", "waiting_retention", "audit_retention"))
     config = Config(port=0, store=f"sqlite:///{path}", shutdown_grace_s=0.1, **kept)
     headers = {} if noted["key"] is None else {"X-API-Key": noted["key"]}
 
     async with serving(config, agents()) as url, aiohttp.ClientSession(url, headers=headers) as http:
+        steps = [line.partition(": ")[2] for line in caplog.messages if "tables" in line]
+        old = int(version.removeprefix("v"))
+        migrating = f"migrating its tables from version {old} to {NEWEST}", f"its tables are of version {NEWEST}"
+        assert steps == ([] if old == NEWEST else [*migrating])
 
         async def call(at: str, method: str, params: Any, more: dict[str, str]) -> Any:
             body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

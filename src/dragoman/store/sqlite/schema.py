@@ -4,6 +4,7 @@ Invariant: all SQL is in the files that are read here, except BEGIN, COMMIT and 
 and is one transaction together with its number (`PRAGMA user_version`), so a file is always at exactly one version.
 """
 
+import logging
 import re
 from collections.abc import Callable
 from importlib.resources import files
@@ -15,6 +16,8 @@ from msgspec import Struct
 from dragoman.store.api import StoreError
 from dragoman.store.codec import Codec
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, locate, translated
+
+log = logging.getLogger("dragoman.store")
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 ROWS = re.compile(r"ROWS\((\d+)\)")
@@ -106,6 +109,8 @@ def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migrat
         )
     if not version and int(connection.pragma("schema_version")):
         raise StoreError(f"store file {location.path} belongs to another program: use another path")
+    if 0 < version < newest:
+        log.info("store file %s: migrating its tables from version %d to %d", location.path, version, newest)
     if steps[version:]:
         for name, function in FUNCTIONS.items():
             connection.create_scalar_function(name, function, 1, deterministic=True)
@@ -121,6 +126,8 @@ def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migrat
             if isinstance(error, apsw.FullError):
                 raise translated(error, location) from error
             raise StoreError(f"store {location.url!r}: migration {step.name} failed: {error}") from error
+    if 0 < version < newest:
+        log.info("store file %s: its tables are of version %d", location.path, newest)
 
 
 def migrate_beside(location: Location, path: Path, steps: tuple[Migration, ...]) -> None:
