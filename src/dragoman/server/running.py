@@ -424,8 +424,11 @@ def bind(config: Config, *, shared: bool) -> socket.socket:
     try:
         return bound_socket(config.host, config.port, shared=shared)
     except OSError as error:
-        fix = "; set another `port`" if error.errno == errno.EADDRINUSE else ""
-        raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}{fix}") from error
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"cannot listen on {config.host} port {config.port}: {error.strerror}; set another `port`"
+            ) from error
+        raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}") from error
 
 
 def _make_observer(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
