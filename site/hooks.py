@@ -72,6 +72,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"reference/{package}.md", content=_reference(package, purpose)))
     for name, path in SCRIPTS.items():
         files.append(File.generated(config, f"assets/{name}", abs_src_path=str(HERE / "node_modules" / path)))
+    files.append(File.generated(config, "assets/site.css", abs_src_path=str(HERE / "site.css")))
     return files
 
 
