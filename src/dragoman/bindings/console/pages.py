@@ -52,8 +52,9 @@ UNBUILT = b"""<!doctype html>
 <head><meta charset="utf-8"><title>Dragoman console</title></head>
 <body>
 <h1>The console has not been built</h1>
-<p>This server runs from a checkout without the built pages. Install Node 20.19 or newer, run <code>make console</code>
-in the checkout, and restart the server. Packages of Dragoman contain the built pages.</p>
+<p>This server was installed or runs from a checkout without the built pages. Install Node 20.19 or newer, run
+<code>make console</code> in the checkout, install from it again if you used <code>pip install</code>, and restart the
+server. Packages made by <code>make dist</code> contain the built pages.</p>
 <p>The admin API below <code>/admin/v1</code> and the command <code>dragoman admin</code> work without them.</p>
 </body>
 </html>
