@@ -1,0 +1,112 @@
+"""Each of the operator's commands as people meet it: the real command on a running server, in a terminal and in a pipe."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.a2a.command import Shell
+from tests.cli.a2a.terminal import at_terminal
+from tests.docs.test_readme import ROOT, serving
+from tests.processes import ENDS_WITH_US
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server with a task that waits for its caller, `task`."""
+
+    folder: Path
+    store: str
+    task: str
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    store = f"sqlite:///{folder}/dragoman.db"
+    with serving("serve", str(ROOT / "examples" / "agents.py"), "--store", store, folder=folder) as url:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Book me a trip"}]}
+        request = urllib.request.Request(
+            f"{url}/agents/trip/message:send",
+            data=json.dumps({"message": message}).encode(),
+            headers={"A2A-Version": "1.0", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            yield Served(folder, store, json.load(answer)["task"]["id"])
+
+
+COMMANDS = [
+    ("tasks list", "Book me a trip"),
+    ("tasks list --state input-required --agent trip --text trip --newer-than 1h", "trip"),
+    ("tasks show TASK", "input-required"),
+    ("tasks log TASK", "From where?"),
+    ("tasks answer TASK --text Lyon --reason agreed", "TASK is working"),
+    ("tasks cancel --agent reject --older-than 1h --dry-run", ""),
+    ("tasks delete --state failed --older-than 1d --dry-run", ""),
+    ("agents", "countdown"),
+    ("workers", ""),
+    ("upstreams", ""),
+    ("replicas", "127.0.0.1"),
+    ("webhooks list", ""),
+    ("webhooks pause hooks.example", "hooks.example"),
+    ("webhooks paused", "hooks.example"),
+    ("webhooks resume hooks.example", "hooks.example"),
+    ("keys list", ""),
+    ("audit --limit 20", "webhooks.resume"),
+    ("stats", "tasks completed"),
+    ("usage --by principal,agent,day", ""),
+    ("check", "No faults"),
+]
+"""The commands in their order, and a text that each shows; "" where there may be nothing to show."""
+
+
+def in_pipe(shell: Shell, words: list[str]) -> str:
+    ran = subprocess.run(
+        [*ENDS_WITH_US, sys.executable, "-m", "dragoman", *words],
+        cwd=shell.work,
+        env={**shell.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not ESCAPE.search(ran.stdout), "a pipe gets plain text"
+    return ran.stdout + ran.stderr
+
+
+def in_terminal(shell: Shell, words: list[str]) -> str:
+    with at_terminal(shell, *words) as terminal:
+        assert terminal.end() == 0, terminal.screen
+    return ESCAPE.sub("", terminal.screen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [in_pipe, in_terminal])
+def test_every_command_works(run: Callable[[Shell, list[str]], str], served: Served, tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.environment["DRAGOMAN_STORE"] = served.store
+    for command, shown in COMMANDS:
+        said = run(shell, ["admin", *command.replace("TASK", served.task).split()])
+        assert shown.replace("TASK", served.task) in said, f"{command}: {said}"
+        assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_backup_at_a_terminal_has_a_bar_and_can_be_restored(served: Served, tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    archive = str(tmp_path / "b.tar")
+    shell.environment["DRAGOMAN_STORE"] = served.store
+    assert "verified" in in_terminal(shell, ["admin", "backup", archive])
+    shell.environment["DRAGOMAN_STORE"] = f"sqlite:///{tmp_path}/restored.db"
+    assert "Restored" in in_pipe(shell, ["admin", "restore", archive])
+    assert "Book me a trip" in in_pipe(shell, ["admin", "tasks", "list"])
