@@ -1,4 +1,4 @@
-"""Each of the operator's commands as people meet it: the real command on a running server, in a terminal and in a pipe."""
+"""Each of the operator's commands as people meet it: on a running server, in a terminal and in a pipe."""
 
 import json
 import os

@@ -270,8 +270,13 @@ const overGrpc = {
   async unsupported(lane) {
     const client = await clientOf(lane);
     const { id } = await client.sendMessage(message("done"));
-    await refused(UnsupportedOperationError, () => client.transport.getExtendedAgentCard());
     await refused(UnsupportedOperationError, () => collect(client.resubscribeTask({ id })));
+  },
+
+  /** The procedure of the extended card is also that of the public one, which is all that there is here. */
+  async publicCard(lane) {
+    const client = await clientOf(lane);
+    same((await client.transport.getExtendedAgentCard()).name, "echo", "name");
   },
 };
 
