@@ -209,7 +209,7 @@ def make_app(
         "echo",
         cards=Cards(AGENTS, public_url, 60, authenticator=nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
-        home=Home(AGENTS, "echo", MOUNTS, public_url),
+        home=Home(AGENTS, "echo", MOUNTS, public_url, console=False),
         cors=Cors(origins) if origins else None,
         elsewhere=served_elsewhere,
         description=Description(ServedPaths("echo", metrics=False, keys=False)),

@@ -79,6 +79,15 @@ async def test_a_browser_is_told_what_this_is(served: Site) -> None:
         assert (answer.status, await answer.read()) == (200, b"")
 
 
+@pytest.mark.parametrize("console", [True, False])
+async def test_operators_find_the_console_if_there_is_one(console: bool) -> None:
+    async with server(Agent("echo", description="Gives back"), console=console) as http:
+        links = (await fetched(http)).links
+        assert sum(link.endswith("/console") for link in links) == console
+        async with http.get("/console") as answer:
+            assert (answer.status == 200) is console
+
+
 @pytest.mark.parametrize(
     "accept", [None, "*/*", "application/json", "text/html;q=0, */*", "text/html; q=0.0", "text/*"]
 )

@@ -42,15 +42,25 @@ dd { margin: 0; }
 
 
 class Home:
-    """The page of a server with these agents; `default` answers where a path names no agent."""
+    """The page of a server with these agents; `default` answers where a path names no agent.
+
+    `console`: the server has a console, which the page links to.
+    """
 
     def __init__(
-        self, agents: Mapping[str, Described], default: str, mounts: Collection[Mount], public_url: str | None
+        self,
+        agents: Mapping[str, Described],
+        default: str,
+        mounts: Collection[Mount],
+        public_url: str | None,
+        *,
+        console: bool,
     ) -> None:
         self._agents = agents
         self._default = default
         self._mount = AGENT if AGENT in mounts else next(iter(mounts))
         self._public_url = public_url
+        self._console = console
         digest = b64encode(sha256(STYLE.encode()).digest()).decode()
         policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
         self._headers: list[Header] = [
@@ -77,6 +87,7 @@ class Home:
         hidden = f"{len(shown) - AGENTS_MAX} more" if len(shown) > AGENTS_MAX else ""
         more = _link(f"{base}/agents", hidden) if hidden and lists else hidden
         described = f"{_link(f'{base}/docs', 'described')}, {_link(f'{base}/openapi.json', 'as OpenAPI')}"
+        people = f"Operators use {_link(f'{base}/console', 'the console')}." if self._console else ""
         rows = [
             ("Default agent", _link(base + WELL_KNOWN[0], "its card")),
             *([("All agents", _link(f"{base}/agents", "as JSON"))] if lists else []),
@@ -95,9 +106,8 @@ class Home:
 </head>
 <body>
 <h1>Dragoman</h1>
-<p>This server speaks the Agent2Agent (A2A) protocol. Programs send messages to the agents below; there is nothing to
-use in a browser. Each agent has a card, which says what the agent can do, at which addresses, and whether callers need
-a key.</p>
+<p>This server speaks the Agent2Agent (A2A) protocol. Programs send messages to the agents below. Each agent
+has a card, which says what the agent can do, at which addresses, and whether callers need a key. {people}</p>
 <h2>Agents</h2>
 <ul>
 {agents}

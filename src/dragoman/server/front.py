@@ -126,7 +126,7 @@ def make_app(
         default,
         cards=cards,
         health=health,
-        home=Home(runners, default, mounts, config.public_url),
+        home=Home(runners, default, mounts, config.public_url, console=operators is not None),
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
         openai=OpenAi(handler, reception, default, clock) if ROOT in mounts else None,
