@@ -50,6 +50,7 @@ COMMANDS = [
     ("tasks show TASK", "input-required"),
     ("tasks log TASK", "From where?"),
     ("tasks answer TASK --text Lyon --reason agreed", "TASK is working"),
+    ("tasks send-again TASK", "Sent again as "),
     ("tasks cancel --agent reject --older-than 1h --dry-run", ""),
     ("tasks delete --state failed --older-than 1d --dry-run", ""),
     ("agents", "countdown"),

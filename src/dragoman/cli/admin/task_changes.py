@@ -1,4 +1,4 @@
-"""`dragoman admin tasks answer|cancel|delete`: change tasks of any caller.
+"""`dragoman admin tasks answer|cancel|delete|send-again`: change tasks of any caller.
 
 Invariant: nothing is changed without a task id or a filter. The server notes the operator's name.
 """
@@ -68,6 +68,26 @@ def answer(
     body = said | ({"reason": reason} if reason else {})
     done = run(client.post(f"/tasks/{quote(task_id, safe='')}:answer", body, ChangedTask))
     _show_changed(done, form)
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@output
+@with_server
+def send_again(place: TaskPlace, task_id: str, form: str) -> None:
+    """Send the first message of the task with that ID to its agent again.
+
+    It becomes a new task of yours, in a context of its own, with the same files and without webhooks.
+    """
+    import msgspec
+
+    from dragoman.engine.handlers.task_changes import SentAgain
+
+    sent = run(place.client().post(f"/tasks/{quote(task_id, safe='')}:send-again", None, SentAgain))
+    if form == "json":
+        click.echo(msgspec.json.encode(sent).decode())
+    else:
+        click.echo(f"Sent again as {sent.id}.")
 
 
 @click.command()

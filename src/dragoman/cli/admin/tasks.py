@@ -26,10 +26,13 @@ ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created"
 
 @click.group(
     cls=CommandTable,
-    places={name: f"dragoman.cli.admin.task_changes:{name}" for name in ("answer", "cancel", "delete")},
+    places={
+        name: f"dragoman.cli.admin.task_changes:{name.replace('-', '_')}"
+        for name in ("answer", "cancel", "delete", "send-again")
+    },
 )
 def tasks() -> None:
-    """Find, read, answer, cancel and delete the tasks of all callers."""
+    """Find, read, answer, cancel, delete and send again the tasks of all callers."""
 
 
 @tasks.command("list")
