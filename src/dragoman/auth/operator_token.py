@@ -80,12 +80,16 @@ def drop_token(store: str, port: int) -> None:
     for path in (token_path(store, port), _port_path(port)):
         if path is not None:
             with suppress(OSError):
+                _check_place(path)
                 path.unlink(missing_ok=True)
 
 
 def _read(path: Path | None) -> str | None:
+    if path is None:
+        return None
     try:
-        return None if path is None else path.read_text(encoding="ascii").strip() or None
+        _check_place(path)
+        return path.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -93,7 +97,8 @@ def _read(path: Path | None) -> str | None:
 def _write(path: Path, token: str) -> None:
     """Write the file anew. Raises OSError."""
     if path.parent == _runtime_folder():
-        _make_private(path.parent)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    _check_place(path)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(token + "\n")
@@ -108,9 +113,10 @@ def _runtime_folder() -> Path:
     return Path(runtime) / "dragoman" if runtime else Path(tempfile.gettempdir()) / f"dragoman-{os.getuid()}"
 
 
-def _make_private(folder: Path) -> None:
-    """Make a folder that is this user's alone. Raises OSError if somebody else made it, or may write to it."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+def _check_place(path: Path) -> None:
+    """Raises OSError if the file is in the runtime folder, and somebody else made that, or may write to it."""
+    if path.parent != _runtime_folder():
+        return
+    found = path.parent.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(1, "its folder belongs to somebody else, or others may write to it")

@@ -158,6 +158,22 @@ async def test_the_token_is_found_by_the_address_of_the_server(
     assert read_token_of(url) is None
 
 
+async def test_a_token_that_others_could_have_written_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = tmp_path / "dragoman"
+    folder.mkdir(mode=0o700)
+    (folder / "7870.operator").write_text("dgo_planted\n")
+    assert read_token_of("http://127.0.0.1:7870") == "dgo_planted"
+    folder.chmod(0o770)
+    assert read_token_of("http://127.0.0.1:7870") is None
+    folder.chmod(0o700)
+    folder.rename(tmp_path / "theirs")
+    folder.symlink_to(tmp_path / "theirs")
+    assert read_token_of("http://127.0.0.1:7870") is None
+
+
 @pytest.mark.parametrize("settings", [{"api_key": "shared"}, {"api_key": "shared", "audit": "refused"}])
 async def test_the_shared_key_and_admins_are_no_operators(tmp_path: Path, settings: dict[str, Any]) -> None:
     store = url_of(tmp_path)
