@@ -29,6 +29,8 @@ def test_only_the_named_networks_are_trusted(peer: str, trusted: bool) -> None:
         ([b"::ffff:192.0.2.1"], "192.0.2.1"),
         ([b"unknown, 10.0.0.7"], "10.0.0.7"),
         ([b"192.0.2.1, unknown"], None),
+        ([b"fe80::1%evil text"], None),
+        ([b"fd00::1%eth0, 10.0.0.7"], "10.0.0.7"),
         ([b"\xff"], None),
         ([b""], None),
         ([b"192.0.2.1" + b", 10.0.0.7" * 100], "10.0.0.7"),

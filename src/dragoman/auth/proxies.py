@@ -43,7 +43,7 @@ class TrustedProxies:
         found: Address | None = None
         for hop in reversed(b",".join(forwarded).decode("latin-1").rsplit(",", HOPS_MAX)[-HOPS_MAX:]):
             address = _parse(_without_port(hop.strip()))
-            if address is None:
+            if address is None or "%" in hop:  # a zone (RFC 4007 §11) means nothing here, and may be any text
                 break
             found = address
             if not self._trusts(address):
