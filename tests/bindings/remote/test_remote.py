@@ -253,7 +253,11 @@ async def test_the_query_of_a_url_is_not_in_the_audit_trail(tmp_path: Path) -> N
     store = url_of(tmp_path)
     async with server(store) as http:
         await post(http, "/remote/card", bearer(store), {"url": "http://ann:pw@127.0.0.1:9/card.json?key=abc#x"})
-    assert {entry.subject for entry in await audit_of(store, "operator:local")} == {"http://127.0.0.1:9/card.json"}
+        await post(http, "/remote/card", bearer(store), {"url": "ann:pw@127.0.0.1:9/forgot-the-scheme"})
+    assert {entry.subject for entry in await audit_of(store, "operator:local")} == {
+        "http://127.0.0.1:9/card.json",
+        "127.0.0.1:9/forgot-the-scheme",
+    }
 
 
 async def test_the_number_at_once_is_bounded_and_a_reader_who_leaves_ends_the_exchange(site: Site) -> None:

@@ -55,7 +55,7 @@ def is_refused_here(error: Exception) -> bool:
 def shown_url(url: str) -> str:
     """A URL for the audit trail: without its query and a password, which may be secret."""
     plain = url.partition("?")[0].partition("#")[0]
-    scheme, separator, rest = plain.partition("://")
+    scheme, separator, rest = plain.partition("://") if "://" in plain else ("", "", plain)
     place, slash, path = rest.partition("/")
     return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"[:SUBJECT_MAX]
 
