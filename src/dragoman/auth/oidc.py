@@ -22,6 +22,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
+from dragoman.auth.sessions import LONGEST_MS
 from dragoman.auth.tokens import (
     DISCOVERY_PATH,
     FETCH_S,
@@ -228,7 +229,7 @@ class ProviderSignIn:
         if first is None:
             raise Forbidden("this sign-in has been used already: begin again")
         now_ms, life_ms = self._clock.now_ms(), self.provider.session_ms
-        ends_ms = int(claims.exp * 1000) if life_ms is None else now_ms + life_ms
+        ends_ms = int(min(claims.exp * 1000, now_ms + LONGEST_MS)) if life_ms is None else now_ms + life_ms
         return Vouched(f"oidc:{claims.sub}@{self.provider.issuer}", ends_ms, begun.next)
 
     def _read_begun(self, kept: str | None) -> Begun:
@@ -302,7 +303,10 @@ class ProviderSignIn:
 
     def _check_role(self, payload: bytes) -> None:
         """Raises Forbidden unless the claim has the value of operators."""
-        found = _claim(msgspec.json.decode(payload), self.provider.claim)
+        try:
+            found = _claim(msgspec.json.decode(payload), self.provider.claim)
+        except (ValueError, RecursionError):  # in a claim that is not read otherwise
+            raise Forbidden("the provider's ID token is not valid here") from None
         held = found if isinstance(found, list) else [found]
         if not any(isinstance(each, str) and each == self.provider.value for each in held):
             raise Forbidden("you are signed in at the provider, but are no operator here: ask for that role")

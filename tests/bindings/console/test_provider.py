@@ -1,8 +1,10 @@
 """Sign-in by an OpenID provider, over HTTP, with a real one on loopback: who gets a session, and who tries in vain."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -15,6 +17,7 @@ from dragoman.bindings.console.endpoint import PROOF
 from dragoman.config import Config
 from dragoman.server import serving
 from dragoman.server.errors import StartError
+from tests.auth import issuer
 from tests.auth.provider import CLIENT, SECRET, OpenIdProvider, providing
 from tests.bindings.admin.test_admin import url_of
 from tests.bindings.console.test_console import DEADLINE_S, SESSION, TASKS, asking_agent, browser, status_of
@@ -226,6 +229,26 @@ async def test_a_token_that_does_not_fit_signs_nobody_in(
         await refused(http, await sign_in(http), words)
 
 
+async def test_a_token_with_a_claim_beyond_all_numbers_signs_nobody_in(
+    site: Site, provider: OpenIdProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def token(claims: dict[str, Any], *, alg: str) -> bytes:
+        return issuer.token(json.dumps(claims).encode().removesuffix(b"}") + b', "height": 1e999}', alg=alg)
+
+    monkeypatch.setattr("tests.auth.provider.token", token)
+    async with signing_in(site) as http:
+        await refused(http, await sign_in(http), "not valid here")
+
+
+async def test_a_token_without_a_real_end_begins_a_session_of_a_week(site: Site, provider: OpenIdProvider) -> None:
+    provider.claims = {**provider.claims, "exp": 1e308}
+    async with signing_in(site) as http:
+        assert (await sign_in(http)).status == 302
+        async with http.get(SESSION) as who:
+            ends_at = datetime.fromisoformat((await who.json())["ends_at"])
+    assert ends_at - datetime.now(UTC) <= timedelta(days=7)
+
+
 @pytest.mark.parametrize("alg", ["none", "HS256", "PS256"])
 async def test_a_token_of_another_algorithm_signs_nobody_in(
     site: Site, provider: OpenIdProvider, alg: str, monkeypatch: pytest.MonkeyPatch
@@ -233,8 +256,6 @@ async def test_a_token_of_another_algorithm_signs_nobody_in(
     provider.alg = alg
     if alg == "HS256":
         from joserfc.jwk import OctKey
-
-        from tests.auth import issuer
 
         modulus = str(issuer.RSA.as_dict(private=False)["n"])
         key: Any = OctKey.import_key(modulus)  # the public key as a secret: an old attack
