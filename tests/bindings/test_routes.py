@@ -113,6 +113,14 @@ def test_any_other_path_is_not_found(path: str) -> None:
         find(path)
 
 
+@pytest.mark.parametrize("name", ["ready", "metrics"])
+def test_what_proxies_keep_from_strangers_has_one_spelling(name: str) -> None:
+    assert find(f"/{name}").endpoint == name
+    for other in (f"/{name}/", f"/%{ord(name[0]):x}{name[1:]}"):
+        with pytest.raises(NotFound):
+            find(other)
+
+
 @pytest.mark.parametrize("mount", MOUNTS)
 def test_a_path_that_is_not_found_names_only_paths_that_are(mount: Mount) -> None:
     routes = Routes(["echo"], "echo", [mount])

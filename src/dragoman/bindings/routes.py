@@ -138,6 +138,9 @@ SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
 )
 """Paths of the server itself."""
 
+AS_WRITTEN = frozenset({b"/ready", b"/metrics"})
+"""Paths that proxies keep from strangers by comparing bytes: a trailing slash or an escape would get past them."""
+
 ONLY_WITH: Mapping[tuple[str, ...], frozenset[Mount]] = MappingProxyType(
     {
         ("agents",): frozenset({AGENT}),
@@ -198,6 +201,8 @@ class Routes:
             raise NotFound("no such path here: paths begin with /")
         if not segments[-1]:
             segments.pop()  # ignore one trailing slash: some clients add it to interface URLs
+        if "/".join(segments).encode() in AS_WRITTEN:
+            raise NotFound("no such path here")
         return self._find(segments[1:])
 
     def _find(self, segments: list[str]) -> Route:
