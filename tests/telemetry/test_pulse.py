@@ -3,7 +3,10 @@
 import pytest
 
 from dragoman.telemetry.counts import Counts, RequestCounts
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 from dragoman.telemetry.pulse import MINUTES, STEPS_A_MINUTE, Pulse, Quantiles, quantiles
+
+NONE = Histogram(COMMIT_BOUNDS_S)
 
 
 def pass_minutes(pulse: Pulse, minutes: int = 1) -> None:
@@ -13,7 +16,7 @@ def pass_minutes(pulse: Pulse, minutes: int = 1) -> None:
 
 def test_each_full_minute_has_its_tasks_and_requests() -> None:
     counts = Counts()
-    pulse = Pulse(counts, lambda: 7)
+    pulse = Pulse(counts, lambda: 7, lambda: NONE)
     assert (pulse.tasks_a_minute(), pulse.requests_a_minute(), pulse.open_streams()) == ({}, (), 7)
     requests = counts.requests["SendMessage", "http"] = RequestCounts()
     for ends in (1, 0, 3):
@@ -29,7 +32,7 @@ def test_each_full_minute_has_its_tasks_and_requests() -> None:
 
 def test_an_hour_is_kept() -> None:
     counts = Counts()
-    pulse = Pulse(counts, lambda: 0)
+    pulse = Pulse(counts, lambda: 0, lambda: NONE)
     for _ in range(MINUTES + 30):
         counts.submitted("echo")
         pass_minutes(pulse)
@@ -38,7 +41,7 @@ def test_an_hour_is_kept() -> None:
 
 def test_times_are_those_of_the_last_five_minutes() -> None:
     counts = Counts()
-    pulse = Pulse(counts, lambda: 0)
+    pulse = Pulse(counts, lambda: 0, lambda: NONE)
     assert pulse.completions() is None
     for took_ms in [40] * 90 + [9_000] * 10:
         counts.ended("echo", "completed", took_ms)
@@ -48,6 +51,21 @@ def test_times_are_those_of_the_last_five_minutes() -> None:
     counts.requests["SendStreamingMessage", "http"] = requests = RequestCounts()
     requests.first_events.add(0.003)
     assert pulse.first_events() == Quantiles(0.005, 0.005)
+
+
+def test_commits_are_those_of_five_minutes_and_webhook_calls_of_an_hour() -> None:
+    counts, commits = Counts(), Histogram(COMMIT_BOUNDS_S)
+    counts.pushed("dead")
+    pulse = Pulse(counts, lambda: 0, lambda: commits)
+    assert (pulse.commits(), pulse.webhook_calls()) == (None, {"dead": 0})
+    commits.add(0.002)
+    counts.pushed("delivered")
+    counts.pushed("delivered")
+    assert (pulse.commits(), pulse.webhook_calls()) == (Quantiles(0.0025, 0.0025), {"dead": 0, "delivered": 2})
+    pass_minutes(pulse, 6)
+    assert (pulse.commits(), pulse.webhook_calls()) == (None, {"dead": 0, "delivered": 2})
+    pass_minutes(pulse, MINUTES)
+    assert pulse.webhook_calls() == {"dead": 0, "delivered": 0}
 
 
 @pytest.mark.parametrize(

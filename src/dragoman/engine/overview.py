@@ -161,8 +161,9 @@ class Stats(Struct, frozen=True, kw_only=True):
     store. `input_tokens_today` and `output_tokens_today` are what the runs that ended today (UTC) have used; null if
     none said so. All else is of this process, since its start: `writes`, `failed_writes`, `streams` that are open, and,
     for the last hour at most, oldest minute first, `requests_a_minute` and `tasks_a_minute`, by `submitted` or the
-    state of their end. `first_event` and `completion` are those of the last five minutes; null if there was none.
-    Without metrics the last five are empty or null.
+    state of their end. `webhook_calls` are those of that hour by outcome: `delivered`, `retry`, `dead`, `gone`.
+    `first_event`, `completion` and `commit` are those of the last five minutes; null if there was none. Without metrics
+    the last seven are empty or null.
     """
 
     tasks: dict[str, int]
@@ -181,6 +182,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     tasks_a_minute: dict[str, tuple[int, ...]] = {}
     first_event: Quantiles | None = None
     completion: Quantiles | None = None
+    commit: Quantiles | None = None
+    webhook_calls: dict[str, int] = {}
 
 
 class Overview:
@@ -231,6 +234,8 @@ class Overview:
             tasks_a_minute={} if pulse is None else pulse.tasks_a_minute(),
             first_event=None if pulse is None else pulse.first_events(),
             completion=None if pulse is None else pulse.completions(),
+            commit=None if pulse is None else pulse.commits(),
+            webhook_calls={} if pulse is None else pulse.webhook_calls(),
         )
 
     async def _agent(self, agent: AgentFacts, tasks: OpenTasks | None) -> AgentLine:

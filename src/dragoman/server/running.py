@@ -183,7 +183,7 @@ async def running(
         traffic = None
         if not (counts is None and access is None and telemetry is None):
             traffic = Traffic(counts, access, clock, telemetry)
-        pulse = None if counts is None else Pulse(counts, lambda: streams.open)
+        pulse = None if counts is None else Pulse(counts, lambda: streams.open, lambda: store.commits)
         administration = Administration(
             engine,
             store,

@@ -12,7 +12,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from dragoman.telemetry.counts import BOUNDS_MS, Counts
-from dragoman.telemetry.histogram import REQUEST_BOUNDS_S
+from dragoman.telemetry.histogram import REQUEST_BOUNDS_S, Histogram
 
 STEP_S = 10.0
 STEPS_A_MINUTE = 6
@@ -37,13 +37,16 @@ class Sample(Struct, frozen=True):
     requests: int
     first_events: list[int]
     completions: list[int]
+    commits: list[int]
+    webhook_calls: dict[str, int]
 
 
 class Pulse:
-    """Samples `counts`. `open_streams` returns how many streams are open here."""
+    """Samples `counts`. `open_streams` returns how many streams are open here, `commits` how long commits took."""
 
-    def __init__(self, counts: Counts, open_streams: Callable[[], int]) -> None:
+    def __init__(self, counts: Counts, open_streams: Callable[[], int], commits: Callable[[], Histogram]) -> None:
         self.open_streams = open_streams
+        self._commits = commits
         self._counts = counts
         self._samples: deque[Sample] = deque(maxlen=MINUTES * STEPS_A_MINUTE + 1)
         self.sample()
@@ -82,6 +85,16 @@ class Pulse:
         now, before = self._now(), self._before()
         return quantiles(BOUNDS_S, _differences(now.completions, before.completions))
 
+    def commits(self) -> Quantiles | None:
+        """The times that commits of the store took; None if there was none in the window."""
+        now, before = self._now(), self._before()
+        return quantiles(self._commits().bounds_s, _differences(now.commits, before.commits))
+
+    def webhook_calls(self) -> dict[str, int]:
+        """By outcome, how many webhook calls were made in the last hour."""
+        now, first = self._now().webhook_calls, self._samples[0].webhook_calls
+        return {outcome: count - first.get(outcome, 0) for outcome, count in sorted(now.items())}
+
     def _before(self) -> Sample:
         return self._samples[max(0, len(self._samples) - WINDOW_STEPS)]
 
@@ -100,6 +113,8 @@ class Pulse:
             sum(count for each in requests for count in each.outcomes.values()),
             _sums([each.first_events.counts for each in requests], len(REQUEST_BOUNDS_S) + 1),
             _sums([each.counts for each in counts.durations.values()], len(BOUNDS_MS) + 1),
+            list(self._commits().counts),
+            dict(counts.pushes),
         )
 
 

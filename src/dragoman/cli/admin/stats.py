@@ -4,7 +4,7 @@ Invariant: it changes nothing. Only a terminal gets control sequences, and it is
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -138,11 +138,16 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
     for state, minutes in now.tasks_a_minute.items():
         if any(minutes):
             rows.append((f"{state} a minute", f"{minutes[-1]} {_bars(minutes)}"))
-    for name, times in (("first event", now.first_event), ("completion", now.completion)):
+    for name, times in (
+        ("first event", now.first_event),
+        ("completion", now.completion),
+        ("commit", now.commit),
+    ):
         rows.append((name, "-" if times is None else f"p50 {times.p50_s:g}s p95 {times.p95_s:g}s"))
     rows += [
         ("open streams", "-" if now.streams is None else str(now.streams)),
         ("tokens today", _tokens(now)),
+        ("webhook calls", _outcomes(now.webhook_calls)),
         ("webhook calls pending", str(now.webhook_calls_pending)),
         ("webhook calls paused", str(now.webhook_calls_paused)),
         ("webhook calls dead", str(now.webhook_calls_dead)),
@@ -152,6 +157,11 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
         ("store", "can be written" if now.outage is None else now.outage),
     ]
     return rows
+
+
+def _outcomes(calls: Mapping[str, int]) -> str:
+    """The outcomes of the last hour; `-` if no call was made."""
+    return ", ".join(f"{count} {outcome}" for outcome, count in calls.items() if count) or "-"
 
 
 def _tokens(now: "Stats") -> str:
