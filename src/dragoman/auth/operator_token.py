@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 BYTES = 32
 SUFFIX = ".operator"
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+LOOPBACK = "127.0.0.1"
 
 
 def new_token() -> str:
@@ -41,24 +41,36 @@ def read_token(store: str, port: int) -> str | None:
     return _read(token_path(store, port))
 
 
-def read_token_of(url: str) -> str | None:
-    """The token of this user's server at `url`; None if it is not on this machine, or has none."""
+def local_server(url: str) -> tuple[str, str] | None:
+    """The address and the token of this user's server at `url`; None if that is not 127.0.0.1, or it has no token.
+
+    `localhost` becomes 127.0.0.1 in an address without TLS: on another address of that name a stranger may listen.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         return None
-    return _read(_port_path(port)) if parts.hostname in LOOPBACK else None
+    if parts.hostname not in (LOOPBACK, "localhost") or parts.username is not None:
+        return None
+    token = _read(_port_path(port))
+    if token is None:
+        return None
+    place = parts if parts.scheme == "https" else parts._replace(netloc=f"{LOOPBACK}:{port}")
+    return place.geturl(), token
 
 
 @contextmanager
-def kept_token(token: str, store: str, port: int) -> Iterator[None]:
-    """Keep the token in its file within the block. Without the file, only operators with keys reach the admin API."""
+def kept_token(token: str, store: str, host: str, port: int) -> Iterator[None]:
+    """Keep the token in its files within the block. Without them, only operators with keys reach the admin API.
+
+    The file under the port is for a server that listens on 127.0.0.1.
+    """
     path = token_path(store, port)
     if path is None:
         yield
         return
-    paths = dict.fromkeys((path, _port_path(port)))
+    paths = dict.fromkeys([path, _port_path(port)] if host in (LOOPBACK, "localhost") else [path])
     for each in paths:
         try:
             _write(each, token)

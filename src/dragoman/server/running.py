@@ -258,7 +258,7 @@ async def running(
                     await listener.open(bound)
                     if grpc is not None:
                         await grpc.open()
-                    with _operator_token(config, authenticator, token, bound_to.port):
+                    with _operator_token(bound_to, authenticator, token):
                         yield ListeningServer(bound_to, authenticator.required, reload)
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
@@ -364,13 +364,11 @@ def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runn
     return {agent.profile.id: agent for agent in agents}
 
 
-def _operator_token(
-    config: Config, authenticator: Authenticator, token: str, port: int
-) -> AbstractContextManager[None]:
+def _operator_token(config: Config, authenticator: Authenticator, token: str) -> AbstractContextManager[None]:
     """Keep the operator's token in its file, on a server that asks nobody when it starts."""
     if not authenticator.required:
-        return kept_token(token, config.store, port)
-    drop_token(config.store, port)
+        return kept_token(token, config.store, config.host, config.port)
+    drop_token(config.store, config.port)
     return nullcontext()
 
 

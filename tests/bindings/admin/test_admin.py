@@ -16,7 +16,7 @@ import pytest
 from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
-from dragoman.auth.operator_token import read_token, read_token_of, token_path
+from dragoman.auth.operator_token import local_server, read_token, token_path
 from dragoman.bindings.admin.route import PREFIX, AdminRoute
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.config import Config
@@ -147,15 +147,17 @@ async def test_the_token_is_found_by_the_address_of_the_server(
     async with serving(
         Config(port=0, store=store.format(tmp_path)), [Agent("idle", description="Does nothing")]
     ) as url:
-        token = read_token_of(url)
-        assert token is not None
+        here = local_server(url)
+        assert here is not None
         port = url.rpartition(":")[2].rstrip("/")
-        assert read_token_of(f"http://localhost:{port}/admin") == token
-        for other in (f"http://agents.example:{port}", "http://127.0.0.1:1", "http://127.0.0.1:x", "127.0.0.1"):
-            assert read_token_of(other) is None
+        assert local_server(f"http://localhost:{port}") == (f"http://127.0.0.1:{port}", here[1])
+        assert local_server(f"https://localhost:{port}") == (f"https://localhost:{port}", here[1])
+        others = (f"http://agents.example:{port}", f"http://[::1]:{port}", f"http://ann:pw@127.0.0.1:{port}")
+        for other in (*others, "http://127.0.0.1:1", "http://127.0.0.1:x", "127.0.0.1"):
+            assert local_server(other) is None
         (file,) = (tmp_path / "dragoman").iterdir()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert read_token_of(url) is None
+    assert local_server(url) is None
 
 
 async def test_a_token_that_others_could_have_written_is_not_read(
@@ -165,13 +167,13 @@ async def test_a_token_that_others_could_have_written_is_not_read(
     folder = tmp_path / "dragoman"
     folder.mkdir(mode=0o700)
     (folder / "7870.operator").write_text("dgo_planted\n")
-    assert read_token_of("http://127.0.0.1:7870") == "dgo_planted"
+    assert local_server("http://127.0.0.1:7870") == ("http://127.0.0.1:7870", "dgo_planted")
     folder.chmod(0o770)
-    assert read_token_of("http://127.0.0.1:7870") is None
+    assert local_server("http://127.0.0.1:7870") is None
     folder.chmod(0o700)
     folder.rename(tmp_path / "theirs")
     folder.symlink_to(tmp_path / "theirs")
-    assert read_token_of("http://127.0.0.1:7870") is None
+    assert local_server("http://127.0.0.1:7870") is None
 
 
 @pytest.mark.parametrize("settings", [{"api_key": "shared"}, {"api_key": "shared", "audit": "refused"}])

@@ -80,11 +80,12 @@ class TaskPlace(Struct, frozen=True):
         """The client of the server that is named, or that has the local store open. Ends the command without one."""
         source = OPERATOR_KEY_ENV if os.environ.get(OPERATOR_KEY_ENV) else SHARED_KEY_ENV
         key = os.environ.get(source)
-        from dragoman.auth.operator_token import read_token, read_token_of
+        from dragoman.auth.operator_token import local_server, read_token
 
         if self.server is not None:
-            token = None if key else read_token_of(self.server)
-            return AdminClient(self.server.rstrip("/"), token or key, None if token else source)
+            local = None if key else local_server(self.server)
+            server, sent = local or (self.server, key)
+            return AdminClient(server.rstrip("/"), sent, None if local else source)
         from dragoman.cli.serve import base_url
         from dragoman.store.open import noted_server
 
