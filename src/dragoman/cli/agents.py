@@ -16,7 +16,7 @@ from dragoman.cli.store_commands import CONFIG_ENV, config_file, table
 from dragoman.config import FILE, ConfigParts, load_parts
 
 if TYPE_CHECKING:
-    from dragoman.cli.checks import Subject
+    from dragoman.cli.checks import CheckedAgent
 
 STDOUT, STDERR = 1, 2
 
@@ -73,7 +73,7 @@ def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json
 
 def _load_subjects(
     named: Sequence[str], file: str | None, default: str | None, *, tries: bool, server: str | None = None
-) -> "list[Subject]":
+) -> "list[CheckedAgent]":
     import asyncio
 
     from dragoman.cli.checks import load_subjects
@@ -81,7 +81,7 @@ def _load_subjects(
     apart = load_parts(config_file(file), os.environ, {} if default is None else {"default": default})
     chosen, references = _split_words(named, apart)
 
-    async def found() -> "list[Subject]":
+    async def found() -> "list[CheckedAgent]":
         subjects = await load_subjects(apart, references, chosen, tries=tries)
         if server is not None:
             from dragoman.cli.checks import ask_server
@@ -121,7 +121,7 @@ def _is_module(word: str) -> bool:
     )
 
 
-def _lines(subject: "Subject") -> Iterator[str]:
+def _lines(subject: "CheckedAgent") -> Iterator[str]:
     named = subject.id or "the server"
     yield f"{_sign(subject.ok)} {_plain(named)}" + (f"  {_plain(subject.run)}" if subject.run else "")
     for finding in subject.findings:
@@ -139,7 +139,7 @@ def _plain(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def _fields(subject: "Subject") -> dict[str, Any]:
+def _fields(subject: "CheckedAgent") -> dict[str, Any]:
     findings = [
         {"ok": finding.ok, "what": finding.what, **({"fix": finding.fix} if finding.fix else {})}
         for finding in subject.findings
@@ -147,7 +147,7 @@ def _fields(subject: "Subject") -> dict[str, Any]:
     return {"id": subject.id, "run": subject.run, "ok": subject.ok, "findings": findings}
 
 
-def _skills(subject: "Subject") -> list[str]:
+def _skills(subject: "CheckedAgent") -> list[str]:
     if subject.runner is None:
         return []
     profile = subject.runner.profile

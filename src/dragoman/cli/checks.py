@@ -38,7 +38,7 @@ AT_HOME = 'move what must not run at import below `if __name__ == "__main__":`'
 ANSWER_S = 5.0
 
 
-class Subject(Struct):
+class CheckedAgent(Struct):
     """An agent under check: `run` says what it is, `findings` what is known so far; `runner` is None until loaded."""
 
     id: str
@@ -54,13 +54,13 @@ class Subject(Struct):
 
 async def load_subjects(
     apart: ConfigParts, references: Sequence[str], chosen: Sequence[str] = (), *, tries: bool = True
-) -> list[Subject]:
+) -> list[CheckedAgent]:
     """Load the agents of the file, then those of `references`. If any ids are `chosen`, only these are returned.
 
     Agents are made one after the other, as a server makes them. With `tries` all of them are checked at once.
     """
     look_in_working_directory()
-    every = [Subject(SETTINGS, "", [_config_finding(error)]) for error in apart.faults]
+    every = [CheckedAgent(SETTINGS, "", [_config_finding(error)]) for error in apart.faults]
     for table in apart.tables:
         if not chosen or table.id in chosen:
             every.append(await _load_declared(table))
@@ -74,13 +74,15 @@ async def load_subjects(
     there = ", ".join(dict.fromkeys([*(table.id for table in apart.tables), *ids])) or "none"
     for agent_id in chosen:
         if agent_id not in ids:
-            subjects.append(Subject(agent_id, "", [CheckResult(False, "there is no such agent", f"there are {there}")]))
+            subjects.append(
+                CheckedAgent(agent_id, "", [CheckResult(False, "there is no such agent", f"there are {there}")])
+            )
     if tries:
         await asyncio.gather(*(_try(subject, subject.runner) for subject in subjects if subject.runner is not None))
     return subjects
 
 
-async def ask_server(server: str, subjects: list[Subject]) -> None:
+async def ask_server(server: str, subjects: list[CheckedAgent]) -> None:
     """Add what the server at that URL reports about the subjects to their findings."""
     base, egress = server.rstrip("/"), Egress()
     try:
@@ -88,7 +90,9 @@ async def ask_server(server: str, subjects: list[Subject]) -> None:
         served = await get_object(egress, f"{base}/agents?limit=1000", timeout_s=ANSWER_S, headers={})
     except (EgressError, PeerError, A2AError) as error:
         fix = "give the URL on which it listens; GET /ready says why a server is not ready"
-        subjects.append(Subject(SETTINGS, server, [CheckResult(False, f"the server cannot be asked: {error}", fix)]))
+        subjects.append(
+            CheckedAgent(SETTINGS, server, [CheckResult(False, f"the server cannot be asked: {error}", fix)])
+        )
         return
     finally:
         await egress.close()
@@ -106,22 +110,22 @@ async def ask_server(server: str, subjects: list[Subject]) -> None:
             subject.findings.append(CheckResult(False, f"{base} does not serve it", fix))
 
 
-async def _load_declared(table: AgentEntry | FaultyEntry) -> Subject:
+async def _load_declared(table: AgentEntry | FaultyEntry) -> CheckedAgent:
     if isinstance(table, FaultyEntry):
-        return Subject(table.id, "", [_config_finding(table.error)])
+        return CheckedAgent(table.id, "", [_config_finding(table.error)])
     loaded = await _load_in_thread(table.run, lambda: [make_agent(table)])
     if isinstance(loaded, CheckResult):
-        return Subject(table.id, table.run, [loaded])
-    return Subject(table.id, table.run, [], loaded[0])
+        return CheckedAgent(table.id, table.run, [loaded])
+    return CheckedAgent(table.id, table.run, [], loaded[0])
 
 
-async def _load_referenced(reference: str, taken: dict[str, str]) -> list[Subject]:
+async def _load_referenced(reference: str, taken: dict[str, str]) -> list[CheckedAgent]:
     made = await _load_in_thread(reference, lambda: load_reference(reference))
     if isinstance(made, CheckResult):
-        return [Subject(reference, reference, [made])]
+        return [CheckedAgent(reference, reference, [made])]
     subjects = []
     for runner in made:
-        subject = Subject(runner.profile.id, reference, [], runner)
+        subject = CheckedAgent(runner.profile.id, reference, [], runner)
         if fault := agent_id_fault(subject.id):
             subject.findings.append(CheckResult(False, f"its id {subject.id!r} cannot be served", f"it {fault}"))
         if subject.id in taken:
@@ -132,15 +136,15 @@ async def _load_referenced(reference: str, taken: dict[str, str]) -> list[Subjec
     return subjects
 
 
-def _check_together(apart: ConfigParts, every: Sequence[Subject]) -> Iterable[Subject]:
+def _check_together(apart: ConfigParts, every: Sequence[CheckedAgent]) -> Iterable[CheckedAgent]:
     """The findings about all agents together."""
     ids = [subject.id for subject in every if subject.id != SETTINGS]
     if not every:
         fix = "name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
-        yield Subject(SETTINGS, "", [CheckResult(False, "there are no agents", fix)])
+        yield CheckedAgent(SETTINGS, "", [CheckResult(False, "there are no agents", fix)])
     elif apart.config is not None and (default := apart.config.default) is not None and default not in ids:
         fix = f"name one of {', '.join(ids)}"
-        yield Subject(SETTINGS, "", [CheckResult(False, f"default = {default!r}: there is no such agent", fix)])
+        yield CheckedAgent(SETTINGS, "", [CheckResult(False, f"default = {default!r}: there is no such agent", fix)])
 
 
 async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | CheckResult:
@@ -178,7 +182,7 @@ def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | 
         return CheckResult(False, f"{what}: importing it ends the process ({type(error).__name__})", AT_HOME)
 
 
-async def _try(subject: Subject, runner: Runner) -> None:
+async def _try(subject: CheckedAgent, runner: Runner) -> None:
     """Run the agent's own check, and add its findings."""
     if not isinstance(runner, Checkable):
         subject.findings.append(CheckResult(True, "it can be served; it has no check of its own"))

@@ -71,10 +71,10 @@ class Place(Struct, frozen=True):
         return f"{self.since_ms}-{self.acts}"
 
 
-class Reading(Struct, frozen=True):
-    """What changed after a place: the items for a feed, the place to go on from, and the statuses that were read.
+class ChangeReading(Struct, frozen=True):
+    """The changes after a place: the items for a feed, the place to go on from, and the statuses that were read.
 
-    `many`: too much for items.
+    `many`: there were too many changes to list them as items.
     """
 
     items: tuple[FeedItem, ...]
@@ -238,14 +238,14 @@ class ChangeReader:
             elif feed in coming:  # others have come during the reading
                 feed.begin(_placed([_reset("start", now_ms), *lists], shared.end))
 
-    async def _read_after(self, place: Place | None, told: Statuses, now_ms: int) -> Reading:
+    async def _read_after(self, place: Place | None, told: Statuses, now_ms: int) -> ChangeReading:
         """Read what changed after a place, but for the statuses that were told. From None on nothing has changed."""
         if place is None:
             acts, _ = await self._store.audit.acts(None)
-            return Reading((), Place(max(0, now_ms - OVERLAP_MS), acts), {})
+            return ChangeReading((), Place(max(0, now_ms - OVERLAP_MS), acts), {})
         if not now_ms - GAP_MAX_MS <= place.since_ms <= now_ms:
             acts, _ = await self._store.audit.acts(None)
-            return Reading((_reset("gap", now_ms),), Place(max(0, now_ms - OVERLAP_MS), acts), {})
+            return ChangeReading((_reset("gap", now_ms),), Place(max(0, now_ms - OVERLAP_MS), acts), {})
         acts, entries = await self._store.audit.acts(place.acts)
         rows = await self._store.changes(place.since_ms, CHANGES_MAX + 1)
         items: list[FeedItem] = []
@@ -254,7 +254,7 @@ class ChangeReader:
         else:
             items += [_change(row) for row in rows if told.get(row.id) != (row.status_ms, row.state)]
         items += [_act(entry) for entry in entries if _changes(entry)]
-        return Reading(
+        return ChangeReading(
             tuple(items),
             Place(max(place.since_ms, now_ms - OVERLAP_MS), acts),
             {row.id: (row.status_ms, row.state) for row in rows[:CHANGES_MAX]},
