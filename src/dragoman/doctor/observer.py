@@ -89,7 +89,7 @@ async def observe(subject: Subject, wish: Wish | None = None, progress: Progress
 
 async def _observe(subject: Subject, wish: Wish | None, progress: Progress) -> Observations:
     began_s = time.monotonic()
-    agent, origin, egress = subject.agent, subject.origin, subject.egress
+    agent, origin = subject.agent, subject.origin
     try:
         async with asyncio.timeout(CARD_S):
             card = await subject.find_card()
@@ -105,7 +105,14 @@ async def _observe(subject: Subject, wish: Wish | None, progress: Progress) -> O
         if not (reason := certificate_fault(error)):
             raise
         return Observations(agent=agent, place=origin, certificate=reason, now_s=time.time())
-    url = card.found.url
+    return await _observe_card(subject, card, wish, progress, began_s)
+
+
+async def _observe_card(
+    subject: Subject, card: SubjectCard, wish: Wish | None, progress: Progress, began_s: float
+) -> Observations:
+    """Look at the endpoints of a card, and with a `wish` send messages. `began_s` is when the examination began."""
+    agent, egress, url = subject.agent, subject.egress, card.found.url
     read = _read_card(card)
     schemes = read.security_schemes or {} if read else {}
     shown = await subject.identify(card, schemes)
