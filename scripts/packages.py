@@ -22,13 +22,13 @@ SDIST = (
     *("src", "docs", "examples", "scripts/build_hook.py", "pyproject.toml", ".gitignore"),
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"),
 )
-"""What the source distribution has of the repository: files, and whole folders."""
+"""The files and whole folders of the repository that are in the source distribution."""
 
 NEEDED = (
     *("dragoman/py.typed", "dragoman/commit.txt"),
     *("dragoman/bindings/console/built/index.html", "dragoman/bindings/console/built/licenses.txt"),
 )
-"""What a wheel has in any case, although git does not track all of it."""
+"""Files that every wheel must have, although git does not track all of them."""
 
 METADATA = frozenset({"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"})
 

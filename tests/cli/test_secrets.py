@@ -84,7 +84,7 @@ SHOWN = ("caller key", "operator key", "session cookie", "webhook token")
 
 
 class Session:
-    """What was said, and the secrets by kind."""
+    """The transcript of everything that was printed, and the secrets by kind."""
 
     def __init__(self, folder: Path) -> None:
         self.said = Transcript(folder)

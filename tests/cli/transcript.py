@@ -120,7 +120,7 @@ class Transcript:
             self.note("serve: stderr", "".join(errors))
 
     def places_of(self, kind: str, secret: str) -> list[str]:
-        """Where a secret is found, in any of its forms, beside where it is meant to be shown."""
+        """The places where a secret is found, in any of its forms, but for those that are meant to show it."""
         forms = forms_of(secret)
         return [each.name for each in self.noted if each.shows != kind and any(form in each.text for form in forms)]
 

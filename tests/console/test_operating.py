@@ -1,4 +1,4 @@
-"""How operators find tasks, and what they do about them, in a real browser against a real server."""
+"""Operators find tasks and act on them, in a real browser against a real server."""
 
 from http import HTTPStatus
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a file of deploy/ says about the server, compared with the server."""
+"""Compares the words of a file of deploy/ with the server."""
 
 import re
 from collections.abc import Mapping

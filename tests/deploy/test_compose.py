@@ -35,7 +35,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
 
 def mounts(service: str) -> dict[str, str]:
-    """What is mounted where: paths of this repository and volumes, by the path inside."""
+    """The mounts of a service: paths of this repository and volumes, by the path inside."""
     return {each.split(":")[1]: each.split(":")[0] for each in SERVICES[service]["volumes"]}
 
 

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(not _kustomize(), reason="no kubectl 1.27 or new
 
 @cache
 def built(overlay: str) -> str:
-    """What an overlay gives to the cluster."""
+    """The objects that an overlay makes, as YAML."""
     command = ["kubectl", "kustomize", str(FOLDER / "overlays" / overlay)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

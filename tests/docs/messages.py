@@ -48,7 +48,7 @@ def messages() -> dict[str, str]:
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:
-    """What is raised, and what is logged as a warning or worse."""
+    """The texts that are raised, and those that are logged as a warning or worse."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             arguments = [*node.exc.args, *(keyword.value for keyword in node.exc.keywords)]

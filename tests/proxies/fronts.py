@@ -174,7 +174,7 @@ class Front:
 
     @property
     def log(self) -> str:
-        """What the proxy has written."""
+        """The proxy's output so far."""
         return self._log.read_text(errors="replace")
 
     def _command(self) -> list[str]:

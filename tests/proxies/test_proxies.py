@@ -89,7 +89,7 @@ class Site:
         self.access = access
         self.config = config
         self.stops = stops
-        """What stops each server."""
+        """Closing one of these stops its server."""
         self._names = 0
 
     @property

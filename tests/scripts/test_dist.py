@@ -1,4 +1,4 @@
-"""What a release consists of: packages with the same bytes each time, and nothing in them that does not belong there.
+"""The packages of a release: the same bytes each time, and nothing in them that does not belong there.
 
 `make dist` does the rest: it builds the console, installs the wheel, and does with it what the README shows.
 """

@@ -1,4 +1,4 @@
-"""What happened lately, from samples of the counts."""
+"""Recent figures, from samples of the counts."""
 
 import pytest
 

@@ -38,7 +38,7 @@ class SubjectCard(Struct, frozen=True, kw_only=True):
 
 
 class CallerIdentity(Struct, frozen=True, kw_only=True):
-    """What an agent is shown of its caller. `query` is appended to its URL, for keys that go there."""
+    """The credentials that an agent is shown. `query` is appended to its URL, for keys that go there."""
 
     credentials: Credentials | None = None
     query: str = ""

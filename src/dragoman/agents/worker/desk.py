@@ -264,7 +264,7 @@ def _roster_key(agent: str, desk_id: str) -> str:
 
 
 def _shape(entry: RosterEntry) -> tuple[object, ...]:
-    """What is said of a worker, without ages."""
+    """An entry without its ages, to compare it with another one."""
     return entry.worker, entry.word, entry.waits, tuple(task_id for task_id, _ in entry.leases)
 
 

@@ -43,7 +43,7 @@ PAGE = """<!doctype html>
 
 
 class ProviderOffer(Struct, frozen=True):
-    """What the sign-in page offers beside keys: the provider's name, null if there is none."""
+    """The way to sign in that the page offers beside keys: the provider's name, null if there is none."""
 
     provider: str | None
 

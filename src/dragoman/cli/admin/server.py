@@ -192,7 +192,7 @@ class AdminClient:
         return ServerRefusal(f"{self.server}: {reason}{self._fix(status, reason)}", status)
 
     def _fix(self, status: int, reason: str) -> str:
-        """What to do about a key that is no operator's. A 403 may also be about something else, such as the Host."""
+        """The fix for a key that is no operator's; empty for other refusals, such as a 403 that is about the Host."""
         if not (status == 401 or (status == 403 and "operator" in reason)):
             return ""
         wrong = "" if self._source is None else f"the key in {self._source} is no operator's there, "

@@ -145,7 +145,7 @@ def _deliveries(count: int) -> str:
 
 
 def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
-    """What people read of a delivery, by name."""
+    """The facts of a delivery as people read them, by name."""
     words = {
         "dead": "dead: `dragoman admin webhooks redeliver` sends it again",
         "sending": f"under way, until {_moment(report.claimed_until)} at the latest",

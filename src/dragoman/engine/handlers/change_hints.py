@@ -32,7 +32,7 @@ class ChangeHints:
         self._heard: Callable[[], None] | None = None
         self._asking: asyncio.TimerHandle | None = None
         self._attending: asyncio.TimerHandle | None = None
-        """Ends the telling of other replicas, none of which follows the changes if it is None."""
+        """The end of telling other replicas; None while none of them follows the changes."""
         self._pausing: asyncio.TimerHandle | None = None
         self._untold = False
         bus.on_signal(FOLLOWED, lambda _: self._attend())

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Abandoned(Exception):
-    """Whoever was to make a read has left."""
+    """The reader that was about to make the read for all others has left."""
 
 
 class SharedReads:
@@ -54,7 +54,7 @@ class SharedReads:
                 del self._waiting[key]
             _fail(outcome, Abandoned())
             raise
-        except Exception as error:
+        except Exception as error:  # all who wait get it as it is; nothing is swallowed
             _fail(outcome, error)
             raise
         outcome.set_result(found)
