@@ -92,7 +92,7 @@ class Provider(Struct, frozen=True, kw_only=True):
         return f"Provider(issuer={self.issuer!r}, client_id={self.client_id!r})"
 
 
-class Begun(Struct, frozen=True, array_like=True):
+class BegunSignIn(Struct, frozen=True, array_like=True):
     """A sign-in that a browser has begun; it alone keeps it."""
 
     state: str
@@ -172,7 +172,7 @@ class ProviderSignIn:
         `next_page` is a page of the console; any other is replaced by its first. Raises Unavailable.
         """
         metadata = await self._discover()
-        begun = Begun(
+        begun = BegunSignIn(
             secrets.token_urlsafe(32),
             secrets.token_urlsafe(32),
             secrets.token_urlsafe(48),
@@ -232,11 +232,11 @@ class ProviderSignIn:
         ends_ms = int(min(claims.exp * 1000, now_ms + LONGEST_MS)) if life_ms is None else now_ms + life_ms
         return Vouched(f"oidc:{claims.sub}@{self.provider.issuer}", ends_ms, begun.next)
 
-    def _read_begun(self, kept: str | None) -> Begun:
+    def _read_begun(self, kept: str | None) -> BegunSignIn:
         try:
             if not kept:
                 raise Forbidden("the sign-in took too long, or this browser did not begin it: begin again")
-            begun = msgspec.json.decode(base64.urlsafe_b64decode(kept + "=" * (-len(kept) % 4)), type=Begun)
+            begun = msgspec.json.decode(base64.urlsafe_b64decode(kept + "=" * (-len(kept) % 4)), type=BegunSignIn)
         except (ValueError, RecursionError):
             raise Forbidden("the browser's cookie of the sign-in is damaged: begin again") from None
         if not 0 <= self._clock.now_ms() - begun.at_ms < EXCHANGE_MS:

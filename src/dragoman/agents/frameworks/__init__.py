@@ -1,8 +1,9 @@
 """Agents of other frameworks behind a card, recognised by the modules of their classes, without any import.
 
 Each framework has a module here, which adapts its objects. `runs` makes the agent, and has what a run of each framework
-has in common: its pauses for the caller and its replay after a restart. `gathering` joins its tokens, `calls` reports
-its tool calls and asks for approval, `conversation` is what it is given.
+has in common: its pauses for the caller and its replay after a restart. `calls` reports its tool calls and asks
+for approval, `model_tokens` divides its tokens among its models, `conversation` turns a task's messages into plain
+pieces.
 
 Invariant: no framework is a dependency. The adapter of a framework is loaded when one of its objects is met, and
 imports only what the object's program has already imported of the framework.

@@ -1,5 +1,6 @@
-"""The console below `/console`: `pages` holds the built files, `endpoint` answers, and signs operators in and out,
-`provider` signs them in by an OpenID provider.
+"""The console below `/console`: `pages` holds the built files, `endpoint` answers, and signs operators in and out.
+
+`provider` signs them in by an OpenID provider. `cookies` names, reads and sets the cookies of both.
 """
 
 from dragoman.bindings.console.endpoint import PROOF, Console
