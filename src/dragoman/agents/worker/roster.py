@@ -41,7 +41,7 @@ class Roster:
         self._calls: dict[str, tuple[float, WorkerWord]] = {}
 
     def note(self, worker: str, word: WorkerWord, now_s: float) -> None:
-        """A worker has called. Of too many names, new ones are not remembered."""
+        """A worker has called. A new name is not remembered when there are too many."""
         if worker not in self._calls and len(self._calls) >= WORKERS_MAX:
             self.forget(now_s, self._lately_s)
             if len(self._calls) >= WORKERS_MAX:

@@ -1,7 +1,7 @@
 """Sign-in by an OpenID provider, over HTTP: the way to the provider, and the way back.
 
-Invariant: the cookie of a sign-in lives for the sign-in alone. Whoever is sent back gets either a session or a page
-that says why not; no page is led to that the provider or the query names.
+Invariant: the cookie of a sign-in lives for the sign-in alone. A browser that is sent back gets either a session, or a
+page that says why not. It is never sent to a page that the provider or the query names.
 """
 
 from html import escape

@@ -58,7 +58,7 @@ def pause(place: TaskPlace, host: str, form: str) -> None:
 @output
 @with_server
 def resume(place: TaskPlace, host: str, form: str) -> None:
-    """Send to a paused HOST again, named as `paused` shows it. What waits for it goes out in order."""
+    """Send to a paused HOST again, named as `paused` shows it. Its pending calls go out in order."""
     changed = _change(place, "resume", host)
     if not changed.changed:
         raise click.ClickException(f"{changed.host} is not paused: `dragoman admin webhooks paused` shows which are")

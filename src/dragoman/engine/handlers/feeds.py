@@ -100,7 +100,7 @@ FeedData = (
 class FeedItem(Struct, frozen=True, eq=False):
     """An item of a feed: the name of its event, its data, and the position from which its reader may go on, if any.
 
-    Whoever encodes it first keeps the bytes in `encoded` for the others.
+    The first feed that encodes it keeps the bytes in `encoded` for the others.
     """
 
     name: str
