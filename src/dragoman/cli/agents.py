@@ -59,7 +59,10 @@ def check(named: tuple[str, ...], file: str | None, default: str | None, server:
 @agents.command("list")
 @_add_options
 def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json: bool) -> None:
-    """List the agents: their ids, what runs them, and their skills as far as they are known locally."""
+    """List the agents: their ids, what runs them, and their skills.
+
+    Skills are listed as far as they are known locally.
+    """
     subjects = [subject for subject in _load_subjects(named, file, default, tries=False) if subject.id]
     if as_json:
         click.echo(_json([{**_fields(subject), "skills": _skills(subject)} for subject in subjects]))

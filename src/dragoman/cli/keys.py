@@ -143,9 +143,10 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
     @with_limits(removable=True)
     @placed
     def update(place: TaskPlace, key_id: str, **limits: int | None) -> None:
-        """Change limits of the key with that ID; those that are not named stay. A server follows within a second.
+        """Change limits of the key with that ID.
 
-        N is a whole number, or none to go by the server's setting again.
+        Limits that are not named stay. A server follows within a second. N is a whole number, or none to go by the
+        server's setting again.
         """
         _update(place, key_id, limits)
 
@@ -162,9 +163,10 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
     @as_one
     @placed
     def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
-        """Replace the key with that ID: make another for the same caller, with the same rights, and show it this once.
+        """Replace the key with that ID by another for the same caller.
 
-        Sessions of the console that were begun with the old key end with it.
+        The new key has the same rights, and is shown this once. Sessions of the console that were begun with the old
+        key end with it.
         """
         _rotate(place, key_id, overlap, expires, as_json)
 
@@ -194,9 +196,10 @@ def keys() -> None:
 
 @click.group("keys")
 def admin_keys() -> None:
-    """Make, list, limit, rotate and revoke the keys of callers, here or on another machine.
+    """Make, list, limit, rotate and revoke the keys of callers.
 
-    A server sees a change within a second. Once there is a key, every caller must send one. See docs/keys.md.
+    The server may be on another machine. It sees a change within a second. Once there is a key, every caller must send
+    one. See docs/keys.md.
     """
 
 

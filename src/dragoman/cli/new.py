@@ -31,7 +31,10 @@ HIDDEN = {"gitignore": ".gitignore"}
     help="An agent in Python, a graph of LangGraph, a model behind chat completions, or an agent run by workers.",
 )
 def new(name: str, template: str) -> None:
-    """Make a project for an agent in the new folder NAME, with tests that pass."""
+    """Make a project for an agent, with tests that pass.
+
+    The project is the new folder NAME.
+    """
     _check_name(name)
     target = Path(name)
     if target.exists() or target.is_symlink():

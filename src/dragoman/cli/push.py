@@ -33,7 +33,7 @@ def push() -> None:
 
 @click.group()
 def webhooks() -> None:
-    """See pending webhook deliveries, send them again or delete them, and pause hosts.
+    """See, resend and delete webhook deliveries, and pause hosts.
 
     A delivery is tried eight times in seven hours; then it becomes a dead letter. See docs/push.md.
     """
@@ -90,11 +90,11 @@ with_pending = click.option("--pending", is_flag=True, help="Also those of the N
 @with_pending
 @with_server
 def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool) -> None:
-    """Send dead letters again, by the NUMBERs that `list` shows; a running server does so within seconds.
+    """Send dead letters again, by the NUMBERs that `list` shows.
 
-    They keep their webhook-id, and are tried as often as new deliveries. A receiver may get them after later deliveries
-    of the same task: X-Dragoman-Seq tells the order. With --pending, deliveries that wait for their next attempt are
-    tried now; those before them go first.
+    A running server does so within seconds. They keep their webhook-id, and are tried as often as new deliveries. A
+    receiver may get them after later deliveries of the same task: X-Dragoman-Seq tells the order. With --pending,
+    deliveries that wait for their next attempt are tried now; those before them go first.
     """
     changed = _change(place, "push.retry", _choose(numbers, everything, pending))
     click.echo(f"{_changed(changed)} to be sent {'again' if not changed.pending else 'now'}.")

@@ -27,10 +27,10 @@ def store() -> None:
 @click.argument("target")
 @click.option("--restart", is_flag=True, help="Delete what is left of an unfinished copy first.")
 def copy_(source: str, target: str, restart: bool) -> None:
-    """Copy everything in the store SOURCE into the empty store TARGET, and compare both.
+    """Copy the store SOURCE into the empty store TARGET.
 
-    Stop the server of SOURCE first if that is a file. A copy that was interrupted goes on where it was when the same
-    command is run again. TARGET is not there until the copy is whole.
+    Everything is copied, and both are compared. Stop the server of SOURCE first if that is a file. A copy that was
+    interrupted goes on where it was when the same command is run again. TARGET is not there until the copy is whole.
     """
     import asyncio
 
@@ -57,9 +57,10 @@ def copy_(source: str, target: str, restart: bool) -> None:
 @store.command()
 @click.argument("url")
 def check(url: str) -> None:
-    """Look for faults in the store at URL: counters that are off, logs with gaps, rows that belong to nothing.
+    """Look for faults in the store at URL.
 
-    It works while servers use the store. Prints a line for each fault, and ends with 1 if there is any.
+    Faults are counters that are off, logs with gaps, and rows that belong to nothing. It works while servers use the
+    store. Prints a line for each fault, and ends with 1 if there is any.
     """
     import asyncio
 

@@ -36,10 +36,10 @@ def auth() -> None:
 @waiting_options
 @agent_options
 def login(flow: str | None, device_url: str, scope: tuple[str, ...], **options: Any) -> None:
-    """Obtain a token for an agent and store it, so that later commands send it.
+    """Obtain a token for an agent, and store it.
 
-    The agent's card says where: an OAuth 2 scheme with a device code or client credentials flow, or an OpenID provider.
-    With a device code you agree in a browser, on any device.
+    Later commands send it. The agent's card says where: an OAuth 2 scheme with a device code or client credentials
+    flow, or an OpenID provider. With a device code you agree in a browser, on any device.
     """
     from dragoman.cli.a2a.session import run_command
 

@@ -30,7 +30,10 @@ def card() -> None:
 @waiting_options
 @agent_options
 def get(validate: bool, extended: bool, stream: bool, **options: Any) -> None:
-    """Show who an agent is, what it offers, where it is reached, and what it asks of its callers."""
+    """Show an agent's card: who it is, what it offers, and where.
+
+    It also shows what the agent asks of its callers.
+    """
     if extended:
         from dragoman.cli.a2a.session import run_session
 

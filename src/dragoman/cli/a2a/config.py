@@ -25,10 +25,10 @@ def config() -> None:
 @waiting_options
 @agent_options
 def show(**options: Any) -> None:
-    """Show each setting, its value, and the flag, variable, file or default that it comes from; then stored logins.
+    """Show each setting, its value and its source; then stored logins.
 
-    Settings are changed in the environment or in the files: a .env above the working directory, the file of --config,
-    and ~/.config/a2a-cli/.env.
+    The source is a flag, a variable, a file or the default. Settings are changed in the environment or in the files: a
+    .env above the working directory, the file of --config, and ~/.config/a2a-cli/.env.
     """
     from dragoman.cli.a2a.session import run_command
 

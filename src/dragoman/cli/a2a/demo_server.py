@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1.")
 @click.option("--api-key", metavar="KEY", help="Ask callers for this key.  [default: ask nobody]")
 def demo_server(port: int, api_key: str | None) -> None:
-    """Run a server with demo agents, to practise the other commands on.
+    """Run demo agents, to practise the other commands on.
 
-    It keeps its tasks in memory and ends with Ctrl-C. The agents stream, ask questions, take and give files, ask for a
-    login, answer without a task, reject and fail.
+    The server keeps its tasks in memory and ends with Ctrl-C. The agents stream, ask questions, take and give files,
+    ask for a login, answer without a task, reject and fail.
     """
     import sys
 

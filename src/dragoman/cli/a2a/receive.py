@@ -33,7 +33,9 @@ READ_TIMEOUT_S = 30.0
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N reports.  [default: with Ctrl-C]")
 @agent_options
 def receive(host: str, port: int, token: str | None, count: int | None, **options: Any) -> None:
-    """Receive webhooks, and print each report: fields and blocks, or one JSON object a line.
+    """Receive webhooks, and print each report.
+
+    A report is printed as fields and blocks, or as one JSON object a line.
 
     \b
       dragoman receive --port 8080 --token secret

@@ -32,7 +32,10 @@ def task() -> None:
 @waiting_options
 @agent_options
 def get(task_id: str, stream: bool, **options: Any) -> None:
-    """Show a task: its state, its artifacts, and on demand its messages."""
+    """Show a task: its state and its artifacts.
+
+    With --history it also shows messages.
+    """
     from dragoman.cli.a2a.session import run_session
 
     async def work(session: "CommandSession") -> None:
@@ -66,7 +69,7 @@ def _history_length(session: "CommandSession") -> int | None:
 @waiting_options
 @agent_options
 def cancel(task_id: str, stream: bool, **options: Any) -> None:
-    """Cancel a task that has not ended, and show it as it stands then."""
+    """Cancel a task, and show it as it stands then."""
     from dragoman.cli.a2a.session import run_session
 
     async def work(session: "CommandSession") -> None:
@@ -134,7 +137,10 @@ def subscribe(task_id: str, stream: bool, **options: Any) -> None:
 @waiting_options
 @agent_options
 def download(task_id: str, folder: str, overwrite: bool, **options: Any) -> None:
-    """Save the artifacts of a task as files: texts, data as JSON, and files."""
+    """Save the artifacts of a task as files.
+
+    Data is saved as JSON.
+    """
     from dragoman.cli.a2a.session import run_session
 
     async def work(session: "CommandSession") -> None:

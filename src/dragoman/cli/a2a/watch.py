@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 @waiting_options
 @agent_options
 def watch(task_id: str, **options: Any) -> None:
-    """Look at a task until it ends or waits for you: its text as Markdown, its progress, its files.
+    """Look at a task until it ends or waits for you.
 
-    The connection is made again when it breaks. Ctrl-C stops looking; the task goes on.
+    Its text is drawn as Markdown, its progress as a bar, its files by name and size. The connection is made again when
+    it breaks. Ctrl-C stops looking; the task goes on.
     """
     from dragoman.cli.a2a.session import run_session
 

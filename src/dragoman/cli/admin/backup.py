@@ -52,10 +52,10 @@ def _with_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @_with_local_store
 def backup(config: Config, archive: Path, force: bool) -> None:
-    """Write the store, with the files beside it, to the one archive FILE, while the server runs or not.
+    """Write the store, with the files beside it, to the archive FILE.
 
-    The archive is as the store was when the command began. It holds the server's private key and all messages: only
-    you may read it. It takes room for two copies of the store until it is finished.
+    The server may run. The archive is as the store was when the command began. It holds the server's private key and
+    all messages: only you may read it. It takes room for two copies of the store until it is finished.
     """
     from dragoman.model.ids import SystemClock
     from dragoman.store.api import StoreError
@@ -147,9 +147,10 @@ def restore(config: Config, archive: Path, webhooks: str | None) -> None:
 @click.command()
 @_with_local_store
 def check(config: Config) -> None:
-    """Look for faults in the store: damaged pages, logs with gaps, rows that belong to nothing, missing files.
+    """Look for faults in the store.
 
-    It only reads, and works while the server runs. Prints a line for each fault, and ends with 1 if there is any.
+    Faults are damaged pages, logs with gaps, rows that belong to nothing, and missing files. It only reads, and works
+    while the server runs. Prints a line for each fault, and ends with 1 if there is any.
     """
     import asyncio
 

@@ -21,7 +21,10 @@ T = TypeVar("T")
 @output
 @with_server
 def agents(place: TaskPlace, form: str) -> None:
-    """Show the agents that are served, how many tasks they have, and which cannot do all of their work."""
+    """Show the agents that are served, and how many tasks they have.
+
+    It also says which cannot do all of their work.
+    """
     from dragoman.engine.overview import AgentLines
 
     found = _get(place, "/agents", AgentLines)
@@ -47,10 +50,11 @@ def agents(place: TaskPlace, form: str) -> None:
 @output
 @with_server
 def workers(place: TaskPlace, form: str) -> None:
-    """Show the agents that workers serve, how many tasks wait for a worker, and each worker with its tasks.
+    """Show the agents that workers serve, and the workers.
 
-    LAST is a worker's last call, how long ago it was, and what it was: a poll for work, a heartbeat, or a report on a
-    task. The servers on one store know each other's workers.
+    It says how many tasks wait for a worker, and which tasks each worker has. LAST is a worker's last call, how long
+    ago it was, and what it was: a poll for work, a heartbeat, or a report on a task. The servers on one store know each
+    other's workers.
     """
     from dragoman.engine.overview import WorkerLines
 
@@ -90,7 +94,10 @@ def workers(place: TaskPlace, form: str) -> None:
 @output
 @with_server
 def upstreams(place: TaskPlace, form: str) -> None:
-    """Show the agents of other servers, whether they are called at present, and how calls have gone."""
+    """Show the agents of other servers, and how calls have gone.
+
+    It also says whether they are called at present.
+    """
     from dragoman.engine.overview import UpstreamLines
 
     found = _get(place, "/upstreams", UpstreamLines)

@@ -50,7 +50,10 @@ class IntervalType(click.ParamType[float]):
 @output
 @with_server
 def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -> None:
-    """Show what is to do and how fast it goes: tasks, rates, times, streams, tokens, webhook calls, the store."""
+    """Show how much work there is and how fast it goes.
+
+    It shows tasks, rates, times, streams, tokens, webhook calls and the store.
+    """
     import asyncio
 
     import msgspec

@@ -75,7 +75,7 @@ def answer(
 @output
 @with_server
 def send_again(place: TaskPlace, task_id: str, form: str) -> None:
-    """Send the first message of the task with that ID to its agent again.
+    """Send the first message of a task to its agent again.
 
     It becomes a new task of yours, in a context of its own, with the same files and without webhooks.
     """
@@ -103,7 +103,7 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
 def cancel(
     place: TaskPlace, task_ids: tuple[str, ...], limit: int, dry_run: bool, reason: str, form: str, **given: Any
 ) -> None:
-    """Cancel the tasks with these IDs, or the open tasks that fit the filters.
+    """Cancel tasks by ID, or open tasks by filter.
 
     It needs a running server. Each task's log, and the audit trail, name you as the one who canceled it.
     """
@@ -156,7 +156,7 @@ def delete(
     form: str,
     **given: Any,
 ) -> None:
-    """Delete the tasks with these IDs, or those that fit the filters, for good.
+    """Delete tasks for good, by ID or by filter.
 
     Only tasks that have ended are deleted, unless --force cancels the others before. Their logs, artifacts, files and
     pending webhook calls go with them. The audit trail names you as the one who deleted them.

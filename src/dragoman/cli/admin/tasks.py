@@ -32,7 +32,7 @@ ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created"
     },
 )
 def tasks() -> None:
-    """Find, read, answer, cancel, delete and send again the tasks of all callers."""
+    """Find, read, answer, cancel and delete the tasks of all callers."""
 
 
 @tasks.command("list")

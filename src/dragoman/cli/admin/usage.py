@@ -60,7 +60,10 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 )
 @with_server
 def usage(place: TaskPlace, by: str, since: str, until: str, form: str) -> None:
-    """Show what callers used: runs, tokens, time, and what it cost where the file has `[prices]`."""
+    """Show what callers used: runs, tokens, time and costs.
+
+    Costs need `[prices]` in the configuration file.
+    """
     import msgspec
 
     from dragoman.engine.usage_report import UsageQuery

@@ -25,7 +25,10 @@ T = TypeVar("T")
 @output
 @with_server
 def show(place: TaskPlace, wanted: str, form: str) -> None:
-    """Show one delivery, by the NUMBER that `list` shows or by its webhook-id: its attempts, and what it waits for."""
+    """Show one delivery: its attempts, and what it waits for.
+
+    Name it by the NUMBER that `list` shows, or by its webhook-id.
+    """
     from dragoman.engine.handlers.deliveries import DeliveryReport, report_delivery
 
     report = _answer(
@@ -42,10 +45,10 @@ def show(place: TaskPlace, wanted: str, form: str) -> None:
 @output
 @with_server
 def pause(place: TaskPlace, host: str, form: str) -> None:
-    """Send nothing to HOST from now on, on any replica, until `resume`.
+    """Send nothing to HOST from now on, until `resume`.
 
-    HOST is hooks.example.org, which covers all its ports, hooks.example.org:8443, or https://hooks.example.org.
-    Deliveries to it are kept in their order, and no attempt is counted.
+    That holds for every replica. HOST is hooks.example.org, which covers all its ports, hooks.example.org:8443, or
+    https://hooks.example.org. Deliveries to it are kept in their order, and no attempt is counted.
     """
     changed = _change(place, "pause", host)
     if not _show_json(changed, form):
@@ -74,7 +77,10 @@ def resume(place: TaskPlace, host: str, form: str) -> None:
 @output
 @with_server
 def paused(place: TaskPlace, form: str) -> None:
-    """Show the paused hosts, since when and by whom, and how many deliveries wait."""
+    """Show the paused hosts, and how many deliveries wait.
+
+    It also says since when they are paused, and by whom.
+    """
     from dragoman.engine.handlers.deliveries import PausedHostLines, list_paused
 
     found = _answer(

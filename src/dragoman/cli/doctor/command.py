@@ -62,7 +62,7 @@ def doctor(
     second_key: str | None,
     **options: Any,
 ) -> None:
-    """Examine any agent: what is wrong with it, and how to correct it.
+    """Say what is wrong with an agent, and how to correct it.
 
     It fetches the card, and asks every endpoint for what changes nothing there. Without --active no message is sent.
     """
@@ -88,7 +88,7 @@ def doctor(
 def conformance(
     agent: str | None, text: str | None, interface: str | None, second_key: str | None, **options: Any
 ) -> None:
-    """Check a live agent against the specification; sends it messages.
+    """Send a live agent messages, and check it against A2A.
 
     It is a smoke check of the rules that A2A's TCK tests. The exit status is 1 if one of them is broken.
     """

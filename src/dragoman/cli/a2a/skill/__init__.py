@@ -19,7 +19,10 @@ _FILES = ("SKILL.md", "references/examples.md")
 @click.command()
 @click.option("--install", type=click.Choice(["project", "user"]), help="Install it for this project, or for you.")
 def skill(install: str | None) -> None:
-    """Print the skill that teaches coding agents to use this tool, or install it below .agents/skills."""
+    """Print or install the skill for coding agents.
+
+    It teaches them to use this tool. It is installed below .agents/skills.
+    """
     source = files(__name__)
     if install is None:
         click.echo(source.joinpath("SKILL.md").read_text(encoding="utf-8"), nl=False)
