@@ -25,6 +25,9 @@ V1 = (("a2a-version", "1.0"),)
 QUIET_S = 0.1
 """How long C-core may have something to tell of calls that have ended; it takes milliseconds."""
 
+UNREAD_S = 10.0
+"""How long a closing connection waits for streams that nobody reads. Others end within milliseconds."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
@@ -74,10 +77,16 @@ def message(text: str, message_id: str = "m1", tenant: str = "", task_id: str = 
 
 @asynccontextmanager
 async def grpc_served(*agents: Runner, config: Config = CONFIG) -> AsyncIterator[GrpcCaller]:
-    """A server of the agents, and who calls it. The server stops before the caller's connection is closed."""
+    """A server of the agents, and who calls it.
+
+    The server stops before the caller's connection is closed, and streams are still read to their end then: closing a
+    connection cancels the reads that wait, and with them the test that awaits one.
+    """
     port = kept_port()
-    async with connected(port) as channel, serving(replace(config, grpc_port=port), agents) as url:
-        yield GrpcCaller(url, port, channel)
+    async with connected(port) as channel:
+        async with serving(replace(config, grpc_port=port), agents) as url:
+            yield GrpcCaller(url, port, channel)
+        await channel.close(UNREAD_S)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,11 +32,14 @@ poet = Agent("poet", description="Writes")
 
 @poet.skill
 async def write(ctx: Context) -> AsyncIterator[str]:
-    """Writes, or hangs."""
+    """Writes; on request it fails, hangs, or writes much and hangs then."""
     if ctx.text == "fail":
         raise RuntimeError("secret words")
     yield "secret words"
-    if ctx.text == "hang":
+    if ctx.text.startswith("flood"):
+        for _ in range(200):
+            yield "more secret words"
+    if ctx.text.startswith(("flood", "hang")):
         await asyncio.Event().wait()
 
 
@@ -207,6 +211,22 @@ async def test_calls_over_grpc_have_lines(tmp_path: Path) -> None:
             break
         line = await lines.one(binding="grpc", operation="SendStreamingMessage", outcome="left")
         assert line["status"] == 1
+
+
+async def test_readers_over_grpc_who_leave_in_the_middle_of_a_write_have_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = Lines(tmp_path / "access.log")
+    config = replace(CONFIG, access_log="json", access_log_file=str(lines.path))
+    async with asyncio.timeout(DEADLINE_S), grpc_served(poet, config=config) as caller:
+        for count in range(8):
+            stream = caller.stream(f"flood {count}", message_id=f"m{count}")
+            task = (await stream.read()).task
+            await stream.read()
+            stream.cancel()
+            line = await lines.one(operation="SendStreamingMessage", task=task.id)
+            assert (line["status"], line["outcome"]) == (1, "left")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize(("trusted", "remote"), [("127.0.0.0/8", "192.0.2.7"), ("10.0.0.0/8", "127.0.0.1")])

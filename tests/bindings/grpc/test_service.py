@@ -243,6 +243,7 @@ async def test_extensions_that_are_active_are_echoed() -> None:
         await call
         stream = caller.stream("hi", declared, message_id="m2")
         assert dict(await stream.initial_metadata())["a2a-extensions"] == "urn:dragoman:dedupe:v1"
+        stream.cancel()
 
 
 async def test_a_message_sent_again_with_its_key_is_taken_once() -> None:

@@ -20,7 +20,7 @@ from dragoman.bindings.calls import encode_result
 from dragoman.bindings.grpc.deadlines import Deadlines
 from dragoman.bindings.grpc.frames import FrameEncoder
 from dragoman.bindings.grpc.metadata import HttpSide
-from dragoman.bindings.grpc.rpc import Context, Rpc
+from dragoman.bindings.grpc.rpc import WRITE_ERRORS, Context, Rpc
 from dragoman.bindings.grpc.services import Service
 from dragoman.bindings.limits import SMALL_BYTES, Limits
 from dragoman.bindings.streams import FoldedStream
@@ -252,9 +252,8 @@ class Procedures:
         except TimeoutError:
             rpc.backend.streams.cut(rpc.request.peer, pause_s)
             raise Unavailable(f"nothing was read for {pause_s:g} s: subscribe again", RETRY_S) from None
-        except Exception:  # grpcio has no class of its own for each of these errors
-            if not rpc.left:  # else it says that nobody is there to be written to
-                raise
+        except WRITE_ERRORS:
+            rpc.leave()
 
 
 async def _finish(rpc: Rpc, work: Coroutine[Any, Any, T]) -> T:

@@ -32,6 +32,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 DETAILS = "grpc-status-details-bin"
 """The trailer that holds a google.rpc.Status (A2A 1.0 §10.6)."""
 
+WRITE_ERRORS = (grpc.aio.BaseError, asyncio.InvalidStateError)
+"""What a write raises when its client has left. It may fail before C-core cancels the RPC."""
+
 CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -143,9 +146,8 @@ class Rpc:
             return
         try:
             await self.context.send_initial_metadata(((self.dialect.extensions_header.decode(), active),))
-        except (grpc.aio.BaseError, asyncio.InvalidStateError):
-            if not self.left:
-                raise
+        except WRITE_ERRORS:
+            self.leave()
 
     def event_ids(self, call: Call) -> Callable[[bytes, str], bytes] | None:
         """The function that adds ids to the items of a stream, if the caller has declared that it wants them."""
