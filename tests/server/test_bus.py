@@ -10,7 +10,7 @@ from dragoman.auth.signatures import SigningRoom
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock, new_id
-from dragoman.server.bus import opened, server_bus
+from dragoman.server.replicas import opened, server_bus
 from dragoman.store.open import open_store
 from tests.nats import NatsServer
 

@@ -6,12 +6,14 @@ Invariant: a configuration that would let strangers in is refused at start, with
 import logging
 import shlex
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.keys import id_of
+from dragoman.auth.operator_token import new_token
 from dragoman.bindings.callers import OwnHosts
 from dragoman.config import Config, loopback
 from dragoman.dialects.systems import load_profile
@@ -21,6 +23,10 @@ from dragoman.net.egress import Egress, operator_named
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
 from dragoman.store.path import hide_password
+
+if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
+    from dragoman.auth.certificates import Certificates
+    from dragoman.auth.tokens import TokenVerifier
 
 log = logging.getLogger(__name__)
 
@@ -50,54 +56,37 @@ class IssuerEgress(Struct, frozen=True):
         await self.guarded.close()
 
 
-async def make_authenticator(
-    config: Config, agents: Iterable[str], store: Store, clock: Clock, issuers: IssuerEgress, token: str | None = None
-) -> Authenticator:
-    """Make the authenticator. The bearer of `token` is an operator.
+class CallerParts(Struct, frozen=True):
+    """The authenticator, the egress that it uses, and the token whose bearer is an operator."""
 
-    Raises StartError for contradictory settings, and for a port open to the world.
+    authenticator: Authenticator
+    issuers: IssuerEgress
+    token: str
 
-    Raises StoreError if the store cannot tell whether it has keys.
+
+async def make_callers(config: Config, agents: Collection[str], store: Store) -> CallerParts:
+    """Make all parts, and warn if strangers can use agents.
+
+    Raises StartError for contradictory settings, and for a port open to the world. Raises StoreError if the store
+    cannot tell whether it has keys.
     """
-    known = frozenset(agents)
+    issuers, token = IssuerEgress.of(), new_token()
+    authenticator = await _make_authenticator(config, frozenset(agents), store, issuers, token)
+    warn_if_open(config, authenticator, agents)
+    return CallerParts(authenticator, issuers, token)
+
+
+async def _make_authenticator(
+    config: Config, known: Collection[str], store: Store, issuers: IssuerEgress, token: str
+) -> Authenticator:
     own = agent_keys(config, known)
-    if config.jwt_issuer is not None and config.jwt_audience is None:
-        raise StartError(
-            "jwt_issuer is set and jwt_audience is not: name the audience that tokens for this server have"
-        )
-    if config.jwt_issuer is None and (config.jwt_audience or config.jwt_jwks_url):
-        given = "jwt_audience" if config.jwt_audience else "jwt_jwks_url"
-        raise StartError(f"{given} is set and jwt_issuer is not: name the issuer, or no token is accepted")
-    if config.client_cert_header is not None and not config.trusted_proxies:
-        raise StartError("client_cert_header is set and trusted_proxies is not: name the addresses of your proxies")
-    tokens = certificates = None
-    if config.jwt_issuer is not None and config.jwt_audience is not None:
-        from dragoman.auth.tokens import Jwks, TokenVerifier
-
-        jwks = Jwks(
-            issuer=config.jwt_issuer,
-            jwks_url=config.jwt_jwks_url,
-            algorithms=config.jwt_algorithms,
-            named=issuers.named,
-            guarded=issuers.guarded,
-            clock=clock,
-        )
-        tokens = TokenVerifier(
-            jwks,
-            audience=config.jwt_audience,
-            algorithms=config.jwt_algorithms,
-            leeway_s=config.jwt_leeway_s,
-            clock=clock,
-        )
-    if config.client_cert_header is not None:
-        from dragoman.auth.certificates import Certificates
-
-        certificates = Certificates(config.client_cert_header, config.trusted_proxies)
+    tokens = _make_tokens(config, store.clock, issuers)
+    certificates = _make_certificates(config)
     profile_asks = config.profile is not None and load_profile(config.profile).asks_always
     asks = config.authentication == "required" or profile_asks
     authenticator = Authenticator(
         store.keys,
-        clock,
+        store.clock,
         shared=config.api_key,
         agent_keys=own,
         tokens=tokens,
@@ -116,6 +105,47 @@ async def make_authenticator(
     await authenticator.refresh()
     check_exposed(config, known, authenticator.required, own)
     return authenticator
+
+
+def _make_tokens(config: Config, clock: Clock, issuers: IssuerEgress) -> "TokenVerifier | None":
+    """The verifier of JWTs; None without an issuer. Raises StartError for contradictory settings."""
+    if config.jwt_issuer is None:
+        if config.jwt_audience or config.jwt_jwks_url:
+            given = "jwt_audience" if config.jwt_audience else "jwt_jwks_url"
+            raise StartError(f"{given} is set and jwt_issuer is not: name the issuer, or no token is accepted")
+        return None
+    if config.jwt_audience is None:
+        raise StartError(
+            "jwt_issuer is set and jwt_audience is not: name the audience that tokens for this server have"
+        )
+    from dragoman.auth.tokens import Jwks, TokenVerifier
+
+    jwks = Jwks(
+        issuer=config.jwt_issuer,
+        jwks_url=config.jwt_jwks_url,
+        algorithms=config.jwt_algorithms,
+        named=issuers.named,
+        guarded=issuers.guarded,
+        clock=clock,
+    )
+    return TokenVerifier(
+        jwks,
+        audience=config.jwt_audience,
+        algorithms=config.jwt_algorithms,
+        leeway_s=config.jwt_leeway_s,
+        clock=clock,
+    )
+
+
+def _make_certificates(config: Config) -> "Certificates | None":
+    """The reader of client certificates; None if no proxy passes any on. Raises StartError."""
+    if config.client_cert_header is None:
+        return None
+    if not config.trusted_proxies:
+        raise StartError("client_cert_header is set and trusted_proxies is not: name the addresses of your proxies")
+    from dragoman.auth.certificates import Certificates
+
+    return Certificates(config.client_cert_header, config.trusted_proxies)
 
 
 def _own_variable(config: Config) -> str:

@@ -1,37 +1,36 @@
-"""Assembly of the application that callers meet: endpoints, cards, limits and authentication.
+"""The side of a server that callers meet: what every application of it shares, and the application itself.
 
 Invariant: a card matches what the server does, because both are made from one configuration. The set of agents of an
 application never changes; a reload makes another one. The profile of an agent on another server may change.
 """
 
+import secrets
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
+
+from msgspec import Struct
 
 from dragoman import __version__
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.keys import make_key
 from dragoman.auth.proxies import TrustedProxies
-from dragoman.auth.sessions import OperatorSessions
-from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.admin import Admin
 from dragoman.bindings.app import App
-from dragoman.bindings.backend import Elsewhere
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, GrpcAddress
-from dragoman.bindings.console import Console, Pages, ProviderDoor
+from dragoman.bindings.console import Console, Pages
 from dragoman.bindings.cors import Cors, Origins
-from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
-from dragoman.bindings.limits import make_limits
-from dragoman.bindings.mcp import Mcp, Sessions
+from dragoman.bindings.limits import Limits, make_limits
+from dragoman.bindings.mcp import Mcp, Notifications, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
-from dragoman.bindings.remote import RemoteAgents
 from dragoman.bindings.request import Request
 from dragoman.bindings.streams import Streams
 from dragoman.bindings.traffic import Traffic
@@ -42,52 +41,203 @@ from dragoman.dialects.resolve import MOUNTS, SYSTEMS
 from dragoman.dialects.system import ROOT, Mount
 from dragoman.dialects.systems import load_profile, load_system
 from dragoman.engine.api import Runner
-from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.card import AgentExtension
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock
-from dragoman.server.callers import hosts_of
+from dragoman.server.callers import CallerParts, hosts_of
+from dragoman.server.console import ConsoleParts, make_console
+from dragoman.server.engine import EngineParts
 from dragoman.server.facts import ServedAgents
+from dragoman.server.handlers import Handlers, make_handlers
+from dragoman.server.observation import Observation
+from dragoman.server.reloading import AgentLifetimes
+from dragoman.server.replicas import ClusterWatch
 from dragoman.store.audit import AuditEntry
+from dragoman.telemetry.pulse import Pulse
 
 
-def make_app(
-    config: Config,
-    a2a: Handler,
-    handler: Handler,
-    runners: Mapping[str, Runner],
-    authenticator: Authenticator,
-    signing: SigningRoom,
-    trail: Trail,
-    health: Health,
-    metrics: Metrics | None,
-    clock: Clock,
-    leaving: dict[str, WorkerAgent],
-    streams: Streams,
-    sessions: Sessions,
-    files: FileDoor | None,
-    elsewhere: Elsewhere | None,
-    administration: Administration,
-    traffic: Traffic | None,
-    operators: OperatorSessions | None,
-    remote: RemoteAgents | None,
-    provider: ProviderDoor | None,
-) -> App:
-    """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
+class Front(Struct, frozen=True):
+    """What all applications of a server share, so that a reload loses nothing.
 
-    Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
-    of the server. So are the sessions of `operators`, the agents `remote` that they try, and the `provider` by which
-    they sign in; None: there is no console, or no provider. `elsewhere` knows the agents of other replicas, if there
-    are any. `traffic` notes what becomes of requests.
+    Workers may finish the tasks of agents that are `leaving`, by agent id. `streams` are the open ones.
     """
-    default = config.default or next(iter(runners))
-    mounts = _mounts(config)
-    workers: dict[str, WorkerAgent] = {
-        agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)
-    }
-    bounds = make_limits(
+
+    parts: EngineParts
+    handlers: Handlers
+    authenticator: Authenticator
+    health: Health
+    metrics: Metrics | None
+    traffic: Traffic | None
+    pulse: Pulse | None
+    streams: Streams
+    sessions: Sessions
+    notifications: Notifications
+    administration: Administration
+    console: ConsoleParts
+    leaving: dict[str, WorkerAgent]
+
+    def make_app(self, config: Config, runners: Mapping[str, Runner]) -> App:
+        """Make the application for these agents. Sessions of MCP are told that their tools have changed."""
+        parts, handlers, console = self.parts, self.handlers, self.console
+        clock, default = parts.store.clock, config.default or next(iter(runners))
+        self.notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
+        mounts, bounds = _mounts(config), _make_limits(config)
+        reception = self._make_reception(config, runners, bounds)
+        workers = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
+        operators = console.operators
+        return App(
+            handlers.a2a,
+            reception,
+            default,
+            cards=self._make_cards(config, runners, mounts, reception.extensions),
+            health=self.health,
+            home=Home(runners, default, mounts, config.public_url, console=operators is not None),
+            cors=Cors(config.cors_origins) if config.cors_origins else None,
+            mounts=mounts,
+            openai=OpenAi(handlers.agents, reception, default, clock) if ROOT in mounts else None,
+            mcp=self._make_mcp(config, reception) if config.profile is None else None,
+            metrics=self.metrics,
+            workers=Workers(handlers.agents, ChainMap(workers, self.leaving), bounds)
+            if workers or self.leaving
+            else None,
+            streams=self.streams,
+            files=parts.files.door,
+            elsewhere=parts.engine.served_elsewhere if parts.store.replicas.shared else None,
+            admin=Admin(self.administration, bounds, ServedAgents(runners), console.remote)
+            if config.tasks and config.profile is None
+            else None,
+            traffic=self.traffic,
+            console=None
+            if operators is None
+            else Console(_pages(), operators, reception.callers, bounds, config.public_url, console.provider),
+            description=_description(config, default) if config.profile is None else None,
+        )
+
+    async def run_pulse(self) -> None:
+        """Sample the counts for ever, if there are any."""
+        if self.pulse is not None:
+            await self.pulse.run()
+
+    def _make_reception(self, config: Config, runners: Mapping[str, Runner], bounds: Limits) -> Reception:
+        parts = self.parts
+        return Reception(
+            runners,
+            Callers(
+                self.authenticator,
+                hosts_of(config),
+                _refusal_recorder(parts.trail, parts.store.clock, runners),
+                runners,
+                Origins(config.cors_origins, config.public_url),
+            ),
+            bounds,
+            forwards=any(map(_forwards, runners.values())),
+            base=None if parts.files.door is None else partial(Request.base_url, public_url=config.public_url),
+            extensions=_extensions(config),
+            proxies=TrustedProxies(config.trusted_proxies) if config.trusted_proxies else None,
+        )
+
+    def _make_cards(
+        self,
+        config: Config,
+        runners: Mapping[str, Runner],
+        mounts: tuple[Mount, ...],
+        extensions: Mapping[Mount, tuple[AgentExtension, ...]],
+    ) -> Cards:
+        signing = self.parts.signing
+        return Cards(
+            runners,
+            config.public_url,
+            config.card_max_age_s,
+            authenticator=self.authenticator,
+            signing=signing if config.sign_cards else None,
+            keys=signing if config.sign_cards or config.push_jwt else None,
+            root="/" if ROOT in mounts else mounts[0].path,
+            protocols=("jsonrpc",) if config.tasks else (),
+            history=config.tasks and config.profile is not None and load_profile(config.profile).history,
+            tasks=config.tasks,
+            pushes=config.push,
+            tenants=any(mount.catches_all for mount in mounts),
+            extensions=extensions,
+            grpc=GrpcAddress(config.grpc_port, config.grpc_public_url) if config.grpc_port else None,
+        )
+
+    def _make_mcp(self, config: Config, reception: Reception) -> Mcp:
+        return Mcp(
+            self.handlers.agents,
+            reception,
+            self.parts.store.clock,
+            self.sessions,
+            version=__version__,
+            wait_s=config.blocking_timeout_s,
+        )
+
+
+def make_front(
+    config: Config,
+    parts: EngineParts,
+    observation: Observation,
+    callers: CallerParts,
+    lifetimes: AgentLifetimes,
+    unready: Callable[[], str | None],
+) -> Front:
+    """Make it around an engine. `unready` returns why the server takes no work, or None. Raises StartError."""
+    store, engine, counts = parts.store, parts.engine, observation.counts
+    clock, shared = store.clock, store.replicas.shared
+    handlers = make_handlers(config, parts, observation)
+    usage, streams = handlers.usage, Streams(config.keepalive_s)
+    cluster = ClusterWatch(config, store, parts.bus, lambda: engine.replica_id, lambda: engine.taken_over)
+    metrics = pulse = None
+    if counts is not None:
+        metrics = Metrics(
+            counts,
+            config.telemetry_prefix,
+            __version__,
+            store,
+            clock,
+            streams,
+            agents=lifetimes.served,
+            cluster=cluster.figures,
+        )
+        pulse = Pulse(counts, lambda: streams.open, lambda: store.commits)
+    notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
+    return Front(
+        parts,
+        handlers,
+        callers.authenticator,
+        health=Health(store, clock, unready, lifetimes.degraded, cluster.figures),
+        metrics=metrics,
+        traffic=observation.make_traffic(clock),
+        pulse=pulse,
+        streams=streams,
+        sessions=Sessions(notifications, store.shared if shared else None, parts.bus),
+        notifications=notifications,
+        administration=Administration(
+            engine,
+            store,
+            parts.trail,
+            clock,
+            partial(make_key, secrets.token_bytes),
+            config.prices,
+            parts.files.linked,
+            config.keepalive_s,
+            pulse,
+            parts.bus,
+        ),
+        console=make_console(config, store, parts.trail, callers.authenticator, callers.issuers),
+        leaving={},
+    )
+
+
+@cache
+def _pages() -> Pages:
+    """The console's files: read once, whatever is reloaded."""
+    return Pages.load()
+
+
+def _make_limits(config: Config) -> Limits:
+    return make_limits(
         config.max_body_bytes,
         config.max_depth,
         config.max_parts,
@@ -97,60 +247,6 @@ def make_app(
         max_unread_bytes=config.max_unread_bytes,
         max_page_bytes=config.max_page_bytes,
     )
-    origins = Origins(config.cors_origins, config.public_url)
-    callers = Callers(authenticator, hosts_of(config), _refusal_recorder(trail, clock, runners), runners, origins)
-    forwards = any(map(_forwards, runners.values()))
-    base = None if files is None else partial(Request.base_url, public_url=config.public_url)
-    extensions = _extensions(config)
-    proxies = TrustedProxies(config.trusted_proxies) if config.trusted_proxies else None
-    reception = Reception(runners, callers, bounds, forwards, base, extensions, proxies)
-    cards = Cards(
-        runners,
-        config.public_url,
-        config.card_max_age_s,
-        authenticator=authenticator,
-        signing=signing if config.sign_cards else None,
-        keys=signing if config.sign_cards or config.push_jwt else None,
-        root="/" if ROOT in mounts else mounts[0].path,
-        protocols=("jsonrpc",) if config.tasks else (),
-        history=config.tasks and config.profile is not None and load_profile(config.profile).history,
-        tasks=config.tasks,
-        pushes=config.push,
-        tenants=any(mount.catches_all for mount in mounts),
-        extensions=extensions,
-        grpc=GrpcAddress(config.grpc_port, config.grpc_public_url) if config.grpc_port else None,
-    )
-    return App(
-        a2a,
-        reception,
-        default,
-        cards=cards,
-        health=health,
-        home=Home(runners, default, mounts, config.public_url, console=operators is not None),
-        cors=Cors(config.cors_origins) if config.cors_origins else None,
-        mounts=mounts,
-        openai=OpenAi(handler, reception, default, clock) if ROOT in mounts else None,
-        mcp=_mcp(config, handler, reception, clock, sessions) if config.profile is None else None,
-        metrics=metrics,
-        workers=Workers(handler, ChainMap(workers, leaving), bounds) if workers or leaving else None,
-        streams=streams,
-        files=files,
-        elsewhere=elsewhere,
-        admin=Admin(administration, bounds, ServedAgents(runners), remote)
-        if config.tasks and config.profile is None
-        else None,
-        traffic=traffic,
-        console=None
-        if operators is None
-        else Console(_pages(), operators, callers, bounds, config.public_url, provider),
-        description=_description(config, default) if config.profile is None else None,
-    )
-
-
-@cache
-def _pages() -> Pages:
-    """The console's files: read once, whatever is reloaded."""
-    return Pages.load()
 
 
 def _description(config: Config, default: str) -> Description:
@@ -179,17 +275,6 @@ def _extensions(config: Config) -> Mapping[Mount, tuple[AgentExtension, ...]]:
         if system.mount is not None and system.extensions:
             listed[system.mount] = system.extensions
     return listed
-
-
-def _mcp(config: Config, handler: Handler, reception: Reception, clock: Clock, sessions: Sessions) -> Mcp:
-    return Mcp(
-        handler,
-        reception,
-        clock,
-        sessions,
-        version=__version__,
-        wait_s=config.blocking_timeout_s,
-    )
 
 
 def _forwards(runner: Runner) -> bool:

@@ -17,10 +17,10 @@ from contextlib import suppress
 
 from dragoman.config import Config
 from dragoman.engine.api import Runner
-from dragoman.server.activation import inherited_socket, read_with_address, take_address
 from dragoman.server.errors import StartError
 from dragoman.server.reloading import ReadConfigAgain
 from dragoman.server.running import ListeningServer, running, runs_s, whole_s
+from dragoman.server.sockets import inherited_socket, read_with_address, take_address
 from dragoman.store.api import StoreError
 from dragoman.telemetry.logs import log_to
 

@@ -16,11 +16,11 @@ from contextlib import suppress
 from functools import partial
 
 from dragoman.config import Config, ConfigError
-from dragoman.server.activation import inherited_socket, take_address
 from dragoman.server.errors import StartError
 from dragoman.server.process import has_terminal, show_nothing
 from dragoman.server.replicas import check_replicas
-from dragoman.server.running import bind, whole_s
+from dragoman.server.running import whole_s
+from dragoman.server.sockets import bind, inherited_socket, take_address
 from dragoman.server.supervised import Supervised, SupervisedProcess, spell_code
 from dragoman.telemetry.logs import log_to
 

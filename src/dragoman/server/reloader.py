@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from dragoman.config import Config, ConfigError
 from dragoman.server.errors import StartError
 from dragoman.server.process import has_terminal, show_nothing
-from dragoman.server.running import bind, whole_s
+from dragoman.server.running import whole_s
+from dragoman.server.sockets import bind
 from dragoman.server.supervised import Supervised, SupervisedProcess, spell_code
 from dragoman.telemetry.logs import log_to
 

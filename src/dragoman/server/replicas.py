@@ -1,16 +1,21 @@
-"""Replicas of one store: the rules for their settings, checked before anything is opened, and the figures they show.
+"""Replicas of one store: the rules for their settings, the bus between them, and the figures they show.
 
-Invariant: a setting that cannot work with the store, or with another setting, is refused at start, with the fix. No
-figure keeps a probe or a scrape waiting for more than `READ_S`.
+Invariant: a setting that cannot work with the store, or with another setting, is refused at start, with the fix. A
+server that is alone on its store has no bus, and makes no key for it. No figure keeps a probe or a scrape waiting for
+more than `READ_S`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-from dragoman.bus.api import Bus
+from dragoman.auth.signatures import SigningRoom
+from dragoman.bus.api import Bus, BusError, NoBus
+from dragoman.bus.open import make_bus
 from dragoman.config import Config
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store, StoreError
+from dragoman.store.open import database_dsns
 from dragoman.store.path import hide_password, is_shared
 from dragoman.store.replicas import Replica
 from dragoman.telemetry.cluster import BusStatus, ClusterFigures, ReplicaFigures
@@ -52,6 +57,42 @@ def check_replicas(config: Config) -> None:
     for name in ("replica_lease_s", "replica_beat_s", "replica_address"):
         if getattr(config, name) != getattr(ALONE, name):
             raise StartError(f"{name} is for replicas, and {own}, or remove {name}")
+
+
+def bus_name(config: Config) -> str:
+    """The kind of bus that a configuration asks for: `none`, `postgres` or `nats`."""
+    if config.bus == "auto":
+        return "postgres" if is_shared(config.store) else "none"
+    return config.bus if config.bus in ("none", "postgres") else "nats"
+
+
+async def server_bus(config: Config, store: Store, signing: SigningRoom) -> Bus:
+    """The bus, not yet open. The store is. Raises StartError for settings that cannot work, StoreError."""
+    name = bus_name(config)
+    if not store.replicas.shared or name == "none":
+        return NoBus()
+    await signing.signer()  # makes the key, on a new store
+    key = await store.keys.signing_key()
+    assert key is not None  # the line above has made it
+    try:
+        if name == "postgres":
+            return make_bus(name, key.jwk, database_dsns(config.bus_listen_url or config.store))
+        return make_bus(config.bus, key.jwk)
+    except BusError as error:
+        raise StartError(str(error)) from error
+
+
+@asynccontextmanager
+async def opened(bus: Bus) -> AsyncIterator[None]:
+    """Have the bus open until the block ends, unless it is closed before. Raises StartError if it can never work."""
+    try:
+        await bus.open()
+    except BusError as error:
+        raise StartError(str(error)) from error
+    try:
+        yield
+    finally:
+        await bus.close()
 
 
 class ClusterWatch:
@@ -111,13 +152,6 @@ class ClusterWatch:
             left_s = (replica.beats_until_ms - self._store.clock.now_ms()) / 1000
             age_s = _rounded(max(0.0, self._lease_s - left_s))
         return ReplicaFigures(replica.id, replica.address, replica.agents, age_s)
-
-
-def bus_name(config: Config) -> str:
-    """The kind of bus that a configuration asks for: `none`, `postgres` or `nats`."""
-    if config.bus == "auto":
-        return "postgres" if is_shared(config.store) else "none"
-    return config.bus if config.bus in ("none", "postgres") else "nats"
 
 
 def _rounded(age_s: float | None) -> float | None:

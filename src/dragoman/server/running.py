@@ -1,75 +1,46 @@
-"""Assembly of a listening server from a configuration and agents, and the order in which it starts and stops.
+"""The order in which a server starts and stops, from a configuration and agents.
 
 Invariant: the listener opens last, and the work that it serves ends first: no request meets a store that is not open.
-Nothing that is closed within the time budget of a stop holds the server up longer than its grace period. An observer
-that is off is not imported.
+Nothing that is closed within the time budget of a stop holds the server up longer than its grace period.
 """
 
 import asyncio
-import errno
 import logging
 import os
-import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman import __version__
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
-from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.desk import Desk
-from dragoman.auth.authenticator import Authenticator
-from dragoman.auth.keys import make_key
-from dragoman.auth.operator_token import drop_token, kept_token, new_token
-from dragoman.auth.signatures import SigningRoom
-from dragoman.bindings.app import App, CurrentApp
-from dragoman.bindings.listener import Listener, bound_socket
-from dragoman.bindings.mcp import Notifications, Sessions
-from dragoman.bindings.monitoring import Health, Metrics
-from dragoman.bindings.streams import Streams
-from dragoman.bindings.traffic import Traffic
+from dragoman.auth.operator_token import drop_token, kept_token
+from dragoman.bindings.app import CurrentApp
+from dragoman.bindings.listener import Listener
 from dragoman.config import Config
 from dragoman.engine.api import Runner
-from dragoman.engine.engine import Engine
-from dragoman.engine.handler import Handler
-from dragoman.engine.handlers.administration import Administration
-from dragoman.engine.handlers.admission import Admission
-from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.handlers.no_store import NoStore
-from dragoman.engine.handlers.tracing import Traced
-from dragoman.engine.observer import Observer, Observers
-from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
-from dragoman.server.access import close_access_log, open_access_log, run_access_log
-from dragoman.server.bus import opened, server_bus
-from dragoman.server.callers import IssuerEgress, make_authenticator, warn_if_open
-from dragoman.server.console import make_console
-from dragoman.server.errors import StartError
-from dragoman.server.files import SWEEP_EVERY_S, open_files
-from dragoman.server.front import make_app
+from dragoman.server.callers import CallerParts, make_callers
+from dragoman.server.engine import EngineParts, make_engine
+from dragoman.server.files import SWEEP_EVERY_S
+from dragoman.server.front import Front, make_front
 from dragoman.server.grpc import bind_grpc, close_grpc
 from dragoman.server.jobs import Job, sweep
+from dragoman.server.observation import Observation, open_observation
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
-from dragoman.server.replicas import ClusterWatch, check_replicas
-from dragoman.server.usage import make_usage
-from dragoman.server.webhooks import make_webhooks
+from dragoman.server.replicas import check_replicas, opened
+from dragoman.server.sockets import bind, replica_url, server_url
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
-from dragoman.store.path import store_path
 from dragoman.store.replicas import Heartbeat
-from dragoman.telemetry.counts import Counts
-from dragoman.telemetry.pulse import Pulse
 
 if TYPE_CHECKING:
+    from dragoman.bindings.grpc import GrpcServer
     from dragoman.server.tls import ServerTls
-    from dragoman.telemetry.opentelemetry import OpenTelemetry
 
 
 log = logging.getLogger(__name__)
@@ -80,10 +51,6 @@ agents that ignore their cancellation take 1 s of it, and answers, webhook calls
 
 REST_S = 0.8
 """The part of `CLOSING_S` that is reserved for the audit trail, the idle connections and the store."""
-
-POLL_S = 1.0
-"""How often a replica reads what others wrote to the tasks that it follows or runs, as long as the bus brings no hints.
-While it does, `EngineSettings.healthy_poll_s` counts."""
 
 STORE_S = 0.5
 """The part of `REST_S` that is reserved for the store. It closes within milliseconds on a healthy disk."""
@@ -100,7 +67,7 @@ class ListeningServer(Struct, frozen=True):
     @property
     def url(self) -> str:
         """The URL on which it listens, without a slash at the end."""
-        return _url(self.config)
+        return server_url(self.config)
 
 
 @asynccontextmanager
@@ -119,192 +86,28 @@ async def running(
     the address of the configuration. Raises StartError, or StoreError if the store cannot be opened.
     """
     check_replicas(config)
-    access = open_access_log(config, name)
-    tls = _make_tls(config)
-    threads = Threads(config.threads_max)
-    runners = _share_threads(threads, agents)
-    store = open_store(config.store, SystemClock(), Heartbeat(config.replica_lease_s, config.replica_beat_s))
+    observation, tls = open_observation(config, name), _make_tls(config)
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
-    await store.open(holder)  # migrates before anyone can connect
-    clock = store.clock
-    try:
-        issuers = IssuerEgress.of()
-        token = new_token()
-        authenticator = await make_authenticator(config, runners, store, clock, issuers, token)
-        warn_if_open(config, authenticator, runners)
-        counts = Counts() if config.metrics else None
-        telemetry = _make_telemetry(config)
-        trail = Trail(store.audit, config.audit, counts.refused if counts is not None else lambda reason: None)
-        signing = SigningRoom(store.keys, clock)
-        files = await open_files(config, store, signing, clock)
-        webhooks = await make_webhooks(config, store.outbox, clock, signing, counts, files.engine)
-        bus = await server_bus(config, store, signing)
-        engine = Engine(
-            store,
-            runners,
-            clock=clock,
-            settings=_engine_settings(config, store),
-            holder=holder,
-            observer=_make_observer(counts, telemetry),
-            announcer=webhooks.announcer if config.push else None,
-            identified=authenticator.required_for,
-            trail=trail,
-            name=await _name(config, store, signing, holder),
-            files=files.engine,
-            bus=bus,
-        )
-        linked = files.wrap_links(engine)
-        usage = make_usage(config, store, holder)
-
-        def admit(behind: Handler) -> Handler:
-            rates, streams, exchange = usage.rates, usage.streams, usage.exchange
-            return Admission(behind, rates=rates, streams=streams, trail=trail, clock=clock, exchange=exchange)
-
-        handler = admit(linked) if telemetry is None else Traced(admit(linked), telemetry)
-        a2a = handler if config.tasks else admit(NoStore(clock))
-        stopping = asyncio.Event()
-        desk = Desk(store.shared, engine) if store.replicas.shared else None
-        lifetimes = AgentLifetimes(counts, desk)
-        watch = ClusterWatch(config, store, bus, lambda: engine.replica_id, lambda: engine.taken_over)
-        health = Health(store, clock, lambda: _unready(stopping, threads, engine), lifetimes.degraded, watch.figures)
-        streams = Streams(config.keepalive_s)
-        metrics = None
-        if counts is not None:
-            metrics = Metrics(
-                counts,
-                config.telemetry_prefix,
-                __version__,
-                store,
-                clock,
-                streams,
-                agents=lifetimes.served,
-                cluster=watch.figures,
-            )
-        traffic = None
-        if not (counts is None and access is None and telemetry is None):
-            traffic = Traffic(counts, access, clock, telemetry)
-        pulse = None if counts is None else Pulse(counts, lambda: streams.open, lambda: store.commits)
-        administration = Administration(
-            engine,
-            store,
-            trail,
-            clock,
-            partial(make_key, secrets.token_bytes),
-            config.prices,
-            files.linked,
-            config.keepalive_s,
-            pulse,
-            bus,
-        )
-        console = make_console(config, store, trail, authenticator, issuers)
-        leaving: dict[str, WorkerAgent] = {}
-        notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
-        sessions = Sessions(notifications, store.shared if store.replicas.shared else None, bus)
-
-        def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
-            notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
-            elsewhere = engine.served_elsewhere if store.replicas.shared else None
-            watching = health, metrics, clock, leaving, streams, sessions, files.door, elsewhere, administration
-            shown = traffic, console.operators, console.remote, console.provider
-            return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching, *shown)
-
-        current = CurrentApp(app_for(config, runners))
-        context = None if tls is None else tls.identity.context
-        listener = Listener(current, reader_pause_s=config.reader_pause_s, tls=context, reader_cut=streams.cut)
-        reloading = Reloading(
-            config,
-            agents,
-            again,
-            current=current,
-            app_for=app_for,
-            engine=engine,
-            authenticator=authenticator,
-            lifetimes=lifetimes,
-            threads=threads,
-            leaving=leaving,
-        )
-
-        def reload() -> None:
-            reloading.ask()
-            if tls is not None:
-                tls.ask()
-
+    async with _opened_store(config, holder) as store:  # it migrates before anyone can connect
+        server = await _assemble(config, agents, again, store, holder, observation, tls)
         with inherited or bind(config, shared=config.processes > 1) as bound:
-            bound_to = replace(config, port=bound.getsockname()[1])
-            files.engine.base = config.public_url or _url(bound_to)
-            grpc = bind_grpc(bound_to, lambda: current.app.backend, health.fault, tls)
-            async with opened(bus), asyncio.TaskGroup() as tasks:
-                lifetimes.serve(agents)
-                await lifetimes.open(tasks, agents)
-                await engine.start(tasks, config.replica_address or _replica_url(bound_to))
-                if config.push:
-                    webhooks.courier.start(tasks)
-                sweeper = tasks.create_task(sweep(store, clock, config, Job(store, "sweep", holder)), name="sweep")
-                files_job = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
-                file_sweeper = tasks.create_task(files.sweep(store, clock, files_job), name="sweep of files")
-                hearing = tasks.create_task(trail.hear(), name="acts of commands")
-                exchanging = tasks.create_task(usage.run(), name="exchange of usage")
-                reading = tasks.create_task(sessions.run(), name="words about calls of MCP")
-                serving_workers = tasks.create_task(_run_desk(desk), name="leases of workers")
-                noting = tasks.create_task(run_access_log(access), name="access log")
-                queues = QueueWatch(store, clock, lifetimes.served, lifetimes.pools, config.queue_warn_s)
-                watching_queues = tasks.create_task(queues.run(), name="queues")
-                watching_tls = tasks.create_task(_watch_tls(tls, listener), name="certificates")
-                pulsing = tasks.create_task(_run_pulse(pulse), name="pulse")
-                following = tasks.create_task(administration.run(), name="changes")
-                reloading.start(tasks)
-                del agents, runners  # so that agents that a reload replaces can be freed
+            server.take_port(bound.getsockname()[1])
+            async with opened(server.parts.bus), asyncio.TaskGroup() as tasks:
+                await server.start_work(tasks, agents)
+                jobs = server.start_jobs(tasks)
+                del agents  # so that agents that a reload replaces can be freed
                 try:
-                    await listener.open(bound)
-                    if grpc is not None:
-                        await grpc.open()
-                    with _operator_token(bound_to, authenticator, token):
-                        yield ListeningServer(bound_to, authenticator.required, reload)
+                    await server.open_doors(bound)
+                    with server.operator_token():
+                        yield server.listening()
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
-                    stopping.set()  # makes /ready answer 503
-                    if store.replicas.shared or inherited is not None:
-                        listener.retire()  # others take new requests, or systemd keeps them for the next server
-                    await reloading.stop()
-                    lifetimes.stop_work()
-                    notifications.stop()
-                    administration.stop()
-                    console.stop()
-                    await engine.drain(shutdown.runs_s)  # no new work, streams end, runs get their time
-                    await asyncio.gather(
-                        listener.close(shutdown.answers_s),
-                        close_grpc(grpc, shutdown.answers_s),
-                        shutdown.within("a webhook call", webhooks.close()),
-                        shutdown.within("an agent", lifetimes.close()),
-                    )
-                    for task in (
-                        sweeper,
-                        file_sweeper,
-                        hearing,
-                        exchanging,
-                        reading,
-                        serving_workers,
-                        noting,
-                        watching_queues,
-                        watching_tls,
-                        pulsing,
-                        following,
-                    ):
-                        task.cancel()
-                    shutdown.spend_rest()
-                    await asyncio.gather(
-                        shutdown.within("the way to an issuer of tokens", issuers.close()),
-                        shutdown.within("the way to agents that operators try", console.close()),
-                        shutdown.within("the audit trail", trail.stop()),
-                        shutdown.within("the bus", bus.close()),
-                        shutdown.within("the exchange of usage", usage.close()),
-                        shutdown.within("the leases of workers", _close_desk(desk)),
-                        shutdown.within("the store of files", files.close()),
-                        shutdown.within("OpenTelemetry", _flush(telemetry)),
-                        shutdown.within("the access log", close_access_log(access)),
-                    )
-    finally:
-        await store.close()
+                    await server.refuse_work(retire=store.replicas.shared or inherited is not None)
+                    await server.end_runs(shutdown)
+                    await server.end_answers(shutdown)
+                    for job in jobs:
+                        job.cancel()
+                    await server.close_connections(shutdown)
     on_drained()
 
 
@@ -316,6 +119,229 @@ async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str
     """
     async with running(config, agents) as listening:
         yield listening.url
+
+
+class _Server(Struct):
+    """An assembled server. Each method is a phase of its start or its stop; `running` calls them in their order."""
+
+    config: Config
+    parts: EngineParts
+    front: Front
+    callers: CallerParts
+    observation: Observation
+    lifetimes: AgentLifetimes
+    reloading: Reloading
+    current: CurrentApp
+    listener: Listener
+    stopping: asyncio.Event
+    tls: "ServerTls | None"
+    grpc: "GrpcServer | None" = None
+    """Known once the port is."""
+
+    # -- start, in this order ------------------------------------------------------------------------------------
+
+    def take_port(self, port: int) -> None:
+        """Take the port that is bound, which the URLs of this server name, and bind the one of gRPC."""
+        config = self.config = replace(self.config, port=port)
+        self.parts.files.engine.base = config.public_url or server_url(config)
+        self.grpc = bind_grpc(config, lambda: self.current.app.backend, self.front.health.fault, self.tls)
+
+    async def start_work(self, tasks: asyncio.TaskGroup, agents: Sequence[Runner]) -> None:
+        """Open the agents, recover what a previous process left behind, and send what webhooks are due."""
+        self.lifetimes.serve(agents)
+        await self.lifetimes.open(tasks, agents)
+        await self.parts.engine.start(tasks, self.config.replica_address or replica_url(self.config))
+        if self.config.push:
+            self.parts.webhooks.courier.start(tasks)
+
+    def start_jobs(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Start the work that goes on beside the requests, and return it. Reloading stops by itself."""
+        config, parts, front, lifetimes = self.config, self.parts, self.front, self.lifetimes
+        store, holder = parts.store, parts.holder
+        sweeping = Job(store, "sweep", holder)
+        sweeping_files = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
+        queues = QueueWatch(store, store.clock, lifetimes.served, lifetimes.pools, config.queue_warn_s)
+        jobs: dict[str, Coroutine[None, None, None]] = {
+            "sweep": sweep(store, store.clock, config, sweeping),
+            "sweep of files": parts.files.sweep(store, store.clock, sweeping_files),
+            "acts of commands": parts.trail.hear(),
+            "exchange of usage": front.handlers.usage.run(),
+            "words about calls of MCP": front.sessions.run(),
+            "leases of workers": parts.run_desk(),
+            "access log": self.observation.run_access_log(),
+            "queues": queues.run(),
+            "certificates": self._watch_tls(),
+            "pulse": front.run_pulse(),
+            "changes": front.administration.run(),
+        }
+        started = [tasks.create_task(job, name=name) for name, job in jobs.items()]
+        self.reloading.start(tasks)
+        return started
+
+    async def open_doors(self, bound: socket.socket) -> None:
+        """Listen for HTTP, and for gRPC."""
+        await self.listener.open(bound)
+        if self.grpc is not None:
+            await self.grpc.open()
+
+    def operator_token(self) -> AbstractContextManager[None]:
+        """Keep the operator's token in its file, on a server that asks nobody when it starts."""
+        config = self.config
+        if not self.callers.authenticator.required:
+            return kept_token(self.callers.token, config.store, config.host, config.port)
+        drop_token(config.store, config.port)
+        return nullcontext()
+
+    def listening(self) -> ListeningServer:
+        """The server, as its owner sees it."""
+        return ListeningServer(self.config, self.callers.authenticator.required, self._reload)
+
+    # -- stop, in this order -------------------------------------------------------------------------------------
+
+    async def refuse_work(self, *, retire: bool) -> None:
+        """Answer `/ready` with 503 and let streams without a task end.
+
+        With `retire`, the listener closes at once: others take new requests, or systemd keeps them for the next server.
+        """
+        self.stopping.set()
+        if retire:
+            self.listener.retire()
+        await self.reloading.stop()
+        self.lifetimes.stop_work()
+        self.front.notifications.stop()
+        self.front.administration.stop()
+        self.front.console.stop()
+
+    async def end_runs(self, shutdown: "Shutdown") -> None:
+        """Refuse new work, end the streams of tasks, and give running tasks their time."""
+        await self.parts.engine.drain(shutdown.runs_s)
+
+    async def end_answers(self, shutdown: "Shutdown") -> None:
+        """Let the answers and the webhook calls that are under way end, and close the agents and the doors."""
+        await asyncio.gather(
+            self.listener.close(shutdown.answers_s),
+            close_grpc(self.grpc, shutdown.answers_s),
+            shutdown.within("a webhook call", self.parts.webhooks.close()),
+            shutdown.within("an agent", self.lifetimes.close()),
+        )
+
+    async def close_connections(self, shutdown: "Shutdown") -> None:
+        """Write what the logs still hold, and close every connection. Nothing is under way any more."""
+        parts, front, observation = self.parts, self.front, self.observation
+        shutdown.spend_rest()
+        await asyncio.gather(
+            shutdown.within("the way to an issuer of tokens", self.callers.issuers.close()),
+            shutdown.within("the way to agents that operators try", front.console.close()),
+            shutdown.within("the audit trail", parts.trail.stop()),
+            shutdown.within("the bus", parts.bus.close()),
+            shutdown.within("the exchange of usage", front.handlers.usage.close()),
+            shutdown.within("the leases of workers", parts.close_desk()),
+            shutdown.within("the store of files", parts.files.close()),
+            shutdown.within("OpenTelemetry", observation.flush()),
+            shutdown.within("the access log", observation.close_access_log()),
+        )
+
+    def _reload(self) -> None:
+        self.reloading.ask()
+        if self.tls is not None:
+            self.tls.ask()
+
+    async def _watch_tls(self) -> None:
+        """Take new certificates for new connections."""
+        if self.tls is not None:
+            self.tls.renewed.append(lambda identity: self.listener.renew(identity.context))
+            await self.tls.watch()
+
+
+async def _assemble(
+    config: Config,
+    agents: Sequence[Runner],
+    again: ReadConfigAgain | None,
+    store: Store,
+    holder: str,
+    observation: Observation,
+    tls: "ServerTls | None",
+) -> _Server:
+    """Put a server together around an open store. Nothing runs or listens yet. Raises StartError, StoreError."""
+    threads = Threads(config.threads_max)
+    runners = _share_threads(threads, agents)
+    callers = await make_callers(config, runners, store)
+    parts = await make_engine(config, runners, store, holder, callers.authenticator, observation)
+    stopping = asyncio.Event()
+
+    def unready() -> str | None:
+        if stopping.is_set():
+            return "the server is stopping"
+        if parts.engine.fenced:
+            return "the store has not heard of this replica for too long: it takes no work until the store answers"
+        if threads.full:
+            return (
+                f"all {threads.maximum} threads for agents are taken (threads_max), {threads.left_behind} left behind"
+            )
+        return None
+
+    lifetimes = AgentLifetimes(observation.counts, parts.desk)
+    front = make_front(config, parts, observation, callers, lifetimes, unready)
+    current = CurrentApp(front.make_app(config, runners))
+    context = None if tls is None else tls.identity.context
+    reloading = Reloading(
+        config,
+        agents,
+        again,
+        current=current,
+        app_for=front.make_app,
+        engine=parts.engine,
+        authenticator=callers.authenticator,
+        lifetimes=lifetimes,
+        threads=threads,
+        leaving=front.leaving,
+    )
+    return _Server(
+        config,
+        parts,
+        front,
+        callers=callers,
+        observation=observation,
+        lifetimes=lifetimes,
+        stopping=stopping,
+        current=current,
+        listener=Listener(current, reader_pause_s=config.reader_pause_s, tls=context, reader_cut=front.streams.cut),
+        reloading=reloading,
+        tls=tls,
+    )
+
+
+@asynccontextmanager
+async def _opened_store(config: Config, holder: str) -> AsyncIterator[Store]:
+    """Have the store open until the block ends. Raises StoreError."""
+    store = open_store(config.store, SystemClock(), Heartbeat(config.replica_lease_s, config.replica_beat_s))
+    await store.open(holder)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
+    """Return the agents by id, after giving them all the same threads for plain functions."""
+    for agent in agents:
+        if isinstance(agent, Agent):
+            agent.threads = threads
+    return {agent.profile.id: agent for agent in agents}
+
+
+def _make_tls(config: Config) -> "ServerTls | None":
+    """Read the certificate, if there is one. The modules that read it are imported only then. Raises StartError."""
+    if (
+        config.tls_cert is None
+        and config.tls_key is None
+        and config.tls_client_ca is None
+        and config.tls_client_crl is None
+    ):
+        return None
+    from dragoman.server.tls import make_tls, utc_now
+
+    return make_tls(config, utc_now)
 
 
 def runs_s(grace_s: float) -> float:
@@ -354,147 +380,3 @@ class Shutdown:
                 await closing
         except TimeoutError:
             log.warning("stopping: %s did not close in time and is left behind", name)
-
-
-def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
-    """Return the agents by id, after giving them all the same threads for plain functions."""
-    for agent in agents:
-        if isinstance(agent, Agent):
-            agent.threads = threads
-    return {agent.profile.id: agent for agent in agents}
-
-
-def _operator_token(config: Config, authenticator: Authenticator, token: str) -> AbstractContextManager[None]:
-    """Keep the operator's token in its file, on a server that asks nobody when it starts."""
-    if not authenticator.required:
-        return kept_token(token, config.store, config.host, config.port)
-    drop_token(config.store, config.port)
-    return nullcontext()
-
-
-def _unready(stopping: asyncio.Event, threads: Threads, engine: Engine) -> str | None:
-    if stopping.is_set():
-        return "the server is stopping"
-    if engine.fenced:
-        return "the store has not heard of this replica for too long: it takes no work until the store answers"
-    if threads.full:
-        return f"all {threads.maximum} threads for agents are taken (threads_max), {threads.left_behind} left behind"
-    return None
-
-
-async def _name(config: Config, store: Store, signing: SigningRoom, holder: str) -> str:
-    """A name that tells this server from others, also after a restart. In memory it differs at each start.
-
-    Replicas are one server: their name is that of the key which they share.
-    """
-    if store.replicas.shared:
-        return (await signing.signer()).kid
-    path = store_path(config.store)
-    return holder if path is None else f"{socket.gethostname()}/{path.absolute()}"
-
-
-def _url(config: Config) -> str:
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"{config.scheme}://{host}:{config.port}"
-
-
-def _replica_url(config: Config) -> str:
-    """Where operators of several machines find this one: 0.0.0.0 would name every one of them."""
-    everywhere = config.host in {"0.0.0.0", "::"}
-    return _url(replace(config, host=socket.gethostname()) if everywhere else config)
-
-
-def _engine_settings(config: Config, store: Store) -> EngineSettings:
-    return EngineSettings(
-        blocking_timeout_s=config.blocking_timeout_s,
-        cancel_grace_s=config.cancel_grace_s,
-        keepalive_s=config.keepalive_s,
-        suspend_max_s=config.suspend_max_s,
-        max_open_tasks=config.max_open_tasks,
-        max_daily_tasks=config.max_daily_tasks,
-        max_page_bytes=config.max_page_bytes,
-        poll_s=POLL_S if store.replicas.shared else 0.0,
-    )
-
-
-def bind(config: Config, *, shared: bool) -> socket.socket:
-    """Bind the port, with `shared` as one of several processes. Raises StartError if that fails."""
-    try:
-        return bound_socket(config.host, config.port, shared=shared)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise StartError(
-                f"cannot listen on {config.host} port {config.port}: {error.strerror}; set another `port`"
-            ) from error
-        raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}") from error
-
-
-def _make_observer(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
-    """The observer of what happens to tasks. None costs nothing."""
-    if counts is not None and telemetry is not None:
-        return Observers((counts, telemetry))
-    return counts or telemetry
-
-
-def _make_telemetry(config: Config) -> "OpenTelemetry | None":
-    """Make the OpenTelemetry observer, if it is on. It is imported only here: it is large and not always installed.
-
-    Raises StartError if it is on and not installed.
-    """
-    if not config.telemetry:
-        return None
-    try:
-        from dragoman.telemetry.opentelemetry import OpenTelemetry, installed
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("opentelemetry"):
-            raise
-        raise StartError(
-            "telemetry is on, but OpenTelemetry is not installed: "
-            "run pip install '.[otel]' in a copy of Dragoman's repository, or turn telemetry off"
-        ) from error
-    return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
-
-
-def _make_tls(config: Config) -> "ServerTls | None":
-    """Read the certificate, if there is one. The modules that read it are imported only then. Raises StartError."""
-    if (
-        config.tls_cert is None
-        and config.tls_key is None
-        and config.tls_client_ca is None
-        and config.tls_client_crl is None
-    ):
-        return None
-    from dragoman.server.tls import make_tls, utc_now
-
-    return make_tls(config, utc_now)
-
-
-async def _watch_tls(tls: "ServerTls | None", listener: Listener) -> None:
-    """Take new certificates for new connections."""
-    if tls is not None:
-        tls.renewed.append(lambda identity: listener.renew(identity.context))
-        await tls.watch()
-
-
-async def _run_desk(desk: Desk | None) -> None:
-    """Keep the leases of workers that other replicas serve, too."""
-    if desk is not None:
-        await desk.run()
-
-
-async def _run_pulse(pulse: Pulse | None) -> None:
-    """Sample the counts, if there are any."""
-    if pulse is not None:
-        await pulse.run()
-
-
-async def _close_desk(desk: Desk | None) -> None:
-    """Write what is due for these leases a last time."""
-    if desk is not None:
-        await desk.close()
-
-
-async def _flush(telemetry: "OpenTelemetry | None") -> None:
-    """Send what OpenTelemetry has not sent yet."""
-    if telemetry is not None:
-        await asyncio.to_thread(telemetry.flush)

@@ -1,20 +1,46 @@
-"""Socket activation: systemd listens, and passes its socket to the server (sd_listen_fds(3)).
+"""The socket on which a server listens: bound here, or passed by systemd (socket activation, sd_listen_fds(3)).
 
 Invariant: the host and the port of the configuration are those of the socket, so that the rule for ports that are open
 to the world (`callers.py`) sees where the server really listens.
 """
 
+import errno
 import os
 import socket
 
 from msgspec.structs import replace
 
+from dragoman.bindings.listener import bound_socket
 from dragoman.config import Config
 from dragoman.server.errors import StartError
 from dragoman.server.reloading import Loaded, ReadConfigAgain
 
 FIRST_FD = 3
 """SD_LISTEN_FDS_START."""
+
+
+def bind(config: Config, *, shared: bool) -> socket.socket:
+    """Bind the port, with `shared` as one of several processes. Raises StartError if that fails."""
+    try:
+        return bound_socket(config.host, config.port, shared=shared)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"cannot listen on {config.host} port {config.port}: {error.strerror}; set another `port`"
+            ) from error
+        raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}") from error
+
+
+def server_url(config: Config) -> str:
+    """The URL on which the server listens, without a slash at the end."""
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{config.scheme}://{host}:{config.port}"
+
+
+def replica_url(config: Config) -> str:
+    """Where operators of several machines find this one: 0.0.0.0 would name every one of them."""
+    everywhere = config.host in {"0.0.0.0", "::"}
+    return server_url(replace(config, host=socket.gethostname()) if everywhere else config)
 
 
 def inherited_socket() -> socket.socket | None:
