@@ -85,7 +85,6 @@ def test_a_missing_driver_is_named_with_the_fix(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("check", "mysql://host/db"), "use sqlite:///path"),
         (("check", "sqlite:///nowhere.db"), "there is no store file nowhere.db"),
         (("copy", "sqlite:///nowhere.db", "sqlite:///new.db"), "there is no store file nowhere.db"),
         (("copy", FILE, "memory:"), "out of reach of commands"),
@@ -99,3 +98,10 @@ def test_what_cannot_be_done_is_said_in_one_line(run: Run, arguments: tuple[str,
     assert refused.exit_code == 1
     assert said in refused.stderr
     assert refused.stderr.strip().count("Error: ") == 1
+
+
+@pytest.mark.parametrize("arguments", [("check", "mysql://host/db"), ("copy", "old.db", "sqlite:///new.db")])
+def test_a_url_of_no_store_is_wrong_input(run: Run, arguments: tuple[str, ...]) -> None:
+    refused = run(*arguments)
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+    assert "use sqlite:///path" in refused.stderr

@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli.admin.records import PAGE, StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import moment, table
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ HEAD = ("AT", "PRINCIPAL", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOM
     "--since", metavar="WHEN", help="Only since then: an age like 1h or 7d, or a time like 2026-11-20T07:00 (UTC)."
 )
 @click.option("--until", metavar="WHEN", help="Only before then.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show the newest N.")
+@click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the newest N.")
 @click.option(
-    "--cursor", type=click.IntRange(1), metavar="C", help="Show those before the ones that an earlier call showed."
+    "--cursor", type=WholeNumber(1), metavar="C", help="Show those before the ones that an earlier call showed."
 )
 @click.option("--all", "everything", is_flag=True, help="Show all, however many there are.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")

@@ -1,4 +1,4 @@
-"""CommandTable: a group that knows where its commands are.
+"""CommandTable: a group that knows where its commands are, and puts wrong input for them on one line.
 
 Invariant: only the module of the command that runs is imported. A list of all commands, with their help, imports them
 all.
@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from dragoman.cli.usage_errors import usage_on_one_line
+
 
 class CommandTable(click.Group):
     """A group whose `places` name the module and the attribute of commands (`package.module:attribute`).
@@ -22,6 +24,18 @@ class CommandTable(click.Group):
     def __init__(self, *args: Any, places: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._places = places
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the arguments; a mistake in them is one line."""
+        with usage_on_one_line():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a usage error of any command below is one line."""
+        with usage_on_one_line():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, in order."""

@@ -11,6 +11,7 @@ import click
 from dragoman.cli.admin.records import StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.webhooks import pause, paused, resume, show
+from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import at_store, moment, operator, table
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def webhooks() -> None:
 @click.option("--dead", "which", flag_value="dead", help="Only dead letters.")
 @click.option("--waiting", "which", flag_value="waiting", help="Only deliveries that will still be tried.")
 @click.option("--task", "task_id", metavar="ID", help="Only deliveries about this task.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show the oldest N.")
-@click.option("--after", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only those after this number.")
+@click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the oldest N.")
+@click.option("--after", type=WholeNumber(0), default=0, metavar="NUMBER", help="Only those after this number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @with_server
 def list_(place: TaskPlace, which: str | None, task_id: str | None, limit: int, after: int, as_json: bool) -> None:
@@ -85,7 +86,7 @@ with_pending = click.option("--pending", is_flag=True, help="Also those of the N
 
 
 @push.command()
-@click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
+@click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @with_pending
 @with_server
@@ -102,7 +103,7 @@ def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending:
 
 
 @push.command()
-@click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
+@click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @with_pending
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -4,14 +4,29 @@ Invariant: neither changes what is in the store that it reads. Tables of an earl
 """
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.store.path import hide_password
+from dragoman.store.path import ALLOWED, hide_password, store_path
 
 if TYPE_CHECKING:
     from dragoman.store.copying import CopyProgress
+
+
+class StoreUrl(click.ParamType[str]):
+    """The URL of a store, as a server's setting names it."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read the URL. Raises BadParameter."""
+        url = str(value)
+        try:
+            store_path(url)
+        except ValueError:
+            self.fail(f"{hide_password(url)!r}: {ALLOWED}", param, ctx)
+        return url
 
 
 @click.group()
@@ -23,8 +38,8 @@ def store() -> None:
 
 
 @store.command("copy")
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=StoreUrl())
+@click.argument("target", type=StoreUrl())
 @click.option("--restart", is_flag=True, help="Delete what is left of an unfinished copy first.")
 def copy_(source: str, target: str, restart: bool) -> None:
     """Copy the store SOURCE into the empty store TARGET.
@@ -55,7 +70,7 @@ def copy_(source: str, target: str, restart: bool) -> None:
 
 
 @store.command()
-@click.argument("url")
+@click.argument("url", type=StoreUrl())
 def check(url: str) -> None:
     """Look for faults in the store at URL.
 

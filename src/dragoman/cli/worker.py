@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from dragoman.cli.command_table import collections_paused
+from dragoman.cli.number_types import Seconds, WholeNumber
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
@@ -52,11 +53,11 @@ CLOSING_S = 3.0
 @click.option("--key", envvar=KEY_ENV, metavar="KEY", help=KEY_HELP)
 @click.option("--name", metavar="NAME", help="This worker's name, for the server.  [default: host and process id]")
 @click.option(
-    "--tasks", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Most tasks at once, for each agent."
+    "--tasks", type=WholeNumber(1, 10_000), default=4, show_default=True, help="Most tasks at once, for each agent."
 )
 @click.option(
     "--grace-s",
-    type=click.FloatRange(0, 86_400),
+    type=Seconds(0, 86_400),
     default=5.0,
     show_default=True,
     help="How long tasks may go on after SIGTERM. Then the server gets them back, and the process ends within 3 s.",

@@ -455,6 +455,7 @@ async def test_postgresql_is_left_to_its_own_tools(tmp_path: Path, used_postgres
 async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     ran = await admin(tmp_path, *arguments)
     assert (ran.status, words in ran.err) == (2, True), ran.err
+    assert len(ran.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 

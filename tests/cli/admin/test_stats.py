@@ -86,3 +86,4 @@ async def test_on_a_terminal_it_refreshes_in_place_and_leaves_the_terminal_clean
 async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     ran = await dragoman(tmp_path, "admin", "stats", *arguments)
     assert (ran.status, words in ran.err) == (2, True), ran.err
+    assert len(ran.err.splitlines()) == 1

@@ -173,6 +173,7 @@ async def test_a_follower_without_a_server_looks_into_the_store(tmp_path: Path) 
 async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     ran = await dragoman(tmp_path, "admin", *arguments)
     assert (ran.status, words in ran.err) == (2, True), ran.err
+    assert len(ran.err.splitlines()) == 1
 
 
 async def test_a_server_that_refuses_or_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragoman.cli.number_types import WholeNumber
+
 if TYPE_CHECKING:
     from dragoman.server import ListeningServer
 
 
 @click.command("demo-server")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1.")
+@click.option("--port", type=WholeNumber(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1.")
 @click.option("--api-key", metavar="KEY", help="Ask callers for this key.  [default: ask nobody]")
 def demo_server(port: int, api_key: str | None) -> None:
     """Run demo agents, to practise the other commands on.

@@ -15,7 +15,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     for word in words:
         command = where.command.get_command(where, word) if isinstance(where.command, click.Group) else None
         if command is None:
-            raise click.UsageError(f"no command {' '.join(words)!r}: see `dragoman help`", ctx)
+            raise click.UsageError(f"no command {' '.join(words)!r}", ctx.parent)
         where = click.Context(command, parent=where, info_name=word)
     click.echo(where.get_help())
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from dragoman.cli.a2a.settings import SETTINGS, Settings, SettingsError, load_settings
+from dragoman.cli.usage_errors import help_hint, usage_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -170,8 +171,7 @@ def _refuse(error: click.UsageError, words: Sequence[str]) -> NoReturn:
     from dragoman.cli.a2a.failures import Code, Failure
     from dragoman.cli.a2a.output import print_failure
 
-    where = error.ctx.command_path if error.ctx is not None else "dragoman"
-    failure = Failure(Code.USAGE, error.format_message(), hint=f"see `{where} --help`")
+    failure = Failure(Code.USAGE, usage_text(error), hint=help_hint(error))
     print_failure(failure, "json" if _asks_for_json(words) else "text")
     raise SystemExit(failure.status)
 

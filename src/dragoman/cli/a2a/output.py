@@ -20,6 +20,7 @@ from dragoman.cli.a2a.text import (
     task_lines,
     update_lines,
 )
+from dragoman.cli.usage_errors import sentence
 from dragoman.dialects.v1.encode import encode_push_configs, encode_task_list, encode_update
 from dragoman.model.card import AgentCard
 from dragoman.model.message import Message
@@ -125,7 +126,7 @@ def print_failure(failure: Failure, form: str) -> None:
         _write(msgspec.json.encode({"error": envelope}).decode() + "\n")
         return
     hint = f" Hint: {failure.hint}." if failure.hint else ""
-    warn(f"{failure.code}: {failure.message}.{hint}" if hint else f"{failure.code}: {failure.message}")
+    warn(f"{failure.code}: {sentence(failure.message)}{hint}" if hint else f"{failure.code}: {failure.message}")
 
 
 def _write(text: str) -> None:

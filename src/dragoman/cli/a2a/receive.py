@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli.a2a.options import ClientCommand, agent_options
 from dragoman.cli.a2a.settings import SettingsError
+from dragoman.cli.number_types import WholeNumber
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
@@ -28,9 +29,9 @@ READ_TIMEOUT_S = 30.0
 
 @click.command(cls=ClientCommand)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
+@click.option("--port", type=WholeNumber(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
 @click.option("--token", metavar="TOKEN", help="Accept only reports with this token of `push-config create --token`.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N reports.  [default: with Ctrl-C]")
+@click.option("--count", type=WholeNumber(1), metavar="N", help="End after N reports.  [default: with Ctrl-C]")
 @agent_options
 def receive(host: str, port: int, token: str | None, count: int | None, **options: Any) -> None:
     """Receive webhooks, and print each report.

@@ -10,6 +10,7 @@ import click
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 from dragoman.cli.a2a.push_config import push_config
 from dragoman.cli.a2a.settings import SettingsError
+from dragoman.cli.number_types import WholeNumber
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession
@@ -83,7 +84,7 @@ def cancel(task_id: str, stream: bool, **options: Any) -> None:
 @task.command("list", cls=ClientCommand)
 @click.option("--context-id", metavar="ID", help="Only tasks of this context.")
 @click.option("--status", type=click.Choice(STATES, case_sensitive=False), help="Only tasks in this state.")
-@click.option("--page-size", type=click.IntRange(1, 100), default=50, show_default=True, help="Tasks on a page.")
+@click.option("--page-size", type=WholeNumber(1, 100), default=50, show_default=True, help="Tasks on a page.")
 @click.option("--page-token", default="", metavar="CURSOR", help="Continue after a page, with its next cursor.")
 @click.option("--artifacts", is_flag=True, help="Include artifacts.")
 @click.option("--stream", is_flag=True, help="One task a line with -o json.")

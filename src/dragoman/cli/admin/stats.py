@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli.admin.server import TaskPlace, finish, run, with_server
 from dragoman.cli.admin.text import output
+from dragoman.cli.number_types import Seconds
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
@@ -26,26 +27,14 @@ BARS = " ▁▂▃▄▅▆▇█"
 Row = tuple[str, str]
 
 
-class IntervalType(click.ParamType[float]):
-    """A number of seconds from 0.2 to 3600."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read the interval. Raises BadParameter."""
-        try:
-            interval_s = float(value)
-        except ValueError:
-            interval_s = 0.0
-        if not 0.2 <= interval_s <= 3600:
-            self.fail(f"{value!r}: must be a number of seconds from 0.2 to 3600", param, ctx)
-        return interval_s
-
-
 @click.command()
 @click.option("--watch", is_flag=True, help="Go on until Ctrl-C: as a screen on a terminal, else a line each time.")
 @click.option(
-    "--interval", "interval_s", type=IntervalType(), metavar="S", help="With --watch: seconds in between.  [default: 2]"
+    "--interval",
+    "interval_s",
+    type=Seconds(0.2, 3600),
+    metavar="S",
+    help="With --watch: seconds in between.  [default: 2]",
 )
 @output
 @with_server

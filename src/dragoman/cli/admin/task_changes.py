@@ -14,6 +14,7 @@ from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.task_choice import HEAD, Filters, read_filters, task_row, with_filters
 from dragoman.cli.admin.text import output
+from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
@@ -93,9 +94,7 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
 @click.command()
 @click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @with_filters
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Cancel at most N that fit."
-)
+@click.option("--limit", type=WholeNumber(1, 1000), default=100, show_default=True, help="Cancel at most N that fit.")
 @click.option("--dry-run", is_flag=True, help="Only list the tasks that would be canceled.")
 @with_reason
 @output
@@ -138,9 +137,7 @@ def _cancel_fitting(place: TaskPlace, body: Filters, form: str) -> None:
 @click.command()
 @click.argument("task_ids", metavar="[ID]...", nargs=-1)
 @with_filters
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Delete at most N that fit."
-)
+@click.option("--limit", type=WholeNumber(1, 1000), default=100, show_default=True, help="Delete at most N that fit.")
 @click.option("--dry-run", is_flag=True, help="Only list the tasks that would be deleted.")
 @click.option("--force", is_flag=True, help="Cancel tasks that have not ended, and delete them, too.")
 @click.option("--yes", is_flag=True, help="Do not ask before tasks that fit filters are deleted.")

@@ -12,6 +12,7 @@ from dragoman.cli.admin.task_choice import HEAD, read_filters, task_row, with_fi
 from dragoman.cli.admin.task_log import show_log
 from dragoman.cli.admin.text import age, output, printable
 from dragoman.cli.command_table import CommandTable
+from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def tasks() -> None:
 @tasks.command("list")
 @with_filters
 @click.option("--order", type=click.Choice(ORDERS), help="The order, and so which tasks are shown.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Show the first N.")
+@click.option("--limit", type=WholeNumber(1, 100_000), default=50, show_default=True, help="Show the first N.")
 @output
 @with_server
 def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, form: str, **given: Any) -> None:

@@ -1,0 +1,48 @@
+"""Wrong input: one line with what is wrong and where to read on, whatever the command."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.a2a.command import Shell
+
+WRONG = [
+    (("--bogus",), "No such option '--bogus'", "dragoman"),
+    (("nonsense",), "No such command 'nonsense'", "dragoman"),
+    (("admin", "nonsense"), "No such command 'nonsense'", "dragoman admin"),
+    (("serve", "--bus-url", "x"), "No such option '--bus-url'", "dragoman serve"),
+    (("serve", "--port", "many"), "must be a whole number from 0 to 65535", "dragoman serve"),
+    (("serve", "nowhere.py"), "no file nowhere.py", "dragoman serve"),
+    (("agents", "list", "--bogus"), "No such option '--bogus'", "dragoman agents list"),
+    (("keys", "create"), "Missing argument 'NAME'", "dragoman keys create"),
+    (("push", "retry", "first"), "'first': must be a whole number from 1 on", "dragoman push retry"),
+    (("audit", "--limit", "0"), "'0': must be a whole number from 1 to 1000000", "dragoman audit"),
+    (("worker", "x.py", "--server", "nowhere"), "must be a URL", "dragoman worker"),
+    (
+        ("worker", "x.py", "--server", "http://127.0.0.1:1", "--grace-s", "soon"),
+        "'soon': must be a number of seconds from 0 to 86400",
+        "dragoman worker",
+    ),
+    (("admin", "stats", "--watch", "--interval", "nan"), "from 0.2 to 3600", "dragoman admin stats"),
+    (("completion",), "Choose from: bash, zsh, fish.", "dragoman completion"),
+    (("demo-server", "--port", "-1"), "'-1': must be a whole number from 0 to 65535", "dragoman demo-server"),
+]
+
+
+@pytest.mark.parametrize(("words", "says", "where"), WRONG, ids=[" ".join(words) for words, _, _ in WRONG])
+def test_wrong_input_is_one_line_that_leads_to_the_help(
+    tmp_path: Path, words: tuple[str, ...], says: str, where: str
+) -> None:
+    ran = Shell(tmp_path).run(*words)
+    assert (ran.status, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert line.startswith("Error: ")
+    assert says in line
+    assert line.endswith(f" Hint: see `{where} --help`")
+
+
+@pytest.mark.parametrize("words", [(), ("admin",), ("admin", "tasks"), ("task",)])
+def test_a_group_without_a_command_shows_its_help(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = Shell(tmp_path).run(*words)
+    assert ran.err.startswith(f"Usage: {' '.join(('dragoman', *words))} [OPTIONS] COMMAND")
+    assert "\nCommands:\n" in ran.err
