@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from dragoman.cli import main
 from dragoman.config import settings
-from dragoman.engine.handlers.deliveries import shown_url
+from dragoman.engine.admin.deliveries import shown_url
 from dragoman.model.ids import SystemClock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import Store

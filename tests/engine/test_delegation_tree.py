@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from dragoman.engine.delegation_tree import DelegationTrees
+from dragoman.engine.admin.delegation_tree import DelegationTrees
 from dragoman.model.events import Delegated, Noted, StatusChanged
 from dragoman.model.ids import SystemClock
 from dragoman.model.task import TaskState

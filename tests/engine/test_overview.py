@@ -1,6 +1,6 @@
 """Numbers of tasks for an operator."""
 
-from dragoman.engine.overview import AgentFacts, Overview, UpstreamLine, WorkerLine
+from dragoman.engine.admin.overview import AgentFacts, Overview, UpstreamLine, WorkerLine
 from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part, Role

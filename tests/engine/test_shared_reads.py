@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.engine.handlers.shared_reads import SharedReads
+from dragoman.engine.admin.shared_reads import SharedReads
 
 DEADLINE_S = 60.0
 

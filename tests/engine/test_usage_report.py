@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from dragoman.config import Price, Prices
-from dragoman.engine.usage_report import UsageQuery, UsageReporter
+from dragoman.engine.admin.usage_report import UsageQuery, UsageReporter
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Usage

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.engine.wire import PLACES_BYTES_MAX, FoldedPlaces, WireReader
+from dragoman.engine.admin.wire import PLACES_BYTES_MAX, FoldedPlaces, WireReader
 from dragoman.model.events import ArtifactChunk, Event, Logged
 from dragoman.model.ids import SystemClock
 from dragoman.model.lifecycle import Fold

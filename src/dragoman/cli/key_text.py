@@ -11,7 +11,7 @@ from dragoman.cli.store_commands import table
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.engine.handlers.keys import IssuedKey, KeyLine
+    from dragoman.engine.admin.keys import IssuedKey, KeyLine
     from dragoman.model.principal import KeyLimits
 
 FIRST_KEY = (

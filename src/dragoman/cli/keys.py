@@ -19,7 +19,7 @@ from dragoman.config import Config, agent_id_fault
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.engine.handlers.keys import IssuedKey
+    from dragoman.engine.admin.keys import IssuedKey
 
 EXPIRES_MAX = timedelta(days=36_525)
 """The longest validity. More than a century is a typing error, and may exceed what a date can express."""
@@ -218,7 +218,7 @@ def _create(
     force: bool = False,
     **limits: int | None,
 ) -> None:
-    from dragoman.engine.handlers.keys import NAME, KeyRequest, LimitChanges
+    from dragoman.engine.admin.keys import NAME, KeyRequest, LimitChanges
     from dragoman.model.principal import AccessRole, Scope
 
     if not NAME.fullmatch(name):
@@ -260,7 +260,7 @@ def _list(place: TaskPlace, as_json: bool) -> None:
 
 def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None]) -> None:
     from dragoman.cli.key_text import limits_text
-    from dragoman.engine.handlers.keys import LimitChanges
+    from dragoman.engine.admin.keys import LimitChanges
 
     if all(limit is None for limit in limits.values()):
         flags = ", ".join("--" + name.replace("_", "-") for name, _, _ in LIMITS)
@@ -273,7 +273,7 @@ def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None]) -> 
 
 
 def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
-    from dragoman.engine.handlers.keys import RotateRequest
+    from dragoman.engine.admin.keys import RotateRequest
 
     wanted = RotateRequest(
         overlap_s=0 if overlap is None else _age_s("--overlap", overlap, OVERLAP_MAX),
@@ -284,7 +284,7 @@ def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | N
 
 
 def _revoke(place: TaskPlace, key_id: str, *, force: bool) -> None:
-    from dragoman.engine.handlers.keys import RevokeRequest
+    from dragoman.engine.admin.keys import RevokeRequest
 
     wanted = _parse_id(key_id)
     revoked = at_keys(place, lambda keys: keys.revoke(wanted, RevokeRequest(force=force)), wanted)

@@ -15,7 +15,7 @@ from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import at_store, moment, operator, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.handlers.deliveries import DeadLetters, DeadLettersChanged
+    from dragoman.engine.admin.deliveries import DeadLetters, DeadLettersChanged
     from dragoman.store.api import Store
     from dragoman.store.outbox import Owed
 
@@ -52,7 +52,7 @@ def list_(place: TaskPlace, which: str | None, task_id: str | None, limit: int, 
     """Show pending deliveries and dead letters, oldest first."""
     import msgspec
 
-    from dragoman.engine.handlers.deliveries import shown_url
+    from dragoman.engine.admin.deliveries import shown_url
 
     dead = None if which is None else which == "dead"
     found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after, task_id=task_id))
@@ -123,7 +123,7 @@ def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: 
 
 def _choose(numbers: tuple[int, ...], everything: bool, pending: bool) -> "DeadLetters":
     """The deliveries that are named, each once."""
-    from dragoman.engine.handlers.deliveries import DeadLetters
+    from dragoman.engine.admin.deliveries import DeadLetters
 
     if everything == bool(numbers):
         raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
@@ -143,7 +143,7 @@ async def _count(store: "StoredRecords", chosen: "DeadLetters") -> int:
 
 def _change(place: TaskPlace, action: str, chosen: "DeadLetters") -> "DeadLettersChanged":
     """Change deliveries, and record it in the audit trail."""
-    from dragoman.engine.handlers import deliveries
+    from dragoman.engine.admin import deliveries
     from dragoman.store.audit import AuditEntry
 
     if place.server is not None:
@@ -207,7 +207,7 @@ def _fields(owed: "Owed") -> dict[str, Any]:
     """A delivery's fields for JSON."""
     import msgspec
 
-    from dragoman.engine.handlers.deliveries import delivery_line
+    from dragoman.engine.admin.deliveries import delivery_line
 
     return msgspec.structs.asdict(delivery_line(owed))
 

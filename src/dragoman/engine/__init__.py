@@ -1,7 +1,7 @@
 """The engine: the meaning of each operation on tasks.
 
 Doors: `engine` has Engine, a Handler. `handler` is its protocol for the bindings, `api` the one for agents, `observer`
-the one for counts and spans. `handlers` has what stacks on the engine.
+the one for counts and spans. `handlers` has what stacks on the engine, `admin` what operators read and change.
 
 One task: `task_log` is its log in memory, `runs` the executions of an agent on it, `announcements` its webhook
 deliveries.

@@ -15,7 +15,7 @@ from dragoman.auth.sessions import OperatorSessions
 from dragoman.bindings.console import CALLBACK, ProviderDoor
 from dragoman.bindings.remote import RemoteAgents, RemoteWays
 from dragoman.config import Config, loopback
-from dragoman.engine.handlers.access import AccessNotes
+from dragoman.engine.admin.access import AccessNotes
 from dragoman.engine.handlers.audit import Trail
 from dragoman.server.callers import IssuerEgress
 from dragoman.server.errors import StartError

@@ -11,8 +11,8 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import Leases
 from dragoman.agents.worker.roster import RosterEntry
+from dragoman.engine.admin.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkerLine
 from dragoman.engine.api import Runner
-from dragoman.engine.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkerLine
 
 
 class ServedAgents:

@@ -40,8 +40,8 @@ from dragoman.dialects.extensions import DEDUPES, EVENT_IDS
 from dragoman.dialects.resolve import MOUNTS, SYSTEMS
 from dragoman.dialects.system import ROOT, Mount
 from dragoman.dialects.systems import load_profile, load_system
+from dragoman.engine.admin.administration import Administration
 from dragoman.engine.api import Runner
-from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.card import AgentExtension
 from dragoman.model.errors import A2AError

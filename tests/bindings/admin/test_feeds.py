@@ -15,9 +15,9 @@ from dragoman.bindings.admin.route import PREFIX
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bus.api import NoBus
 from dragoman.config import Config
-from dragoman.engine.handlers.change_feeds import CHANGES_MAX, GAP_MAX_MS, ChangeReader
-from dragoman.engine.handlers.change_hints import ChangeHints
-from dragoman.engine.handlers.feeds import (
+from dragoman.engine.admin.change_feeds import CHANGES_MAX, GAP_MAX_MS, ChangeReader
+from dragoman.engine.admin.change_hints import ChangeHints
+from dragoman.engine.admin.feeds import (
     FeedReset,
     ReplicaFacts,
     ServedAgentFacts,
@@ -25,7 +25,7 @@ from dragoman.engine.handlers.feeds import (
     UpstreamFacts,
     WorkerFacts,
 )
-from dragoman.engine.overview import AgentFacts, Overview, ReplicaLines, UpstreamLine, WorkerLine
+from dragoman.engine.admin.overview import AgentFacts, Overview, ReplicaLines, UpstreamLine, WorkerLine
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
 from dragoman.model.task import TaskState
@@ -225,7 +225,7 @@ async def test_a_change_is_told_although_the_store_fails_in_the_middle_of_a_read
 
 async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHANGES_MAX > 1
-    monkeypatch.setattr("dragoman.engine.handlers.change_feeds.CHANGES_MAX", 1)
+    monkeypatch.setattr("dragoman.engine.admin.change_feeds.CHANGES_MAX", 1)
     store = url_of(tmp_path)
     async with server(store) as http:
         ops = bearer(store)
@@ -236,7 +236,7 @@ async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch:
 
 
 async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.engine.handlers.change_feeds.READ_EVERY_S", 3600.0)
+    monkeypatch.setattr("dragoman.engine.admin.change_feeds.READ_EVERY_S", 3600.0)
     readings = 0
     changes, watch = SqliteStore.changes, SqliteStore.watch
     unwatched = asyncio.Event()
@@ -273,7 +273,7 @@ async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monke
 
 
 async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.engine.handlers.change_feeds.BUFFER_MAX", 8)
+    monkeypatch.setattr("dragoman.engine.admin.change_feeds.BUFFER_MAX", 8)
     store = open_store("memory:", SystemClock())
     await store.open("h1")
     reader = ChangeReader(store, store.clock, lambda: NoFacts(), ChangeHints(store, NoBus()), 3600.0)
@@ -305,8 +305,8 @@ async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytes
 
 
 async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.engine.handlers.change_hints.ATTENDED_S", 0.2)
-    monkeypatch.setattr("dragoman.engine.handlers.change_hints.REPEATED_S", 0.05)
+    monkeypatch.setattr("dragoman.engine.admin.change_hints.ATTENDED_S", 0.2)
+    monkeypatch.setattr("dragoman.engine.admin.change_hints.REPEATED_S", 0.05)
     hub, store = Hub(), open_store("memory:", SystemClock())
     await store.open("h1")
     here, there = hub.bus(), hub.bus()

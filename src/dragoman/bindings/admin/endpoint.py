@@ -29,9 +29,9 @@ from dragoman.bindings.request import RESUMES_AFTER, Header, Request
 from dragoman.dialects import json_bounds, json_fields, sse
 from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.v1.errors import encode_http_error, http_status
-from dragoman.engine.handlers.access import Operator
-from dragoman.engine.handlers.administration import Administration
-from dragoman.engine.overview import ServerFacts
+from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.overview import ServerFacts
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
 
 DOCUMENT = ("openapi.json",)

@@ -18,7 +18,7 @@ from dragoman.bindings.remote.values import (
     RemoteTaskRequest,
     RemoteUpdate,
 )
-from dragoman.engine.handlers.administration import Administration
+from dragoman.engine.admin.administration import Administration
 from dragoman.model.errors import NotFound
 
 

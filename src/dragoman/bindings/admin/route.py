@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from dragoman.bindings.remote import RemoteAgents
 from dragoman.bindings.streams import Batches
-from dragoman.engine.handlers.access import Operator
-from dragoman.engine.handlers.administration import Administration
-from dragoman.engine.overview import ServerFacts
+from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.overview import ServerFacts
 
 PREFIX = "/admin/v1"
 

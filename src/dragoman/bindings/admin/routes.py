@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
 from dragoman.bindings.admin.route import AdminRoute
-from dragoman.engine.conversations import ConversationLines, ConversationQuery
-from dragoman.engine.delegation_tree import Tree
-from dragoman.engine.handlers.deliveries import (
+from dragoman.engine.admin.conversations import ConversationLines, ConversationQuery
+from dragoman.engine.admin.delegation_tree import Tree
+from dragoman.engine.admin.deliveries import (
     DeadLetters,
     DeadLettersChanged,
     DeliveryLines,
@@ -21,7 +21,7 @@ from dragoman.engine.handlers.deliveries import (
     HostName,
     PausedHostLines,
 )
-from dragoman.engine.handlers.feeds import (
+from dragoman.engine.admin.feeds import (
     FeedReset,
     LogEnded,
     LogPruned,
@@ -32,7 +32,8 @@ from dragoman.engine.handlers.feeds import (
     UpstreamFacts,
     WorkerFacts,
 )
-from dragoman.engine.handlers.keys import (
+from dragoman.engine.admin.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline, TimelineEntry
+from dragoman.engine.admin.keys import (
     IssuedKey,
     KeyLine,
     KeyLines,
@@ -43,8 +44,10 @@ from dragoman.engine.handlers.keys import (
     RevokeRequest,
     RotateRequest,
 )
-from dragoman.engine.handlers.records import AuditLines, AuditQuery
-from dragoman.engine.handlers.task_changes import (
+from dragoman.engine.admin.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
+from dragoman.engine.admin.playback import Recording
+from dragoman.engine.admin.records import AuditLines, AuditQuery
+from dragoman.engine.admin.task_changes import (
     CancelReason,
     CancelReport,
     CancelRequest,
@@ -55,11 +58,8 @@ from dragoman.engine.handlers.task_changes import (
     SentAgain,
     TaskAnswer,
 )
-from dragoman.engine.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline, TimelineEntry
-from dragoman.engine.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
-from dragoman.engine.playback import Recording
-from dragoman.engine.usage_report import UsageQuery, UsageReport
-from dragoman.engine.wire import Wire
+from dragoman.engine.admin.usage_report import UsageQuery, UsageReport
+from dragoman.engine.admin.wire import Wire
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 

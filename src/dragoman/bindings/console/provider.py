@@ -16,7 +16,7 @@ from dragoman.bindings.console.pages import SAFETY
 from dragoman.bindings.http import HttpRequest, HttpResponse
 from dragoman.bindings.request import QUERY_FIELDS_MAX, Header
 from dragoman.dialects.v1.errors import http_status
-from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import A2AError, Forbidden, MethodNotAllowed, NotFound
 from dragoman.model.principal import ANONYMOUS, AccessRole, Principal
 

@@ -51,7 +51,7 @@ from dragoman.doctor.observation import Observations
 from dragoman.doctor.observer import observe
 from dragoman.doctor.subject import ExaminationFailed
 from dragoman.doctor.trial import TEXT, Wish
-from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams, TooManyRequests
 from dragoman.model.message import Message
 from dragoman.model.operations import CancelTask, GetTask, Operation, StreamMessage

@@ -13,7 +13,7 @@ from dragoman.cli.admin.server import AdminClient, InputRefusal, ServerRefusal, 
 from dragoman.cli.store_commands import at_store, operator
 
 if TYPE_CHECKING:
-    from dragoman.engine.handlers.keys import (
+    from dragoman.engine.admin.keys import (
         IssuedKey,
         KeyLine,
         KeyRequest,
@@ -51,8 +51,8 @@ class StoredKeys:
         from functools import partial
 
         from dragoman.auth.keys import make_key
-        from dragoman.engine.handlers.access import Operator
-        from dragoman.engine.handlers.keys import KeyChanges
+        from dragoman.engine.admin.access import Operator
+        from dragoman.engine.admin.keys import KeyChanges
 
         self._store = store
         self._changes = KeyChanges(store.keys, store.clock, partial(make_key, secrets.token_bytes))
@@ -60,7 +60,7 @@ class StoredKeys:
 
     async def all(self) -> "tuple[KeyLine, ...]":
         """Every key, oldest first."""
-        from dragoman.engine.handlers.keys import KeyQuery
+        from dragoman.engine.admin.keys import KeyQuery
 
         page = await self._changes.list(self._operator, KeyQuery(limit=PAGE))
         found = page.keys
@@ -112,7 +112,7 @@ class RemoteKeys:
 
     async def all(self) -> "tuple[KeyLine, ...]":
         """Every key, oldest first."""
-        from dragoman.engine.handlers.keys import KeyLines
+        from dragoman.engine.admin.keys import KeyLines
 
         page = await self._client.get("/keys", {"limit": PAGE}, KeyLines)
         found = page.keys
@@ -123,25 +123,25 @@ class RemoteKeys:
 
     async def create(self, wanted: "KeyRequest") -> "IssuedKey":
         """Make a key."""
-        from dragoman.engine.handlers.keys import IssuedKey
+        from dragoman.engine.admin.keys import IssuedKey
 
         return await self._client.post("/keys", wanted, IssuedKey)
 
     async def limit(self, key_id: str, changes: "LimitChanges") -> "KeyLine":
         """Change limits of a key."""
-        from dragoman.engine.handlers.keys import KeyLine
+        from dragoman.engine.admin.keys import KeyLine
 
         return await self._client.post(f"/keys/{quote(key_id, safe='')}:limit", changes, KeyLine)
 
     async def rotate(self, key_id: str, wanted: "RotateRequest") -> "IssuedKey":
         """Make a key in the place of another."""
-        from dragoman.engine.handlers.keys import IssuedKey
+        from dragoman.engine.admin.keys import IssuedKey
 
         return await self._client.post(f"/keys/{quote(key_id, safe='')}:rotate", wanted, IssuedKey)
 
     async def revoke(self, key_id: str, wanted: "RevokeRequest") -> "RevokedKey":
         """Revoke a key."""
-        from dragoman.engine.handlers.keys import RevokedKey
+        from dragoman.engine.admin.keys import RevokedKey
 
         return await self._client.post(f"/keys/{quote(key_id, safe='')}:revoke", wanted, RevokedKey)
 

@@ -25,7 +25,7 @@ def agents(place: TaskPlace, form: str) -> None:
 
     It also says which cannot do all of their work.
     """
-    from dragoman.engine.overview import AgentLines
+    from dragoman.engine.admin.overview import AgentLines
 
     found = _get(place, "/agents", AgentLines)
     head = ("AGENT", "KIND", "VERSION", "QUEUED", "OLDEST", "WORKING", "WAITING", "TOTAL", "FAULT")
@@ -56,7 +56,7 @@ def workers(place: TaskPlace, form: str) -> None:
     ago it was, and what it was: a poll for work, a heartbeat, or a report on a task. The servers on one store know each
     other's workers.
     """
-    from dragoman.engine.overview import WorkerLines
+    from dragoman.engine.admin.overview import WorkerLines
 
     found = _get(place, "/workers", WorkerLines)
     head = ("AGENT", "CONNECTED", "WORKERS", "IDLE", "WORKING", "QUEUED", "OLDEST")
@@ -98,7 +98,7 @@ def upstreams(place: TaskPlace, form: str) -> None:
 
     It also says whether they are called at present.
     """
-    from dragoman.engine.overview import UpstreamLines
+    from dragoman.engine.admin.overview import UpstreamLines
 
     found = _get(place, "/upstreams", UpstreamLines)
     rows = [
@@ -112,7 +112,7 @@ def upstreams(place: TaskPlace, form: str) -> None:
 @with_server
 def replicas(place: TaskPlace, form: str) -> None:
     """Show the servers that are alive on the store."""
-    from dragoman.engine.overview import ReplicaLines
+    from dragoman.engine.admin.overview import ReplicaLines
 
     found = _get(place, "/replicas", ReplicaLines)
     rows = [(each.id, each.address, each.started_at, ",".join(each.agents)) for each in found.replicas]

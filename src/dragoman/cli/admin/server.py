@@ -18,7 +18,7 @@ from dragoman.config import Config
 
 if TYPE_CHECKING:
     from dragoman.dialects.sse import ServerSentEvent
-    from dragoman.engine.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
+    from dragoman.engine.admin.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
     from dragoman.store.api import Store
 
 SERVER_ENV = "DRAGOMAN_SERVER"
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class TaskSource(Protocol):
-    """The tasks of everybody, as `dragoman.engine.inspection.Inspector` reads them."""
+    """The tasks of everybody, as `dragoman.engine.admin.inspection.Inspector` reads them."""
 
     async def list(
         self, wanted: "TaskFilter", limit: int, cursor: str = "", order: "TaskOrder | None" = None
@@ -211,20 +211,20 @@ class RemoteTasks:
         """A page of the tasks that fit."""
         import msgspec
 
-        from dragoman.engine.inspection import TaskLines
+        from dragoman.engine.admin.inspection import TaskLines
 
         query = {**msgspec.structs.asdict(wanted), "limit": limit, "cursor": cursor, "order": order}
         return await self._client.get("/tasks", query, TaskLines)
 
     async def show(self, task_id: str) -> "TaskReport":
         """One task."""
-        from dragoman.engine.inspection import TaskReport
+        from dragoman.engine.admin.inspection import TaskReport
 
         return await self._client.get(f"/tasks/{quote(task_id, safe='')}", {}, TaskReport)
 
     async def log(self, task_id: str, after: int, limit: int) -> "Timeline":
         """At most `limit` events after seq `after`."""
-        from dragoman.engine.inspection import Timeline
+        from dragoman.engine.admin.inspection import Timeline
 
         path = f"/tasks/{quote(task_id, safe='')}/log"
         return await self._client.get(path, {"after": after, "limit": limit}, Timeline)
@@ -267,7 +267,7 @@ async def _await(work: Awaitable[T]) -> T:
 
 
 async def _inspect(store: "Store", action: str, task_id: str, work: Callable[[TaskSource], Awaitable[T]]) -> T:
-    from dragoman.engine.inspection import Inspector
+    from dragoman.engine.admin.inspection import Inspector
     from dragoman.store.audit import AuditEntry
 
     entry = AuditEntry(at_ms=store.clock.now_ms(), principal=operator(), action=action, task_id=task_id)

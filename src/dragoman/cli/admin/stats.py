@@ -17,7 +17,7 @@ from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
     from dragoman.cli.admin.server import AdminClient
-    from dragoman.engine.overview import Stats
+    from dragoman.engine.admin.overview import Stats
 
 ENDS = ("completed", "failed", "canceled", "rejected")
 
@@ -47,7 +47,7 @@ def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) ->
 
     import msgspec
 
-    from dragoman.engine.overview import Stats
+    from dragoman.engine.admin.overview import Stats
 
     if interval_s is not None and not watch:
         raise click.UsageError("--interval: goes with --watch")
@@ -71,7 +71,7 @@ async def _watch(client: "AdminClient", interval_s: float, form: str) -> None:
 
     import msgspec
 
-    from dragoman.engine.overview import Stats
+    from dragoman.engine.admin.overview import Stats
 
     before: Stats | None = None
     read_s = 0.0

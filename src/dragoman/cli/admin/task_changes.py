@@ -18,7 +18,7 @@ from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
-    from dragoman.engine.handlers.task_changes import CancelReport, ChangedTask, DeleteReport
+    from dragoman.engine.admin.task_changes import CancelReport, ChangedTask, DeleteReport
 
 with_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for the task's log.")
 
@@ -56,7 +56,7 @@ def answer(
       dragoman admin tasks answer ID --text "Window seat, please"
       dragoman admin tasks answer ID --refuse --reason "not on a Friday"
     """
-    from dragoman.engine.handlers.task_changes import ChangedTask
+    from dragoman.engine.admin.task_changes import ChangedTask
 
     try:
         parts = list(read_parts(flags_in_order(ctx)))
@@ -82,7 +82,7 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
     """
     import msgspec
 
-    from dragoman.engine.handlers.task_changes import SentAgain
+    from dragoman.engine.admin.task_changes import SentAgain
 
     sent = run(place.client().post(f"/tasks/{quote(task_id, safe='')}:send-again", None, SentAgain))
     if form == "json":
@@ -118,7 +118,7 @@ def cancel(
 
 
 def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form: str) -> None:
-    from dragoman.engine.handlers.task_changes import ChangedTask
+    from dragoman.engine.admin.task_changes import ChangedTask
 
     client = place.client()
     for task_id in task_ids:
@@ -128,7 +128,7 @@ def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form
 
 
 def _cancel_fitting(place: TaskPlace, body: Filters, form: str) -> None:
-    from dragoman.engine.handlers.task_changes import CancelReport
+    from dragoman.engine.admin.task_changes import CancelReport
 
     report = run(place.client().post("/tasks:cancel", body, CancelReport))
     _show_report(report, report.canceled, "canceled", form)
@@ -172,7 +172,7 @@ def delete(
 def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, force: bool) -> None:
     import msgspec
 
-    from dragoman.engine.handlers.task_changes import DeletedTask
+    from dragoman.engine.admin.task_changes import DeletedTask
 
     client = place.client()
     for task_id in task_ids:
@@ -182,7 +182,7 @@ def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, for
 
 
 def _delete_fitting(place: TaskPlace, body: Filters, form: str, *, dry_run: bool, yes: bool) -> None:
-    from dragoman.engine.handlers.task_changes import DeleteReport
+    from dragoman.engine.admin.task_changes import DeleteReport
 
     client = place.client()
     if not (dry_run or yes):

@@ -12,7 +12,7 @@ import click
 from dragoman.cli.admin.text import age
 
 if TYPE_CHECKING:
-    from dragoman.engine.inspection import TaskLine
+    from dragoman.engine.admin.inspection import TaskLine
 
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
 """The words of `engine.inspection`, repeated here so that `--help` imports nothing."""

@@ -16,13 +16,13 @@ from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
-    from dragoman.engine.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport
+    from dragoman.engine.admin.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport
 
 PAGE = 200
 """The largest page of tasks that is asked for at once."""
 
 ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created", "longest-running")
-"""The words of `dragoman.engine.inspection.TaskOrder`, which the command does not load for its help."""
+"""The words of `dragoman.engine.admin.inspection.TaskOrder`, which the command does not load for its help."""
 
 
 @click.group(
@@ -46,7 +46,7 @@ def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, form: str, **
     """List tasks, newest status first, or in another order."""
     import msgspec
 
-    from dragoman.engine.inspection import TaskFilter
+    from dragoman.engine.admin.inspection import TaskFilter
 
     wanted = TaskFilter(**read_filters(given))
     found, more = place.read("tasks.list", lambda source: _collect(source, wanted, limit, order))

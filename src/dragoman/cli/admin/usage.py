@@ -15,7 +15,7 @@ from dragoman.cli.admin.text import printable
 from dragoman.cli.store_commands import at_store, operator, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.usage_report import UsageLine, UsageQuery, UsageReport
+    from dragoman.engine.admin.usage_report import UsageLine, UsageQuery, UsageReport
     from dragoman.store.api import Store
 
 PAGE = 10_000
@@ -66,7 +66,7 @@ def usage(place: TaskPlace, by: str, since: str, until: str, form: str) -> None:
     """
     import msgspec
 
-    from dragoman.engine.usage_report import UsageQuery
+    from dragoman.engine.admin.usage_report import UsageQuery
 
     check(by, since, until)
     report = _read(place, UsageQuery(by=by, since=since, until=until, limit=PAGE))
@@ -85,7 +85,7 @@ def usage(place: TaskPlace, by: str, since: str, until: str, form: str) -> None:
 
 def check(by: str, since: str, until: str) -> None:
     """Check the flags. Raises UsageError."""
-    from dragoman.engine.usage_report import read_day, read_dimensions
+    from dragoman.engine.admin.usage_report import read_day, read_dimensions
     from dragoman.model.errors import InvalidParams
 
     try:
@@ -102,7 +102,7 @@ def _read(place: TaskPlace, query: "UsageQuery") -> "UsageReport":
     """All pages as one report."""
     from msgspec.structs import asdict, replace
 
-    from dragoman.engine.usage_report import UsageReport
+    from dragoman.engine.admin.usage_report import UsageReport
 
     if place.server is None and place.config.store != "memory:":
         return finish(lambda: at_store(place.config, lambda store: _read_store(store, place, query)))
@@ -121,7 +121,7 @@ def _read(place: TaskPlace, query: "UsageQuery") -> "UsageReport":
 async def _read_store(store: "Store", place: TaskPlace, query: "UsageQuery") -> "UsageReport":
     from msgspec.structs import replace
 
-    from dragoman.engine.usage_report import UsageReporter
+    from dragoman.engine.admin.usage_report import UsageReporter
     from dragoman.store.audit import AuditEntry
 
     await store.audit.write([AuditEntry(at_ms=store.clock.now_ms(), principal=operator(), action="usage.show")])

@@ -14,7 +14,7 @@ from dragoman.cli.admin.text import output
 from dragoman.cli.store_commands import at_store, operator, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.handlers.deliveries import DeliveryReport, HostChanged
+    from dragoman.engine.admin.deliveries import DeliveryReport, HostChanged
     from dragoman.store.api import Store
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def show(place: TaskPlace, wanted: str, form: str) -> None:
 
     Name it by the NUMBER that `list` shows, or by its webhook-id.
     """
-    from dragoman.engine.handlers.deliveries import DeliveryReport, report_delivery
+    from dragoman.engine.admin.deliveries import DeliveryReport, report_delivery
 
     report = _answer(
         place,
@@ -81,7 +81,7 @@ def paused(place: TaskPlace, form: str) -> None:
 
     It also says since when they are paused, and by whom.
     """
-    from dragoman.engine.handlers.deliveries import PausedHostLines, list_paused
+    from dragoman.engine.admin.deliveries import PausedHostLines, list_paused
 
     found = _answer(
         place,
@@ -98,7 +98,7 @@ def paused(place: TaskPlace, form: str) -> None:
 
 
 def _change(place: TaskPlace, verb: str, host: str) -> "HostChanged":
-    from dragoman.engine.handlers.deliveries import HostChanged, HostName, pause_host, read_host, resume_host
+    from dragoman.engine.admin.deliveries import HostChanged, HostName, pause_host, read_host, resume_host
     from dragoman.model.errors import InvalidParams
     from dragoman.store.audit import AuditEntry
 

@@ -10,11 +10,11 @@ from secrets import token_bytes
 from typing import Any
 
 from dragoman.auth.keys import make_key
+from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.task_changes import AnswerPart, TaskAnswer
 from dragoman.engine.handler import Snapshot
-from dragoman.engine.handlers.access import Operator
-from dragoman.engine.handlers.administration import Administration
 from dragoman.engine.handlers.audit import Keeping, Trail
-from dragoman.engine.handlers.task_changes import AnswerPart, TaskAnswer
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Event, Intervened, Logged, MessageReceived, StatusChanged
 from dragoman.model.task import TaskState

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from dragoman.engine.inspection import STATES_BY_WORD, StateWord
+from dragoman.engine.admin.inspection import STATES_BY_WORD, StateWord
 from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import ListQuery, Owners, Store
 from dragoman.store.figures import OpenTasks

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from dragoman.config import agent_id_fault
-from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.principal import LOCAL_OPERATOR, AccessRole, KeyLimits, Scope

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.store.api import Store

@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from dragoman.engine.admin.inspection import StateWord, TimelineEntry, timeline_entry
+from dragoman.engine.admin.overview import AgentFacts, ReplicaLine, UpstreamLine, WorkerLine
 from dragoman.engine.handler import OpenStream, Snapshot
-from dragoman.engine.inspection import StateWord, TimelineEntry, timeline_entry
-from dragoman.engine.overview import AgentFacts, ReplicaLine, UpstreamLine, WorkerLine
 from dragoman.model.events import Logged
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import TaskState

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
-from dragoman.engine.inspection import STATES_BY_WORD, Inspector, StateWord, TaskFilter, TaskLine
-from dragoman.engine.overview import ENDS, OPEN
+from dragoman.engine.admin.access import AccessNotes, OperatedEngine, Operator
+from dragoman.engine.admin.inspection import STATES_BY_WORD, Inspector, StateWord, TaskFilter, TaskLine
+from dragoman.engine.admin.overview import ENDS, OPEN
 from dragoman.model.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from dragoman.engine.inspection import StateWord
+from dragoman.engine.admin.inspection import StateWord
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import SPELLED

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.resolve import SYSTEMS
-from dragoman.engine.inspection import LOG_BYTES
-from dragoman.engine.playback import Linked
+from dragoman.engine.admin.inspection import LOG_BYTES
+from dragoman.engine.admin.playback import Linked
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.events import Logged, Submitted
 from dragoman.model.lifecycle import Fold

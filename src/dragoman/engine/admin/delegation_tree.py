@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.inspection import LOG_BYTES, StateWord
+from dragoman.engine.admin.inspection import LOG_BYTES, StateWord
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Delegated, Noted, StatusChanged
 from dragoman.model.lifecycle import SPELLED

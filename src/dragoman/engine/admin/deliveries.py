@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from dragoman.engine.handlers.access import AccessNotes, Operator
+from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
 from dragoman.net.errors import BadUrl

@@ -8,20 +8,16 @@ from collections.abc import Sequence
 
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
-from dragoman.engine.conversations import ConversationLines, ConversationQuery, Conversations
-from dragoman.engine.delegation_tree import DelegationTrees, Tree
-from dragoman.engine.handlers.access import AccessNotes, OperatedEngine, Operator
-from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.handlers.change_feeds import ChangeFeed, ChangeReader
-from dragoman.engine.handlers.change_hints import ChangeHints
-from dragoman.engine.handlers.deliveries import DeliveryAdministration
-from dragoman.engine.handlers.feeds import LogFeed
-from dragoman.engine.handlers.keys import KeyAdministration, KeyChanges, Mint
-from dragoman.engine.handlers.records import Records
-from dragoman.engine.handlers.shared_reads import SharedReads
-from dragoman.engine.handlers.task_changes import TaskChanges
-from dragoman.engine.inspection import Inspector, TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
-from dragoman.engine.overview import (
+from dragoman.engine.admin.access import AccessNotes, OperatedEngine, Operator
+from dragoman.engine.admin.change_feeds import ChangeFeed, ChangeReader
+from dragoman.engine.admin.change_hints import ChangeHints
+from dragoman.engine.admin.conversations import ConversationLines, ConversationQuery, Conversations
+from dragoman.engine.admin.delegation_tree import DelegationTrees, Tree
+from dragoman.engine.admin.deliveries import DeliveryAdministration
+from dragoman.engine.admin.feeds import LogFeed
+from dragoman.engine.admin.inspection import Inspector, TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
+from dragoman.engine.admin.keys import KeyAdministration, KeyChanges, Mint
+from dragoman.engine.admin.overview import (
     AgentLines,
     Overview,
     ReplicaLines,
@@ -30,9 +26,13 @@ from dragoman.engine.overview import (
     UpstreamLines,
     WorkerLines,
 )
-from dragoman.engine.playback import Linked, Playback, Recording
-from dragoman.engine.usage_report import UsageQuery, UsageReport, UsageReporter
-from dragoman.engine.wire import Wire, WireReader
+from dragoman.engine.admin.playback import Linked, Playback, Recording
+from dragoman.engine.admin.records import Records
+from dragoman.engine.admin.shared_reads import SharedReads
+from dragoman.engine.admin.task_changes import TaskChanges
+from dragoman.engine.admin.usage_report import UsageQuery, UsageReport, UsageReporter
+from dragoman.engine.admin.wire import Wire, WireReader
+from dragoman.engine.handlers.audit import Trail
 from dragoman.model.ids import Clock
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Store

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dragoman.engine.inspection import LOG_BYTES, StateWord
+from dragoman.engine.admin.inspection import LOG_BYTES, StateWord
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import (
     ArtifactChunk,

@@ -13,9 +13,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dragoman.engine.handlers.audit import READS
-from dragoman.engine.handlers.change_hints import ChangeHints
-from dragoman.engine.handlers.feeds import (
+from dragoman.engine.admin.change_hints import ChangeHints
+from dragoman.engine.admin.feeds import (
     FeedData,
     FeedItem,
     FeedReset,
@@ -27,7 +26,8 @@ from dragoman.engine.handlers.feeds import (
     WorkerFacts,
     state_word,
 )
-from dragoman.engine.overview import Overview, ServerFacts
+from dragoman.engine.admin.overview import Overview, ServerFacts
+from dragoman.engine.handlers.audit import READS
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import TaskState
