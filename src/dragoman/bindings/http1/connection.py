@@ -60,8 +60,8 @@ class Malformed(Exception):
     """A request that breaks the rules of HTTP. The text is sent to the client."""
 
 
-class Target(Struct, frozen=True):
-    """The target of a request: `url` as received, `path` without percent-encoding, `raw_path` with it."""
+class RequestTarget(Struct, frozen=True):
+    """The target of a request (RFC 9112 §3.2): `url` as received, `path` decoded, and `raw_path` with its %-escapes."""
 
     url: bytes
     path: str
@@ -69,15 +69,15 @@ class Target(Struct, frozen=True):
     query: bytes
 
 
-NO_TARGET = Target(b"", "", b"", b"")
+NO_REQUEST_TARGET = RequestTarget(b"", "", b"", b"")
 
 
-def read_target(url: bytes) -> Target:
+def read_target(url: bytes) -> RequestTarget:
     """Take the target of a request apart. Raises httptools.HttpParserInvalidURLError or UnicodeDecodeError."""
     parsed = httptools.parse_url(url)
     raw_path = parsed.path or b"/"  # a whole URL may have none (RFC 9112 §3.2.2)
     path = raw_path.decode("ascii")
-    return Target(url, urllib.parse.unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
+    return RequestTarget(url, urllib.parse.unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
 
 
 ReaderCut = Callable[[str, float], None]
@@ -173,7 +173,7 @@ class ServerConnection(asyncio.Protocol):
         self._headers: list[Header] = []
         self._host: bytes | None = None
         """The Host of the last request, which was checked."""
-        self._target = NO_TARGET
+        self._target = NO_REQUEST_TARGET
         """The target of the last request."""
         self._newest: AsgiExchange | None = None
         """The last request whose head has come."""
