@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.completions import complete_files
 from dragoman.cli.store_commands import CONFIG_ENV, config_file, table
 from dragoman.config import FILE, ConfigParts, load_parts
 
@@ -32,8 +33,10 @@ def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for flag in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON array."),
         click.option("--default", metavar="ID", help="As for `serve`."),
-        click.option("--config", "file", metavar="FILE", help=f"The file to read.  {usual}"),
-        click.argument("named", nargs=-1, metavar="[ID | MODULE:AGENT]..."),
+        click.option(
+            "--config", "file", metavar="FILE", shell_complete=complete_files, help=f"The file to read.  {usual}"
+        ),
+        click.argument("named", nargs=-1, metavar="[ID | MODULE:AGENT]...", shell_complete=complete_files),
     ):
         command = flag(command)
     return command

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dragoman import __version__
 from dragoman.cli.command_table import collections_paused
+from dragoman.cli.completions import complete_files
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 from dragoman.store.path import hide_password
@@ -45,9 +46,13 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     epilog=f"Settings come from {FILE}, then from the environment, then from these flags; later ones win. Agents can "
     "also be declared in the file, as [[agents]] tables. See docs/configuration.md.",
 )
-@click.argument("agents", nargs=-1, metavar="[MODULE:AGENT]...")
+@click.argument("agents", nargs=-1, metavar="[MODULE:AGENT]...", shell_complete=complete_files)
 @click.option(
-    "--config", "file", metavar="FILE", help=f"The file to read.  [{CONFIG_ENV}; default: {FILE} if it exists]"
+    "--config",
+    "file",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help=f"The file to read.  [{CONFIG_ENV}; default: {FILE} if it exists]",
 )
 @click.option("--reload", is_flag=True, help="For developers: follow every change of the code and the file.")
 @click.option("--supervised", hidden=True, help="The place of this replica among those of its supervisor.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dragoman.cli.completions import complete_files
 from dragoman.config import FILE, Config, ConfigError, load
 from dragoman.store.path import is_shared, store_path
 
@@ -41,7 +42,13 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
 
     usual = f"default: {FILE} if it exists"
     flags = (
-        click.option("--config", "settings_file", metavar="FILE", help=f"The server's file.  [{CONFIG_ENV}; {usual}]"),
+        click.option(
+            "--config",
+            "settings_file",
+            metavar="FILE",
+            shell_complete=complete_files,
+            help=f"The server's file.  [{CONFIG_ENV}; {usual}]",
+        ),
         click.option("--store", metavar="URL", help="The server's store.  [DRAGOMAN_STORE; default: as for `serve`]"),
     )
     for flag in reversed(flags):

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from dragoman.cli.command_table import collections_paused
+from dragoman.cli.completions import complete_files
 from dragoman.cli.number_types import Seconds, WholeNumber
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ CLOSING_S = 3.0
     epilog='The server declares each agent as [[agents]] with run = "worker" and the id that the agent has here. '
     "See docs/workers.md.",
 )
-@click.argument("references", nargs=-1, metavar="[[ID=]MODULE:AGENT]...")
+@click.argument("references", nargs=-1, metavar="[[ID=]MODULE:AGENT]...", shell_complete=complete_files)
 @click.option(
     "--agents", "more", multiple=True, metavar="[ID=]MODULE:AGENT", help="An agent to run, as in the arguments."
 )

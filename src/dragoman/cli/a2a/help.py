@@ -2,11 +2,16 @@
 
 import click
 
+from dragoman.cli.completions import complete_commands
+
 SHELLS = ("bash", "zsh", "fish")
+
+_EVERY_COMMA, _FIRST_COMMA = 'string split ","', 'string split --max 1 ","'
+"""Click's script for fish splits an answer at every comma, and so cuts descriptions there (click 8.5.1)."""
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     """Show how to use a command: `dragoman help send`."""
@@ -37,4 +42,5 @@ def completion(ctx: click.Context, /, shell: str) -> None:
     root = ctx.find_root()
     assert found is not None  # click has a class for each of these shells
     assert root.info_name is not None  # the program has a name
-    click.echo(found(root.command, {}, "dragoman", "_DRAGOMAN_COMPLETE").source())
+    script = found(root.command, {}, "dragoman", "_DRAGOMAN_COMPLETE").source()
+    click.echo(script.replace(_EVERY_COMMA, _FIRST_COMMA))

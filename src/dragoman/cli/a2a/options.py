@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from dragoman.cli.a2a.settings import SETTINGS, Settings, SettingsError, load_settings
+from dragoman.cli.completions import complete_files, complete_words
 from dragoman.cli.usage_errors import help_hint, usage_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,26 +35,41 @@ _AGENT = (
         "-a",
         "--agent-card",
         metavar="REF",
+        shell_complete=complete_files,
         help="The agent: a host, an origin, a URL or a file of its card, a catalog entry, or grpc://host:port.",
     ),
-    _option("--config", metavar="FILE", help="Read settings from FILE instead of the nearest .env."),
-    _option("-o", "--output", metavar="text|json", help="Format of the result.  [default: text]"),
+    _option(
+        "--config",
+        metavar="FILE",
+        shell_complete=complete_files,
+        help="Read settings from FILE instead of the nearest .env.",
+    ),
+    _option(
+        "-o",
+        "--output",
+        metavar="text|json",
+        shell_complete=complete_words(*OUTPUTS),
+        help="Format of the result.  [default: text]",
+    ),
     _option("--verbose", is_flag=True, help="Show all that was exchanged.  [default: concise]"),
     _option("--debug", is_flag=True, help="Log to stderr what goes over the wire, without credentials."),
     _option(
         "--a2a-version",
         metavar="VERSION",
+        shell_complete=complete_words("1.0", "0.3"),
         help="Protocol version to speak.  [default: the highest that both speak, never below 1.0]",
     ),
     _option(
         "--transport",
         multiple=True,
         metavar="BINDING",
+        shell_complete=complete_words("JSONRPC", "HTTP+JSON", "GRPC"),
         help="Preferred binding (JSONRPC, HTTP+JSON, GRPC); repeatable, the first wins.  [default: the card's order]",
     ),
     _option(
         "--dialect",
         metavar="NAME",
+        shell_complete=complete_words("beeos", "kaos", "evoai", "protoagent"),
         help="Speak a vendor's dialect at this URL, without a card: beeos, kaos, evoai, protoagent.",
     ),
     _option(
@@ -67,7 +83,10 @@ _AGENT = (
         "--insecure", is_flag=True, help="Do not verify TLS certificates. For development only.  [default: verified]"
     ),
     _option(
-        "--ca-cert", metavar="FILE", help="Trust the certificate authorities in this PEM file.  [default: the system's]"
+        "--ca-cert",
+        metavar="FILE",
+        shell_complete=complete_files,
+        help="Trust the certificate authorities in this PEM file.  [default: the system's]",
     ),
     _option(
         "--trust-origin",
@@ -77,8 +96,18 @@ _AGENT = (
     ),
     _option("--bearer", metavar="TOKEN", help=f"Bearer token.  [A2ACLI_BEARER] {_EXPOSED}"),
     _option("--api-key", metavar="KEY", help=f"API key.  [A2ACLI_API_KEY] {_EXPOSED}"),
-    _option("--client-cert", metavar="FILE", help="Certificate to show in mutual TLS, as PEM."),
-    _option("--client-key", metavar="FILE", help="Private key of --client-cert, if that file does not hold it."),
+    _option(
+        "--client-cert",
+        metavar="FILE",
+        shell_complete=complete_files,
+        help="Certificate to show in mutual TLS, as PEM.",
+    ),
+    _option(
+        "--client-key",
+        metavar="FILE",
+        shell_complete=complete_files,
+        help="Private key of --client-cert, if that file does not hold it.",
+    ),
 )
 """Options of every command that talks to an agent."""
 

@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 from dragoman.cli.a2a.settings import Settings, SettingsError
+from dragoman.cli.completions import complete_files
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession
@@ -61,9 +62,16 @@ def flags_in_order(ctx: click.Context) -> list[tuple[str, str]]:
     "--file",
     multiple=True,
     metavar="PATH|URL",
+    shell_complete=complete_files,
     help="A file part: the bytes of PATH, or a reference to URL; repeatable.",
 )
-@click.option("--data", multiple=True, metavar="PATH|-", help="A data part from a JSON file, or stdin; repeatable.")
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="PATH|-",
+    shell_complete=complete_files,
+    help="A data part from a JSON file, or stdin; repeatable.",
+)
 @click.option(
     "--media-type",
     multiple=True,

@@ -10,6 +10,7 @@ import click
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 from dragoman.cli.a2a.push_config import push_config
 from dragoman.cli.a2a.settings import SettingsError
+from dragoman.cli.completions import complete_folders
 from dragoman.cli.number_types import WholeNumber
 
 if TYPE_CHECKING:
@@ -133,7 +134,15 @@ def subscribe(task_id: str, stream: bool, **options: Any) -> None:
 
 @task.command(cls=ClientCommand)
 @click.argument("task_id", metavar="TASK")
-@click.option("--dir", "folder", default=".", show_default=True, metavar="DIR", help="Folder to save into.")
+@click.option(
+    "--dir",
+    "folder",
+    default=".",
+    show_default=True,
+    metavar="DIR",
+    shell_complete=complete_folders,
+    help="Folder to save into.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace files that exist already.")
 @waiting_options
 @agent_options

@@ -14,6 +14,7 @@ from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.task_choice import HEAD, Filters, read_filters, task_row, with_filters
 from dragoman.cli.admin.text import output
+from dragoman.cli.completions import complete_files
 from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import table
 
@@ -36,9 +37,19 @@ class AnswerCommand(click.Command):
 @click.argument("task_id", metavar="ID")
 @click.option("--text", multiple=True, metavar="TEXT", help="A text part; repeatable, parts keep their order.")
 @click.option(
-    "--file", multiple=True, metavar="PATH|URL", help="A file part: the bytes of PATH, or a reference to URL."
+    "--file",
+    multiple=True,
+    metavar="PATH|URL",
+    shell_complete=complete_files,
+    help="A file part: the bytes of PATH, or a reference to URL.",
 )
-@click.option("--data", multiple=True, metavar="PATH|-", help="A data part from a JSON file, or stdin; repeatable.")
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="PATH|-",
+    shell_complete=complete_files,
+    help="A data part from a JSON file, or stdin; repeatable.",
+)
 @click.option("--media-type", multiple=True, metavar="TYPE", help="Media type of the part before it.")
 @click.option("--approve/--refuse", "approve", default=None, help="Approve or refuse what the task asks for.")
 @with_reason
