@@ -29,6 +29,11 @@ class Verdict(Struct, frozen=True):
     where: str = ""
 
 
+def pass_or_fail(passed: bool, observed: str) -> tuple[Color, str]:
+    """Green or red, with what was observed."""
+    return Color.GREEN if passed else Color.RED, observed
+
+
 class Check(Struct, frozen=True, kw_only=True):
     """A row of the doctor's table. `section` is where the rule comes from; `fix` is what to change if it is broken.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from dragoman.doctor.finding import Check, Color, Verdict
+from dragoman.doctor.finding import Check, Color, Verdict, pass_or_fail
 from dragoman.doctor.observation import Attempt, AttemptOutcome, Observations
 
 SLOW_FIRST_MS = 5_000.0
@@ -54,19 +54,19 @@ def _waits(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None
     if came.error or came.failure or came.kind != "Task":
         return None
     done = came.ended or came.state in _INTERRUPTED
-    return (Color.GREEN if done else Color.RED, f"a message is answered when its task is in {came.state}")
+    return pass_or_fail(done, f"a message is answered when its task is in {came.state}")
 
 
 def _context(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if came.error or came.failure:
         return None
     given = bool(came.context_id)
-    return (Color.GREEN if given else Color.RED, f"the answer has {'a' if given else 'no'} contextId")
+    return pass_or_fail(given, f"the answer has {'a' if given else 'no'} contextId")
 
 
 def _read(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     right = came.task_id == seen.task_id
-    return (Color.GREEN if right else Color.RED, f"a task that was just made is read as {came.words}")
+    return pass_or_fail(right, f"a task that was just made is read as {came.words}")
 
 
 def _lists(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
@@ -78,7 +78,7 @@ def _listed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | Non
     if came.error or came.failure:
         return None
     right = seen.task_id in came.listed
-    return (Color.GREEN if right else Color.RED, f"the task is {'' if right else 'not '}among the tasks of its context")
+    return pass_or_fail(right, f"the task is {'' if right else 'not '}among the tasks of its context")
 
 
 def _repeated(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
@@ -92,19 +92,13 @@ def _repeated(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | N
     return Color.GREY, "a message that is sent again makes another task, which A2A allows"
 
 
-def _to_unknown(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
-    right = came.error == "TaskNotFound"
-    return (Color.GREEN if right else Color.RED, f"a message to a task that does not exist: {came.words}")
+def _with_error(error: str, did: str) -> Judge:
+    """Judge whether the attempt failed with that error. `did` names what was attempted."""
 
+    def judge(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
+        return pass_or_fail(came.error == error, f"{did}: {came.words}")
 
-def _cancel_ended(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
-    right = came.error == "TaskNotCancelable"
-    return (Color.GREEN if right else Color.RED, f"the cancelation of a task that has ended: {came.words}")
-
-
-def _subscribe_ended(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
-    right = came.error == "UnsupportedOperation"
-    return (Color.GREEN if right else Color.RED, f"a subscription to a task that has ended: {came.words}")
+    return judge
 
 
 def _cancel(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
@@ -123,7 +117,7 @@ def _streamed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
     if came.events[:1] not in (("Task",), ("Message",)) and seen.tried_at and seen.tried_at.interface.dialect == "1.0":
         return Color.RED, f"a stream begins with {came.events[0] if came.events else 'nothing'}"
     whole = came.kind == "Message" or came.ended or came.state in _INTERRUPTED
-    return (Color.GREEN if whole else Color.RED, f"{came.words}, which ends in {came.state or 'a message'}")
+    return pass_or_fail(whole, f"{came.words}, which ends in {came.state or 'a message'}")
 
 
 def _first_event(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
@@ -202,7 +196,7 @@ _ROWS = (
         name="message-to-unknown",
         section="A2A 1.0 §3.4.2",
         fix="answer TaskNotFoundError to a message whose taskId does not exist",
-        judge=_of(Attempt.SEND_TO_UNKNOWN, _to_unknown),
+        judge=_of(Attempt.SEND_TO_UNKNOWN, _with_error("TaskNotFound", "a message to a task that does not exist")),
         must=True,
     ),
     Check(
@@ -261,14 +255,18 @@ _ROWS = (
         name="cancel-ended",
         section="A2A 1.0 §3.1.5",
         fix="answer TaskNotCancelableError",
-        judge=_of(Attempt.CANCEL_ENDED, _cancel_ended),
+        judge=_of(Attempt.CANCEL_ENDED, _with_error("TaskNotCancelable", "the cancelation of a task that has ended")),
         must=True,
     ),
     Check(
         name="subscribe-ended",
         section="A2A 1.0 §3.1.6",
         fix="answer UnsupportedOperationError",
-        judge=_of(Attempt.SUBSCRIBE_ENDED, _subscribe_ended, only_1=True),
+        judge=_of(
+            Attempt.SUBSCRIBE_ENDED,
+            _with_error("UnsupportedOperation", "a subscription to a task that has ended"),
+            only_1=True,
+        ),
         must=True,
     ),
     Check(

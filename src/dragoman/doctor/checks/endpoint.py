@@ -6,7 +6,7 @@ Invariant: an endpoint that asks for credentials before it reads a request is ju
 from collections.abc import Callable, Iterator
 
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
-from dragoman.doctor.finding import Check, Color, Verdict
+from dragoman.doctor.finding import Check, Color, Verdict, pass_or_fail
 from dragoman.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 
 SLOW_MS = 2_000.0
@@ -97,17 +97,16 @@ def _unknown_task(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
             right = came.error == "TaskNotFound"
         case _:
             right = came.status == 404 and isinstance(came.document, dict)
-    return (Color.GREEN if right else Color.RED, f"an unknown task is answered with {came.words}")
+    return pass_or_fail(right, f"an unknown task is answered with {came.words}")
 
 
-def _unknown_method(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
-    right = came.rpc_code == _METHOD_NOT_FOUND
-    return (Color.GREEN if right else Color.RED, f"an unknown method is answered with {came.words}")
+def _with_code(code: int, said: str) -> Judge:
+    """Judge whether the answer is the JSON-RPC error with that code. `said` names what was sent."""
 
+    def judge(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
+        return pass_or_fail(came.rpc_code == code, f"{said} is answered with {came.words}")
 
-def _broken_json(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
-    right = came.rpc_code == _PARSE_ERROR
-    return (Color.GREEN if right else Color.RED, f"a body that is not JSON is answered with {came.words}")
+    return judge
 
 
 def _unknown_version(endpoint: Endpoint, came: Exchange) -> tuple[Color, str] | None:
@@ -117,12 +116,12 @@ def _unknown_version(endpoint: Endpoint, came: Exchange) -> tuple[Color, str] | 
         right = came.rpc_code == _VERSION_NOT_SUPPORTED
     else:
         right = came.status == 400 and isinstance(came.document, dict)
-    return (Color.GREEN if right else Color.RED, f"A2A-Version: 99.0 is answered with {came.words}")
+    return pass_or_fail(right, f"A2A-Version: 99.0 is answered with {came.words}")
 
 
 def _rpc_type(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
     kind = came.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return (Color.GREEN if kind == "application/json" else Color.RED, f"answers are {kind or 'of no type'}")
+    return pass_or_fail(kind == "application/json", f"answers are {kind or 'of no type'}")
 
 
 def _internals(seen: Observations) -> Iterator[Verdict]:
@@ -172,14 +171,14 @@ ENDPOINT_CHECKS = (
         name="unknown-method",
         section="A2A 1.0 §9.5, A2A 0.3 §8.1",
         fix="answer a JSON-RPC error with the code -32601",
-        judge=_each(HarmlessRequest.UNKNOWN_METHOD, _unknown_method, JSONRPC),
+        judge=_each(HarmlessRequest.UNKNOWN_METHOD, _with_code(_METHOD_NOT_FOUND, "an unknown method"), JSONRPC),
         must=True,
     ),
     Check(
         name="broken-json",
         section="A2A 1.0 §9.5, A2A 0.3 §8.1",
         fix="answer a JSON-RPC error with the code -32700",
-        judge=_each(HarmlessRequest.BROKEN_JSON, _broken_json, JSONRPC),
+        judge=_each(HarmlessRequest.BROKEN_JSON, _with_code(_PARSE_ERROR, "a body that is not JSON"), JSONRPC),
         must=True,
     ),
     Check(
