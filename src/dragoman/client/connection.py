@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from msgspec import Struct
+
 from dragoman.client.card import Interface, RemoteCard, binding_of
 from dragoman.client.conversation import Content, Conversation, make_message
 from dragoman.client.credentials import Credentials, check_credentials
@@ -380,16 +382,8 @@ async def connect(
     credentials that are a plain text; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified.
     """
     check_credentials(credentials)
-    if binding is not None and transport is not None:
-        raise ValueError("`transport=` is another word for `binding=`: pass only one of them")
-    word, named = ("binding", binding) if transport is None else ("transport", transport)
-    over = None if named is None else binding_of(named)
-    if named is not None and over is None:
-        raise ValueError(f"{word} {named!r} is not known: use {JSONRPC}, {HTTP_JSON} or {GRPC}")
-    if version is not None and version not in VERSIONS:
-        raise ValueError(f"version {version!r} is not known: use {' or '.join(VERSIONS)}")
-    if version is not None and dialect is not None:
-        raise ValueError("`version=` chooses from the card, and `dialect=` reads no card: pass only one of them")
+    over = _check_binding(binding, transport)
+    _check_version(version, dialect)
     where = places(url, path)
     spoken = None if dialect is None else tongue(dialect)
     if egress is None and tls != MACHINE_TLS:
@@ -398,35 +392,17 @@ async def connect(
     doors = Doors(own, (url, *where.cards, *origins), credentials, timeouts, tls)
     retrier = retries if isinstance(retries, Retrier) else Retrier(retries)
     given = dict(headers or {})
-
-    def make_transport(interface: Interface) -> Transport:
-        known = doors.knows(interface.url)
-        if interface.binding == GRPC:
-            return GrpcTransport(
-                doors.grpc(interface.url),
-                interface,
-                grpc_tongue(interface.dialect, double_base64=double_base64),
-                timeouts=timeouts,
-                retrier=retrier,
-                headers=given if known else {},
-                credentials=credentials if known else None,
-                extensions=extensions,
-                wire=wire,
-            )
-        told = tongue(interface.dialect) if spoken is None else spoken
-        if double_base64 and interface.binding == HTTP_JSON:
-            told = in_double_base64(told)
-        return HttpTransport(
-            doors.way(interface.url),
-            interface,
-            timeouts=timeouts,
-            retrier=retrier,
-            headers=given if known else {},
-            extensions=extensions,
-            spoken=told,
-            wire=wire,
-        )
-
+    transports = _Transports(
+        doors=doors,
+        spoken=spoken,
+        timeouts=timeouts,
+        retrier=retrier,
+        headers=given,
+        credentials=credentials,
+        extensions=extensions,
+        wire=wire,
+        double_base64=double_base64,
+    )
     discovery = Discovery(
         doors.known,
         where,
@@ -442,7 +418,7 @@ async def connect(
     choice = Choice(
         discovery,
         where.base,
-        made=make_transport,
+        made=transports.make,
         reach=doors.reach,
         fixed=fixed,
         binding=over,
@@ -458,6 +434,69 @@ async def connect(
         await doors.close()
         if egress is None:
             await own.close()
+
+
+class _Transports(Struct, frozen=True, kw_only=True):
+    """Makes the transports to the endpoints of one agent, with the arguments of `connect`."""
+
+    doors: Doors
+    spoken: Tongue | None
+    timeouts: Timeouts
+    retrier: Retrier
+    headers: Mapping[str, str]
+    credentials: Credentials | None
+    extensions: Sequence[str]
+    wire: WireLog | None
+    double_base64: bool
+
+    def make(self, interface: Interface) -> Transport:
+        """Make the transport to an endpoint. Only a known origin gets the headers and the credentials."""
+        doors = self.doors
+        known = doors.knows(interface.url)
+        if interface.binding == GRPC:
+            return GrpcTransport(
+                doors.grpc(interface.url),
+                interface,
+                grpc_tongue(interface.dialect, double_base64=self.double_base64),
+                timeouts=self.timeouts,
+                retrier=self.retrier,
+                headers=self.headers if known else {},
+                credentials=self.credentials if known else None,
+                extensions=self.extensions,
+                wire=self.wire,
+            )
+        spoken = tongue(interface.dialect) if self.spoken is None else self.spoken
+        if self.double_base64 and interface.binding == HTTP_JSON:
+            spoken = in_double_base64(spoken)
+        return HttpTransport(
+            doors.way(interface.url),
+            interface,
+            timeouts=self.timeouts,
+            retrier=self.retrier,
+            headers=self.headers if known else {},
+            extensions=self.extensions,
+            spoken=spoken,
+            wire=self.wire,
+        )
+
+
+def _check_binding(binding: str | None, transport: str | None) -> str | None:
+    """The binding that the caller named, by either word. Raises ValueError."""
+    if binding is not None and transport is not None:
+        raise ValueError("`transport=` is another word for `binding=`: pass only one of them")
+    word, named = ("binding", binding) if transport is None else ("transport", transport)
+    over = None if named is None else binding_of(named)
+    if named is not None and over is None:
+        raise ValueError(f"{word} {named!r} is not known: use {JSONRPC}, {HTTP_JSON} or {GRPC}")
+    return over
+
+
+def _check_version(version: str | None, dialect: str | Tongue | None) -> None:
+    """Raises ValueError for an unknown version, or for one beside a dialect."""
+    if version is not None and version not in VERSIONS:
+        raise ValueError(f"version {version!r} is not known: use {' or '.join(VERSIONS)}")
+    if version is not None and dialect is not None:
+        raise ValueError("`version=` chooses from the card, and `dialect=` reads no card: pass only one of them")
 
 
 def _make_interface(where: Places, binding: str | None, spoken: Tongue) -> Interface:
