@@ -90,14 +90,17 @@ def at_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_store(placed)
 
 
+_as_one = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
 def make_group(group: click.Group, placed: Decorator) -> click.Group:
     """Add the commands to `group`. `placed` adds the flags that name the store or the server."""
-    as_one = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    for add in (_add_create, _add_list, _add_update, _add_rotate, _add_revoke):
+        add(group, placed)
+    return group
 
-    def forced(text: str) -> Decorator:
-        """A flag to lock oneself out, which commands on the local store cannot do."""
-        return click.option("--force", is_flag=True, help=text) if placed is with_server else _unchanged
 
+def _add_create(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("name")
     @click.option(
@@ -121,8 +124,8 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
     )
     @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
     @with_limits(removable=False)
-    @forced("Also if the first key of a server is no operator's.")
-    @as_one
+    @_forced(placed, "Also if the first key of a server is no operator's.")
+    @_as_one
     @placed
     def create(place: TaskPlace, **given: Any) -> None:
         """Make a key for NAME, and show it this once.
@@ -131,6 +134,8 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
         """
         _create(place, **given)
 
+
+def _add_list(group: click.Group, placed: Decorator) -> None:
     @group.command("list")
     @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
     @placed
@@ -138,6 +143,8 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
         """Show every key ever made, oldest first, but not the secrets."""
         _list(place, as_json)
 
+
+def _add_update(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("key_id", metavar="ID")
     @with_limits(removable=True)
@@ -150,6 +157,8 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
         """
         _update(place, key_id, limits)
 
+
+def _add_rotate(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("key_id", metavar="ID")
     @click.option(
@@ -160,7 +169,7 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
         metavar="AGE",
         help="How long the new key is valid.  [default: as long as the old one was at first]",
     )
-    @as_one
+    @_as_one
     @placed
     def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
         """Replace the key with that ID by another for the same caller.
@@ -170,15 +179,20 @@ def make_group(group: click.Group, placed: Decorator) -> click.Group:
         """
         _rotate(place, key_id, overlap, expires, as_json)
 
+
+def _add_revoke(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("key_id", metavar="ID")
-    @forced("Also the key that this command itself is sent with.")
+    @_forced(placed, "Also the key that this command itself is sent with.")
     @placed
     def revoke(place: TaskPlace, key_id: str, force: bool = False) -> None:
         """Revoke the key with that ID for good. A running server refuses it within a second."""
         _revoke(place, key_id, force=force)
 
-    return group
+
+def _forced(placed: Decorator, text: str) -> Decorator:
+    """A flag to lock oneself out, which commands on the local store cannot do."""
+    return click.option("--force", is_flag=True, help=text) if placed is with_server else _unchanged
 
 
 def _unchanged(command: Callable[..., Any]) -> Callable[..., Any]:

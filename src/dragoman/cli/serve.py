@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman import __version__
@@ -63,60 +64,76 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
     An agent is MODULE:AGENT or path/to/file.py:AGENT; without :AGENT, every agent in the module is served. The first
     one answers at /, each at /agents/ID.
     """
-    given = {name: str(value) for name, value in flags.items() if value is not None}
+    line = CommandLine(agents, file, {name: str(value) for name, value in flags.items() if value is not None})
     try:
-        config = load(config_file(file), os.environ, given)
+        config = line.load()
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     if reload and config.processes > 1:
         raise click.UsageError("--reload goes with one process: leave it out, or set processes to 1")
-    place = None
     if supervised is not None:
         from dragoman.server.supervised import Supervised
 
         place = Supervised.parse(supervised)
         place.end_with_supervisor()
+        _run(line, config, place)
     elif reload:
         from dragoman.cli.loader import source_files
         from dragoman.server.reloader import reload_on_change
 
-        reload_on_change(
-            config,
-            lambda *where: _command(agents, file, given, 1, *where),
-            source_files(config.agents, agents, config_file(file)).stamps,
-            _print,
-            lambda: load(config_file(file), os.environ, given),
-        )
-        return
+        files = source_files(config.agents, agents, config_file(file))
+        reload_on_change(config, lambda *where: line.spell(1, *where), files.stamps, _print, line.load)
     elif config.processes > 1:
         from dragoman.server.processes import supervise
 
-        supervise(
-            config,
-            lambda *where: _command(agents, file, given, config.processes, *where),
-            _print,
-            lambda: load(config_file(file), os.environ, given),
-        )
-        return
+        supervise(config, lambda *where: line.spell(config.processes, *where), _print, line.load)
+    else:
+        _run(line, config, None)
+
+
+class CommandLine(Struct, frozen=True):
+    """The words of the command: the agents, the file that it names, and its flags for settings, as text."""
+
+    agents: Sequence[str]
+    file: str | None
+    given: Mapping[str, str]
+
+    def load(self) -> Config:
+        """Read the configuration as it is now. Raises ConfigError."""
+        return load(config_file(self.file), os.environ, self.given)
+
+    def spell(self, processes: int, place: "Supervised", port: int) -> Sequence[str]:
+        """The command of a replica: this one's, with the port that the supervisor has and the replica's place."""
+        flags: list[str] = [] if self.file is None else ["--config", self.file]
+        for setting in settings():
+            if (value := self.given.get(setting.name)) is not None:
+                if setting.default in ("true", "false"):
+                    flags.append(setting.flag if value == "True" else f"--no-{setting.flag.removeprefix('--')}")
+                else:
+                    flags.append(f"{setting.flag}={value}")
+        flags += [f"--processes={processes}", f"--port={port}"]  # the last one counts
+        return [sys.executable, "-m", "dragoman", "serve", *flags, f"--supervised={place.spell()}", "--", *self.agents]
+
+
+def _run(line: CommandLine, config: Config, place: "Supervised | None") -> None:
+    """Run the server in this process, which has a `place` among those of a supervisor, or none."""
     with collections_paused():
         from dragoman.cli.loader import load_served
         from dragoman.cli.references import AgentReferenceError
 
         try:
-            served = load_served(config.agents, agents, config.default)
+            served = load_served(config.agents, line.agents, config.default)
         except AgentReferenceError as error:
             raise click.UsageError(str(error)) from error
-        from dragoman.auth.operator_token import read_token, token_path
         from dragoman.server import Loaded, ReloadError, run
-        from dragoman.store.open import note_server
         from dragoman.telemetry.logs import log_to
 
     def again() -> Loaded:
         nonlocal served
         before = served
         try:
-            anew = load(config_file(file), os.environ, given)
-            made = load_served(anew.agents, agents, anew.default, before)
+            anew = line.load()
+            made = load_served(anew.agents, line.agents, anew.default, before)
         except (ConfigError, AgentReferenceError) as error:
             raise ReloadError(str(error)) from error
         except Exception:
@@ -132,33 +149,23 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
 
         return Loaded(anew, made.agents, undo)
 
-    def ready(listening: "ListeningServer") -> None:
-        note_server(listening.config.store, base_url(listening.config))
-        show = _print if place is None else place.report
-        asks, token_file = listening.asks_callers, None
-        token = read_token(listening.config.store, listening.config.port) or ""
-        if token and not (place is None and sys.stdout.isatty()):  # it would be in a log, for others to read
-            token, token_file = "", token_path(listening.config.store, listening.config.port)
-        show(banner(listening.config, served.agents, asks_callers=asks, token=token, token_file=token_file))
-
     name = "" if place is None or config.processes == 1 else str(place.number)
     log_to(sys.stderr, config.log_level, config.log_format, name)
-    run(config, served.agents, on_ready=ready, again=again, name=name)
+    run(config, served.agents, lambda listening: _report(listening, served.agents, place), again, name)
 
 
-def _command(
-    agents: Sequence[str], file: str | None, given: Mapping[str, str], processes: int, place: "Supervised", port: int
-) -> Sequence[str]:
-    """The command of a replica: this one's, with the port that the supervisor has and the replica's place."""
-    flags: list[str] = [] if file is None else ["--config", file]
-    for setting in settings():
-        if (value := given.get(setting.name)) is not None:
-            if setting.default in ("true", "false"):
-                flags.append(setting.flag if value == "True" else f"--no-{setting.flag.removeprefix('--')}")
-            else:
-                flags.append(f"{setting.flag}={value}")
-    flags += [f"--processes={processes}", f"--port={port}"]  # the last one counts
-    return [sys.executable, "-m", "dragoman", "serve", *flags, f"--supervised={place.spell()}", "--", *agents]
+def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Supervised | None") -> None:
+    """Print the banner, or let the supervisor do so, and note the server's URL beside its store."""
+    from dragoman.auth.operator_token import read_token, token_path
+    from dragoman.store.open import note_server
+
+    config = listening.config
+    note_server(config.store, base_url(config))
+    token, token_file = read_token(config.store, config.port) or "", None
+    if token and not (place is None and sys.stdout.isatty()):  # it would be in a log, for others to read
+        token, token_file = "", token_path(config.store, config.port)
+    show = _print if place is None else place.report
+    show(banner(config, agents, asks_callers=listening.asks_callers, token=token, token_file=token_file))
 
 
 def _print(text: str) -> None:
