@@ -12,9 +12,8 @@ from dragoman.bindings.streams import Streams
 from dragoman.store.api import StoreError
 from dragoman.store.figures import OpenTasks, StoreFigures
 from dragoman.store.outage import Outage
-from dragoman.telemetry.cluster import BusStatus, ClusterFigures, ReplicaFigures
 from dragoman.telemetry.counts import Counts
-from dragoman.telemetry.gauges import Gauges
+from dragoman.telemetry.figures import BusStatus, ClusterFigures, Gauges, ReplicaFigures
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 from dragoman.telemetry.prometheus import MetricsPage
 from tests.bindings.conftest import ScriptedStore, Site

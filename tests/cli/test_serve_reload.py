@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman.cli.source_files import SourceFiles
+from dragoman.cli.loader import SourceFiles
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
 from tests.processes import ENDS_WITH_US

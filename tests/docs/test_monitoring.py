@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.bindings.traffic import BINDINGS, Outcome
 from dragoman.engine.handlers.admission import KINDS
-from dragoman.telemetry.cluster import BusStatus, ClusterFigures
 from dragoman.telemetry.counts import AgentRuns, Counts, RequestCounts, UpstreamCalls
-from dragoman.telemetry.gauges import Gauges, OpenTaskFigures
+from dragoman.telemetry.figures import BusStatus, ClusterFigures, Gauges, OpenTaskFigures
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 from dragoman.telemetry.prometheus import MetricsPage
 

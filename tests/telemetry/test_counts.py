@@ -15,7 +15,7 @@ from dragoman import Agent, Context, Reject
 from dragoman.config import Config
 from dragoman.server import serving
 from dragoman.telemetry.counts import BOUNDS_MS, Counts, RequestCounts
-from dragoman.telemetry.gauges import Gauges
+from dragoman.telemetry.figures import Gauges
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, REQUEST_BOUNDS_S, Histogram
 from dragoman.telemetry.prometheus import MetricsPage
 

@@ -21,9 +21,8 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import StoreError
 from dragoman.store.figures import StoreFigures
 from dragoman.store.outage import Outage
-from dragoman.telemetry.cluster import ClusterFigures
 from dragoman.telemetry.counts import Counts
-from dragoman.telemetry.gauges import Gauges, OpenTaskFigures
+from dragoman.telemetry.figures import ClusterFigures, Gauges, OpenTaskFigures
 from dragoman.telemetry.histogram import Histogram
 
 FRESH_MS = 5_000

@@ -31,7 +31,7 @@ COMMANDS = {
     "skill": "dragoman.cli.a2a.skill:skill",
     "store": "dragoman.cli.store:store",
     "task": "dragoman.cli.a2a.task:task",
-    "watch": "dragoman.cli.a2a.watch:watch",
+    "watch": "dragoman.cli.a2a.task:watch",
     "worker": "dragoman.cli.worker:worker",
 }
 

@@ -1,8 +1,11 @@
 """All agents of a server, from the file and the command line, and how to load them again for a reload.
 
+`SourceFiles` are the files whose change makes a developer's server reload.
+
 Invariant: there is at least one agent, and the ids are valid and unique; else AgentReferenceError says what to do. Only
 the user's own modules are imported again: never installed packages, the standard library or Dragoman itself. After a
-failed import `sys.modules` has the same modules as before.
+failed import `sys.modules` has the same modules as before. A look at the files never follows a link to a folder, and
+never enters folders of tools: hidden ones, environments, packages of others.
 """
 
 import importlib
@@ -21,7 +24,6 @@ from msgspec.structs import replace
 
 from dragoman.cli.entries import make_agent
 from dragoman.cli.references import AgentReferenceError, load_reference, place_of
-from dragoman.cli.source_files import SourceFiles, Stamp
 from dragoman.config import FILE, AgentEntry, agent_id_fault
 from dragoman.engine.api import Runner
 
@@ -29,6 +31,18 @@ PYTHON = "python:"
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of directories with installed packages: modules below them are never the user's own."""
+
+FOREIGN = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+"""Folders whose files nobody edits."""
+
+ENVIRONMENT = "pyvenv.cfg"
+"""The file that tells a virtual environment."""
+
+FILES_MAX = 10_000
+"""Most files that are looked at: each costs a microsecond or two, several times a second."""
+
+Stamp = tuple[int, int, int]
+"""Tells whether a file has changed: its modification time in ns, its size, its inode."""
 
 
 class OwnModules:
@@ -92,6 +106,40 @@ class OwnModules:
             and INSTALLED.isdisjoint(path.parts)
             and not any(path.is_relative_to(place) for place in self._system)
         )
+
+
+class SourceFiles:
+    """The `.py` files below `folders`, and the `others`, whether they exist or not."""
+
+    def __init__(self, folders: Iterable[Path], others: Iterable[Path] = ()) -> None:
+        resolved = sorted({folder.resolve() for folder in folders})
+        self.folders = tuple(
+            folder for folder in resolved if not any(folder.is_relative_to(up) for up in resolved if up != folder)
+        )
+        self._others = tuple(others)
+
+    def stamps(self) -> dict[str, Stamp]:
+        """The stamp of each file that exists, of the first `FILES_MAX`."""
+        found: dict[str, Stamp] = {}
+        for path in self._paths():
+            try:
+                stat = os.stat(path)
+            except OSError:
+                continue
+            found[path] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if len(found) >= FILES_MAX:
+                break
+        return found
+
+    def _paths(self) -> Iterator[str]:
+        yield from map(str, self._others)
+        for top in self.folders:
+            for folder, below, names in os.walk(top):
+                if ENVIRONMENT in names:
+                    below.clear()
+                    continue
+                below[:] = sorted(name for name in below if not name.startswith(".") and name not in FOREIGN)
+                yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(".py"))
 
 
 class LoadedAgents(Struct, frozen=True):

@@ -18,7 +18,7 @@ from dragoman.store.api import Store, StoreError
 from dragoman.store.open import database_dsns
 from dragoman.store.path import hide_password, is_shared
 from dragoman.store.replicas import Replica
-from dragoman.telemetry.cluster import BusStatus, ClusterFigures, ReplicaFigures
+from dragoman.telemetry.figures import BusStatus, ClusterFigures, ReplicaFigures
 
 ALONE = Config()
 """The settings of a server that shares its store with nobody."""

@@ -13,9 +13,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from dragoman.telemetry.cluster import ClusterFigures
 from dragoman.telemetry.counts import BOUNDS_MS, Counts, Durations, UpstreamCalls, WorkerPool
-from dragoman.telemetry.gauges import Gauges
+from dragoman.telemetry.figures import ClusterFigures, Gauges
 from dragoman.telemetry.histogram import Histogram
 
 BREAKER_STATES = ("closed", "open", "half-open")

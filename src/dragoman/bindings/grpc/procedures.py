@@ -2,12 +2,12 @@
 
 Invariant: who calls is checked before the request is read. The end of an RPC (its client left, or its deadline is over)
 ends nothing but the RPC: the call that it made goes on, and so does its task. No status is UNKNOWN, and none has an
-exception's text.
+exception's text. Each event is encoded once for all readers of a dialect.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,18 +18,17 @@ from msgspec.structs import replace
 from dragoman.bindings.backend import Backend
 from dragoman.bindings.calls import encode_result
 from dragoman.bindings.grpc.deadlines import Deadlines
-from dragoman.bindings.grpc.frames import FrameEncoder
 from dragoman.bindings.grpc.metadata import HttpSide
 from dragoman.bindings.grpc.rpc import WRITE_ERRORS, Context, Rpc
 from dragoman.bindings.grpc.services import Service
 from dragoman.bindings.limits import SMALL_BYTES, Limits
-from dragoman.bindings.streams import FoldedStream
+from dragoman.bindings.streams import FoldedStream, Streams
 from dragoman.bindings.traffic import StreamVisit
 from dragoman.dialects.api import Dialect
-from dragoman.engine.handler import Stream
+from dragoman.engine.handler import Stream, StreamItem
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, InternalError, Unavailable
-from dragoman.model.events import seq_and_frame
+from dragoman.model.events import Logged, seq_and_frame
 from dragoman.model.ids import new_id
 from dragoman.model.operations import Call, GetTask, ListTasks, Operation, SendMessage, TaskPage
 from dragoman.model.task import Record
@@ -51,6 +50,57 @@ PAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
 Answer = Callable[[Rpc, bytes], Coroutine[Any, Any, T]]
 """Answers an RPC with its response, or with a stream of items."""
+
+
+class FrameEncoder:
+    """Encodes the batches of a task's stream for one reader, a message for each frame.
+
+    `seen` is (seq, frame): the reader has the frames of the event `seq` up to that number, and the stream begins with
+    the rest of them. `add_event_id` adds the id of each frame, which is that of SSE; None: frames have no ids.
+    """
+
+    __slots__ = ("_add_event_id", "_dialect", "_head", "_seen", "_streams")
+
+    def __init__(
+        self,
+        stream: Stream,
+        dialect: Dialect,
+        streams: Streams,
+        seen: tuple[int, int],
+        add_event_id: Callable[[bytes, str], bytes] | None = None,
+    ) -> None:
+        self._add_event_id = add_event_id
+        self._head = stream.head
+        self._dialect = dialect
+        self._streams = streams
+        self._seen = seen
+
+    def frames(self, batch: Sequence[StreamItem]) -> Iterator[bytes]:
+        """Encode a batch. Each event is encoded once for all readers."""
+        key, (seq, number) = self._dialect.key, self._seen
+        for item in batch:
+            if not isinstance(item, Logged):
+                stands, whole = self._streams.encode_whole(self._dialect, item)
+                yield from self._with_ids(whole.frames, stands)
+                continue
+            frames = item.frames.get(key)
+            if frames is None:
+                assert self._head is not None  # a stream of events has a task
+                frames = item.frames[key] = self._dialect.encode_event(self._head, item.event, None)
+            marked = self._with_ids(frames, item.seq)
+            if seq == item.seq and item is batch[0] and len(frames) > 1:
+                marked = marked[number:]
+            yield from marked
+        if batch:
+            self._seen = (0, 0)  # only the first event can have frames that the reader has seen
+
+    def _with_ids(self, frames: tuple[bytes, ...], seq: int) -> Sequence[bytes]:
+        """The frames with their ids, if they have any: of several the last has the seq alone (`7.1`, `7.2`, `7`)."""
+        add = self._add_event_id
+        if add is None or not seq:
+            return frames
+        last = len(frames)
+        return [add(frame, str(seq) if number == last else f"{seq}.{number}") for number, frame in enumerate(frames, 1)]
 
 
 class Procedures:

@@ -1,6 +1,9 @@
 """`dragoman task`: read, list, cancel and follow tasks, save their files, and manage their webhooks (a2a-cli §8.3).
 
-Invariant: every command that touches one task prints its id, its context and its state.
+`dragoman watch` looks at a task while it runs.
+
+Invariant: every command that touches one task prints its id, its context and its state. `watch` draws it on a terminal;
+in a pipe its output is that of `task subscribe --stream`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -165,3 +168,33 @@ def download(task_id: str, folder: str, overwrite: bool, **options: Any) -> None
 
 
 task.add_command(push_config)
+
+
+@click.command(cls=ClientCommand)
+@click.argument("task_id", metavar="TASK")
+@waiting_options
+@agent_options
+def watch(task_id: str, **options: Any) -> None:
+    """Look at a task until it ends or waits for you.
+
+    Its text is drawn as Markdown, its progress as a bar, its files by name and size. The connection is made again when
+    it breaks. Ctrl-C stops looking; the task goes on.
+    """
+    from dragoman.cli.a2a.session import run_session
+
+    async def work(session: "CommandSession") -> None:
+        from dragoman.cli.a2a.send import print_outcome
+        from dragoman.cli.a2a.view import TaskView, at_terminal
+        from dragoman.cli.a2a.waiting import subscribe_and_wait
+
+        if session.output.form == "json" or not at_terminal():
+            found = await subscribe_and_wait(session, task_id, on_update=session.output.update)
+            print_outcome(session, found, restate=True)
+            return
+        session.task.announces = False
+        with TaskView() as view:
+            found = await subscribe_and_wait(session, task_id, on_update=view.add)
+            view.add(found)
+        print_outcome(session, found)
+
+    run_session({**options, "task_id": None}, work, lines=True)
