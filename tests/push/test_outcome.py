@@ -1,6 +1,7 @@
 """The result of an attempt: the outcome, the next attempt, and how much its host gets at once."""
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.model.operations import PushConfig
 from dragoman.net.errors import AddressRefused, Broken, EgressError, TimedOut, Unreachable
@@ -24,7 +25,8 @@ from dragoman.push.outcome import (
     retry_after_s,
     settle,
 )
-from dragoman.store.outbox import Due, Settled
+from dragoman.store.outbox import Arrival, Due, Settled
+from dragoman.store.receipts import digest_of_body
 from tests.push.rig import delivery
 
 NOW_MS = 1_800_000_000_000  # Fri, 15 Jan 2027 08:00:00 GMT
@@ -55,7 +57,16 @@ def after(status: int, attempts: int = 0, retry_after: str | None = None) -> Set
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_every_2xx_is_a_receipt(status: int) -> None:
-    assert after(status) == Settled(number=7, outcome="delivered")
+    body = digest_of_body(b"{}")
+    told = Arrival(number=7, at_ms=NOW_MS, status=status, took_ms=10, url="https://hooks.example.org/a", digest=body)
+    assert after(status) == Settled(number=7, outcome="delivered", arrivals=(told,))
+
+
+def test_what_is_kept_of_a_call_holds_no_secret_of_its_url() -> None:
+    config = replace(due().config, url="https://hooks.example.org/a/s3cret?key=s3cret#s3cret")
+    found = settle(Window(), replace(due(), config=config), ReceiverAnswered(204, QUICK), Schedule(), NOW_MS, 0.5)[1]
+    assert "s3cret" not in repr(found)
+    assert [each.url for each in found.arrivals] == ["https://hooks.example.org/a/…"]
 
 
 def test_410_is_the_end() -> None:

@@ -22,6 +22,7 @@ from dragoman.store.open import check_store, copy_store, open_store
 from dragoman.store.outbox import Lane, PausedHost, Settled
 from dragoman.testing.store_cases.bench import AGENTS, by_run, chunk, ending, message, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
+from dragoman.testing.store_cases.receipts import arrival
 from tests.postgres import PostgresServer
 
 TASKS = 60
@@ -80,7 +81,10 @@ async def fill(store: Store) -> None:
     dues = await store.outbox.claim(Lane.UNKNOWN, NEVER_MS, NEVER_MS + 1, 3, 1)
     assert len(dues) == 3
     for due, outcome in zip(dues, ("dead", "retry", "delivered"), strict=True):
-        await store.outbox.settle(Settled(number=due.number, outcome=outcome, due_ms=5, reason=ODD))  # type: ignore[arg-type]
+        arrivals = (replace(arrival(due, 7), url=ODD),) if outcome == "delivered" else ()
+        await store.outbox.settle(
+            Settled(number=due.number, outcome=outcome, due_ms=5, reason=ODD, arrivals=arrivals)  # type: ignore[arg-type]
+        )
     key = StoredKey(
         id="a" * 12,
         name=ODD,
@@ -127,6 +131,8 @@ async def contents(store: Store) -> dict[str, Any]:
     found["list"] = listed.total, [comparable(stored) for stored in listed.tasks]
     found["totals"] = [(await store.list(replace(query, owner="bob", state=state))).total for state in STATES]
     found["owed"] = await store.outbox.owed()
+    found["receipts"] = await store.receipts.page()
+    assert len(found["receipts"]) == 1
     found["paused"] = await store.outbox.paused()
     found["keys"] = await store.keys.all(), await store.keys.signing_key()
     found["calls"] = [await store.recall(key) for key in (b"key0", b"key6", b"direct", b"none")]

@@ -17,8 +17,10 @@ from dragoman.store.api import Append, Dedupe, NewTask, Repeat, Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import open_store
-from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.outbox import Arrival, Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.receipts import Receipt
 from dragoman.testing.store_cases.bench import START_MS, SetClock, new_task
+from dragoman.testing.store_cases.deliveries import webhook
 from tests.postgres import PostgresServer
 from tests.soak import times
 from tests.store.values import CONFIGS, TEXTS, structs
@@ -176,6 +178,44 @@ def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
             made_ms=START_MS,
             reason=reason,
             host=host,
+        )
+
+    with_store(test)
+
+
+@FEW
+@given(structs(Delivery), structs(Arrival, status=st.integers(100, 599)), TEXTS)
+def test_a_receipt_is_read_as_it_was_written(
+    with_store: Trip, delivery: Delivery, arrival: Arrival, reason: str
+) -> None:
+    async def test(store: Store) -> None:
+        await store.replicas.join("courier", address="", agents=())
+        registration = webhook()
+        new = replace(new_task("t1"), push=registration, deliveries=(replace(delivery, config_id="w"),))
+        await store.create(new)
+        (due,) = await store.outbox.claim(Lane.UNKNOWN, START_MS, START_MS + 1, 1, 1)
+        await store.outbox.settle(Settled(number=due.number, outcome="retry", due_ms=START_MS, reason=reason))
+        there = replace(arrival, number=due.number)
+        await store.outbox.settle(Settled(number=due.number, outcome="delivered", arrivals=(there,)))
+        (seen,) = await store.receipts.page()
+        assert seen == Receipt(
+            number=due.number,
+            id=delivery.id,
+            task_id="t1",
+            agent=new.head.agent,
+            config_id="w",
+            url=there.url,
+            seq=delivery.seq,
+            part=delivery.part,
+            dialect=delivery.dialect,
+            attempts=1,
+            made_ms=START_MS,
+            arrived_ms=there.at_ms,
+            status=there.status,
+            took_ms=there.took_ms,
+            size_bytes=len(delivery.body),
+            reason=reason,
+            digest=there.digest,
         )
 
     with_store(test)

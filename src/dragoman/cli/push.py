@@ -52,7 +52,7 @@ def list_(place: TaskPlace, which: str | None, task_id: str | None, limit: int, 
     """Show pending deliveries and dead letters, oldest first."""
     import msgspec
 
-    from dragoman.engine.admin.deliveries import shown_url
+    from dragoman.net.target import shown_url
 
     dead = None if which is None else which == "dead"
     found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after, task_id=task_id))

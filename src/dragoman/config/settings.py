@@ -487,6 +487,11 @@ class Config(Struct, frozen=True, kw_only=True):
     push_jwt: Annotated[
         bool, BOOLEAN, "Also sign every webhook call with a JWT; the key is at /.well-known/jwks.json."
     ] = False
+    delivered_retention: Annotated[
+        timedelta | None,
+        DURATION,
+        "How long it is kept which webhook calls arrived, at most as long as their task; 0s keeps nothing.",
+    ] = timedelta(days=7)
     sign_cards: Annotated[bool, BOOLEAN, "Sign agent cards; the key is at /.well-known/jwks.json."] = True
 
     audit: Annotated[

@@ -124,6 +124,15 @@ def parse_operator_url(url: str, shown: str) -> tuple[Target, str]:
     return to, user
 
 
+def shown_url(url: str) -> str:
+    """The URL of a webhook for operators: its host and the first segment of its path. The rest may contain secrets."""
+    scheme, separator, rest = url.partition("?")[0].partition("#")[0].partition("://")
+    host, *path = rest.split("/", 2)
+    if len(path) > 1 and path[1]:
+        path[1] = "…"
+    return scheme + separator + "/".join((host, *path))
+
+
 def _odd(url: str, longest: int) -> str | None:
     """Return what is wrong with the characters of a URL, in any of its parts."""
     if len(url) > longest:

@@ -63,13 +63,14 @@ def way_out(policy: Policy, resolver: Resolves) -> Poster:
 
 
 class CourierSettings(Struct, frozen=True, kw_only=True):
-    """The courier's times; only tests change them."""
+    """The courier's times, which only tests change. `keeps_receipts`: deliveries that arrive leave a receipt."""
 
     schedule: Schedule = Schedule()
     attempt_s: float = ATTEMPT_S
     first_s: float = FIRST_S
     claim_s: float = CLAIM_S
     look_s: float = LOOK_S
+    keeps_receipts: bool = True
 
 
 class Courier:
@@ -293,7 +294,9 @@ class Courier:
             host.in_flight -= 1
             if done:
                 *before, last = done
-                self._unwritten.append((replace(last, before=tuple(one.number for one in before)), 0))
+                arrivals = [arrival for one in done for arrival in one.arrivals if self._settings.keeps_receipts]
+                numbers = tuple(one.number for one in before)
+                self._unwritten.append((replace(last, before=numbers, arrivals=tuple(arrivals)), 0))
             self._begin_waiting(host)
         self._ask(slot.lane)
         if done[-1].reached:

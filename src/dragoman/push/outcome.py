@@ -11,7 +11,9 @@ from typing import assert_never
 from msgspec import Struct
 
 from dragoman.net.errors import AddressRefused, Broken, EgressError, TimedOut, Unreachable
-from dragoman.store.outbox import Due, Settled
+from dragoman.net.target import shown_url
+from dragoman.store.outbox import Arrival, Due, Settled
+from dragoman.store.receipts import digest_of_body
 
 GONE = 410
 """The receiver wants no more deliveries, ever (RFC 9110 §15.5.11)."""
@@ -117,7 +119,7 @@ def _outcome(due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int,
     """Return what the outbox is told. Any 2xx is a receipt. A redirect is not followed, so it is a failure."""
     match result:
         case ReceiverAnswered(status) if 200 <= status < 300:
-            return Settled(number=due.number, outcome="delivered")
+            return Settled(number=due.number, outcome="delivered", arrivals=(_arrival(due, result, now_ms),))
         case ReceiverAnswered(status) if status == GONE:
             return Settled(number=due.number, outcome="gone", reason=f"HTTP {status}")
         case ReceiverAnswered(status, _, retry_after):
@@ -133,6 +135,17 @@ def _outcome(due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int,
             return _failure(due, reason, schedule.delay_s(due.attempts, chance), now_ms)
         case _:
             assert_never(result)
+
+
+def _arrival(due: Due, answered: ReceiverAnswered, now_ms: int) -> Arrival:
+    return Arrival(
+        number=due.number,
+        at_ms=now_ms,
+        status=answered.status,
+        took_ms=round(answered.took_s * 1000),
+        url=shown_url(due.config.url),
+        digest=digest_of_body(due.delivery.body),
+    )
 
 
 def _failure(due: Due, reason: str, delay_s: float | None, now_ms: int, *, reached: bool = True) -> Settled:

@@ -55,7 +55,7 @@ class Job:
 async def sweep(store: Store, clock: Clock, config: Config, job: Job) -> None:
     """Delete what is older than its retention, in short batches with pauses, until canceled, while the job is ours."""
     ages = [_age_ms(age) for age in (config.task_retention, config.log_retention, config.waiting_retention)]
-    audit_ms = _age_ms(config.audit_retention)
+    audit_ms, delivered_ms = _age_ms(config.audit_retention), _age_ms(config.delivered_retention)
     while True:
         try:
             deleted = 0
@@ -64,6 +64,8 @@ async def sweep(store: Store, clock: Clock, config: Config, job: Job) -> None:
                 deleted += await store.sweep(now_ms, *ages)
                 if audit_ms >= 0:
                     deleted += await store.audit.sweep(now_ms - audit_ms)
+                if delivered_ms >= 0:
+                    deleted += await store.receipts.sweep(now_ms - delivered_ms)
                 deleted += await store.shared.sweep()
         except StoreError as error:
             log.warning("the sweep of old tasks failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)

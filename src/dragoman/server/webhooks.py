@@ -4,6 +4,7 @@ Invariant: hosts that the operator named have connections of their own. All othe
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from hashlib import sha256
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import operator_named
 from dragoman.push.announcer import WebhookAnnouncer
 from dragoman.push.caller import Token
-from dragoman.push.courier import Courier, way_out
+from dragoman.push.courier import Courier, CourierSettings, way_out
 from dragoman.store.outbox import Outbox
 from dragoman.telemetry.counts import Counts
 
@@ -56,6 +57,7 @@ async def make_webhooks(
         clock=clock,
         token=await _token(config, clock, signing) if config.push_jwt else None,
         counts=counts,
+        settings=CourierSettings(keeps_receipts=config.delivered_retention != timedelta()),
     )
     return WebhookParts(WebhookAnnouncer(forms, guard, resolver, courier.wake, files), courier, resolver)
 

@@ -1,4 +1,4 @@
-"""The Store protocol: task rows, logs, snapshots, remembered calls, outbox, keys, audit trail and shared entries.
+"""The Store protocol: task rows, logs, snapshots, calls, outbox, receipts, keys, audit trail and shared entries.
 
 Invariant: the state, log and lease of a task change together in one transaction, or not at all. A write that has
 returned survives a power loss. Every driver passes the cases of `dragoman.testing.store_cases`.
@@ -21,6 +21,7 @@ from dragoman.store.figures import StoreFigures
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Outbox, Registration
+from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.usage import AnswerUsage, UsageBook
@@ -420,6 +421,7 @@ class Store(Protocol):
     """
 
     outbox: Outbox
+    receipts: Receipts
     keys: KeyRing
     audit: AuditTrail
     replicas: Replicas
@@ -598,9 +600,9 @@ class Store(Protocol):
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
         """Delete those of the tasks that have ended. Returns their ids; all others stay as they are.
 
-        Nothing of a deleted task remains: row, log, snapshot, files, webhooks with what is owed to them, and the calls
-        that are remembered with it. Files in a blob store are not the store's. It is one transaction, so that callers
-        give some 100 tasks at most.
+        Nothing of a deleted task remains: row, log, snapshot, files, webhooks with what is owed to them, receipts, and
+        the calls that are remembered with it. Files in a blob store are not the store's. It is one transaction, so that
+        callers give some 100 tasks at most.
         """
         ...
 

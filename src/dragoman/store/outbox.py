@@ -6,7 +6,7 @@ configuration has one delivery in flight at a time, in the order in which they w
 
 from asyncio import Future
 from collections.abc import Collection
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -79,6 +79,17 @@ class Due(Struct, frozen=True, kw_only=True):
     as_of: int = 0
 
 
+class Arrival(Struct, frozen=True, kw_only=True):
+    """The arrival of a delivery, of which the store keeps a receipt. See `store.receipts.Receipt`."""
+
+    number: int
+    at_ms: int
+    status: int
+    took_ms: int
+    url: str
+    digest: bytes
+
+
 class Settled(Struct, frozen=True, kw_only=True):
     """The outcome of an attempt.
 
@@ -92,6 +103,7 @@ class Settled(Struct, frozen=True, kw_only=True):
 
     Only a delivery in flight can fail. A late `retry` or `dead`, whose claim ran out and was settled by the next
     claimant, changes nothing. `before` holds the numbers of the deliveries ahead of this one that have arrived.
+    `arrivals` describes those that arrived and are to leave a receipt, of `before` and this one.
     """
 
     number: int
@@ -100,6 +112,7 @@ class Settled(Struct, frozen=True, kw_only=True):
     reason: str = ""
     reached: bool = True
     before: tuple[int, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
 
 
 class Owed(Struct, frozen=True, kw_only=True):
@@ -140,6 +153,18 @@ class OwedDetails(Struct, frozen=True, kw_only=True):
     claimed_until_ms: int | None
     before: int
     behind: int
+
+
+class QueuedAgain(Enum):
+    """What became of a delivery that was to be queued again."""
+
+    QUEUED = "queued"
+    THERE = "there"
+    """A delivery with its id is in the outbox already, pending or dead."""
+    NO_CONFIG = "no-config"
+    """Its configuration has been removed."""
+    STOPPED = "stopped"
+    """Its configuration has been stopped, because the receiver wanted no more."""
 
 
 class PausedHost(Struct, frozen=True, kw_only=True):
@@ -280,4 +305,8 @@ class Outbox(Protocol):
 
     async def discard(self, numbers: Collection[int], now_ms: int) -> int:
         """Delete pending deliveries that are not in flight. Returns how many there were."""
+        ...
+
+    async def queue_again(self, task_id: str, delivery: Delivery, now_ms: int) -> QueuedAgain:
+        """Write a delivery to a configuration of a task once more, under a new number, behind what is pending."""
         ...

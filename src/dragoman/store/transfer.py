@@ -86,6 +86,12 @@ OF_TASKS = (
         "delivery config seq made_ms part attempts kept? dead? id' dialect' traceparent' reason' body#",
         of="config",
     ),
+    _table(
+        "receipts",
+        "delivery task seq part attempts status took_ms bytes made_ms arrived_ms id' config_id' url' dialect' "
+        "reason' digest#",
+        of="task",
+    ),
 )
 """The tables of what belongs to tasks, which are copied some tasks at a time. Tasks come first."""
 

@@ -20,11 +20,13 @@ from dragoman.store.api import ListOrder, ListQuery, NewTask, Owners, TaskSearch
 from dragoman.store.codec import Codec
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Owed
+from dragoman.store.receipts import Receipt
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.listing import list_tasks
 from dragoman.store.sqlite.outbox import OutboxTables
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.receipts import ReceiptTable
 from dragoman.store.sqlite.schema import check, read_statements
 from dragoman.store.sqlite.search import search_tasks
 from tests.cli.admin.site import dragoman
@@ -50,9 +52,14 @@ INSERT INTO deliveries (config, seq, made_ms, kept, dead, id, dialect, body)
 SELECT config, 2, {START_MS}, 0, due_ms IS NULL, 'd-' || config, '1.0', CAST('{{}}' AS BLOB)
 FROM push_configs ORDER BY config;
 
+INSERT INTO receipts (delivery, task, seq, part, attempts, status, took_ms, bytes, made_ms, arrived_ms, id, config_id,
+    url, dialect, reason, digest)
+SELECT {TASKS} + task, task, 1, 0, 0, 200, 5, 2, {START_MS}, {START_MS} + task, 'r-' || task, 'w', '', '1.0', '', x'00'
+FROM tasks ORDER BY task;
+
 UPDATE tasks SET pushed = 1;
 """
-"""Each task has a webhook, which owes a delivery. A few of them are dead."""
+"""Each task has a webhook, which owes a delivery and has got another. A few of those that are owed are dead."""
 
 SETTINGS = msgspec.msgpack.encode(PushConfig(id="w", url="https://host-1/"))
 
@@ -107,7 +114,9 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> LargeStore:
 def reads(large_store: LargeStore) -> Iterator[Reads]:
     """A reader's connection, as the store has them."""
     connection = connect(locate(large_store.url), readonly=True)
-    yield Reads(connection, read_statements() | read_statements("outbox.sql"), Codec(), Lock())
+    yield Reads(
+        connection, read_statements() | read_statements("outbox.sql") | read_statements("receipts.sql"), Codec(), Lock()
+    )
     connection.close()
 
 
@@ -185,6 +194,30 @@ def test_what_is_owed_to_webhooks_is_read_by_the_page(reads: Reads, dead: bool |
     steps = steps_of(reads, lambda: listed.extend(asyncio.run(outbox.owed(dead=dead, limit=50, task_id=task))))
     assert len(listed) == (50 if task is None else 1)
     assert steps < 20_000
+
+
+@pytest.mark.parametrize(
+    ("task", "before", "rows"),
+    [(None, None, 50), (None, TASKS + 5_001, 50), ("task-090000", None, 1)],
+    ids=str,
+)
+def test_what_webhooks_got_is_read_by_the_page(reads: Reads, task: str | None, before: int | None, rows: int) -> None:
+    opened = SimpleNamespace(readers=SimpleNamespace(run=lambda work: asyncio.to_thread(work, reads)))
+    receipts = ReceiptTable(cast("Door", lambda: opened))
+    listed: list[Receipt] = []
+    page = receipts.page(limit=50, before=before, task_id=task)
+    steps = steps_of(reads, lambda: listed.extend(asyncio.run(page)))
+    assert len(listed) == rows
+    assert steps < 5_000
+
+
+def test_what_has_arrived_costs_the_queue_nothing(reads: Reads) -> None:
+    """Of the statements about pending deliveries, none reads receipts, of which there are 100,000."""
+    about = [name for name, sql in read_statements("outbox.sql").items() if "receipts" in sql]
+    assert about == []
+    point: list[Any] = []
+    assert steps_of(reads, lambda: point.append(reads.point("next_due"))) < 500
+    assert point == [START_MS]
 
 
 def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:

@@ -16,6 +16,7 @@ from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.receipts import NEWEST
 from dragoman.store.postgres.search import search_tasks
 from tests.postgres import PostgresServer
 
@@ -29,7 +30,7 @@ RUNS = 40
 """How many tasks run. All others wait for their callers or have ended."""
 
 HOSTS, DEAD = 50, 100
-"""Each task has a webhook, which owes a delivery. So many of them are dead."""
+"""Each task has a webhook, which owes a delivery and has got another. So many of those that are owed are dead."""
 
 FILL = f"""
 INSERT INTO dragoman.scopes (owner, agent)
@@ -54,10 +55,16 @@ SELECT task, 1 + task % {HOSTS}, 'w', '' FROM dragoman.tasks ORDER BY task;
 INSERT INTO dragoman.deliveries (config, seq, made_ms, part, kept, dead, id, dialect, body)
 SELECT config, 2, {START_MS}, 0, false, config % {TASKS // DEAD} = 0, 'd-' || config, '1.0', ''
 FROM dragoman.push_configs;
+
+INSERT INTO dragoman.receipts (delivery, task, seq, part, attempts, status, took_ms, bytes, made_ms,
+    arrived_ms, id, config_id, url, dialect, reason, digest)
+SELECT {TASKS} + config, task, 1, 0, 0, 200, 5, 2, {START_MS}, {START_MS} + config, 'r-' || config, 'w', '', '1.0', '',
+    ''
+FROM dragoman.push_configs;
 """
 """Rows as the store would have written them, without their logs."""
 
-LARGE = ("tasks", "push_configs", "deliveries")
+LARGE = ("tasks", "push_configs", "deliveries", "receipts")
 """The tables that have a row for each task."""
 
 
@@ -185,6 +192,40 @@ async def test_what_is_owed_to_webhooks_is_read_by_the_page(
     assert len(found) == (LIMIT if task is None else 1)
     assert explaining.whole == []
     assert explaining.rows <= rows
+
+
+@pytest.mark.parametrize("before", [NEWEST, TASKS + 5_001], ids=str)
+async def test_what_webhooks_got_is_read_by_the_page(large: Large, before: int) -> None:
+    statements = read_statements("receipts.sql", "dragoman")
+    explaining = Explaining(large.connection, reads_on=True)
+    assert len(await explaining.read(statements["receipts"], before, LIMIT)) == LIMIT
+    assert len(await explaining.read(statements["receipts_of_task"], NEWEST, LIMIT, "task-090000")) == 1
+    assert explaining.whole == []
+    assert explaining.rows <= 5 * LIMIT
+
+
+async def test_what_arrives_reads_no_receipt_of_another_task(large: Large) -> None:
+    statements = read_statements("receipts.sql", "dragoman")
+    explaining = Explaining(large.connection, reads_on=False)
+    arriving = [1, 2], [START_MS, START_MS], [200, 200], [5, 5], ["", ""], [b"", b""]
+    undone = large.connection.transaction()
+    await undone.start()
+    with pytest.raises(Explained):
+        await explaining.read(statements["keep_receipts"], *arriving, 1)
+    await undone.rollback()
+    assert explaining.whole == []
+    assert explaining.rows <= 20
+
+
+async def test_old_receipts_are_found_by_their_age(large: Large) -> None:
+    explaining = Explaining(large.connection, reads_on=False)
+    undone = large.connection.transaction()
+    await undone.start()
+    with pytest.raises(Explained):
+        await explaining.read(read_statements("receipts.sql", "dragoman")["sweep_receipts"], START_MS + 50, LIMIT)
+    await undone.rollback()
+    assert explaining.whole == []
+    assert explaining.rows <= 5 * LIMIT
 
 
 async def test_what_agents_have_to_do_is_read_from_counters(large: Large) -> None:

@@ -14,9 +14,10 @@ from dragoman.model.ids import SystemClock
 from dragoman.model.message import Part
 from dragoman.store.api import Append, Appended, Dedupe
 from dragoman.store.open import open_store
-from dragoman.store.outbox import Lane, Settled
+from dragoman.store.outbox import Lane
 from dragoman.testing.store_cases.bench import W, chunk, ending, message, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
+from dragoman.testing.store_cases.receipts import arrived
 
 
 async def main(url: str, first: int) -> None:
@@ -51,7 +52,7 @@ async def main(url: str, first: int) -> None:
                 now = SystemClock().now_ms()
                 for due in await store.outbox.claim(lane, now, now + 60_000, 20, 20):
                     say("sent", due.task_id, due.delivery.seq)
-                    await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
+                    await store.outbox.settle(arrived(due, now))
                     say("settled", due.task_id, due.delivery.seq)
 
     async def sender() -> None:

@@ -44,11 +44,15 @@ async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_pat
                     assert seqs(await store.read(task_id, 0, 1 << 20)) == list(range(1, found[1] + 1))
                     assert await store.recall(task_id.encode()) is not None
             owed = {(one.task_id, one.seq) for one in await store.outbox.owed(limit=1_000_000)}
+            kept = {(one.task_id, one.seq) for one in await store.receipts.page(limit=1_000_000)}
             for what, task_id, seq in lines:
                 if what == "wrote" and seq in (1, 8):
-                    assert (task_id, seq) in owed or ("sent", task_id, seq) in lines, "a delivery is lost"
+                    assert ((task_id, seq) in owed) is ((task_id, seq) not in kept), (
+                        "a delivery is lost, or is there twice"
+                    )
                 if what == "settled":
-                    assert (task_id, seq) not in owed, "a delivery that was settled is owed"
+                    assert (task_id, seq) in kept, "a delivery that was settled has no receipt"
+            assert kept <= {(task_id, seq) for what, task_id, seq in lines if what == "sent"}
             await store.replicas.join(f"parent {kill}", address="", agents=())
             unfinished = len(await store.claim(f"parent {kill}", 1_000_000, None))
             assert unfinished <= SENDERS * (kill + 1)

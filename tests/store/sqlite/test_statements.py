@@ -10,10 +10,15 @@ from dragoman.store.api import ListOrder
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import NAME, for_rows, migrate, migrations, read_statements
 
+TABLES = {"receipts", "tasks", "deliveries", "push_configs", *"aorndc"}
+"""The tables that grow, and the names that the statements about receipts give them."""
+
 FOLDER = Path(dragoman.store.sqlite.__file__).parent
 
 
-@pytest.mark.parametrize("name", ["queries.sql", "keys.sql", "outbox.sql", "shared.sql", "transfer.sql", "checks.sql"])
+@pytest.mark.parametrize(
+    "name", ["queries.sql", "keys.sql", "outbox.sql", "receipts.sql", "shared.sql", "transfer.sql", "checks.sql"]
+)
 def test_every_statement_has_one_name_and_a_description(name: str) -> None:
     text = (FOLDER / name).read_text()
     names = NAME.findall(text)
@@ -23,7 +28,9 @@ def test_every_statement_has_one_name_and_a_description(name: str) -> None:
         assert piece.strip().count(";") - piece.count("--") <= 1
 
 
-@pytest.mark.parametrize("name", ["queries.sql", "keys.sql", "outbox.sql", "shared.sql", "transfer.sql"])
+@pytest.mark.parametrize(
+    "name", ["queries.sql", "keys.sql", "outbox.sql", "receipts.sql", "shared.sql", "transfer.sql"]
+)
 def test_every_statement_is_used(name: str) -> None:
     code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
     ordered = {f"{prefix}{order.name.lower()}" for order in ListOrder for prefix in ("", "bound_")}
@@ -35,6 +42,19 @@ def test_every_statement_is_used(name: str) -> None:
 
 def test_a_statement_of_many_rows_has_a_place_for_each_value() -> None:
     assert for_rows("INSERT INTO t VALUES ROWS(2) WHERE ?", 3) == "INSERT INTO t VALUES (?, ?), (?, ?), (?, ?) WHERE ?"
+
+
+@pytest.mark.parametrize("name", [name for name in read_statements("receipts.sql") if "kept_of" not in name])
+def test_no_statement_about_receipts_reads_them_all(name: str) -> None:
+    location = locate("memory:")
+    connection = connect(location)
+    migrate(connection, location, migrations())
+    statements = read_statements("receipts.sql")
+    for kept in ("kept_of_all", "kept_of_task"):
+        sql = for_rows(statements[name], 2).replace("KEPT", statements[kept])
+        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, (0,) * sql.count("?"))]
+        assert not [line for line in plan if line.startswith("SCAN") and line.split()[1] in TABLES], plan
+    connection.close()
 
 
 def test_a_statement_is_planned_once_whatever_values_it_is_given() -> None:

@@ -13,7 +13,7 @@ from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
 from dragoman.net.errors import BadUrl
-from dragoman.net.target import target
+from dragoman.net.target import shown_url, target
 from dragoman.store.outbox import Lane, Outbox, Owed, OwedDetails, PausedHost, covering_names
 
 NUMBERS_SHOWN = 10
@@ -315,15 +315,6 @@ def delivery_line(owed: Owed) -> DeliveryLine:
         host=owed.host,
         paused=owed.paused,
     )
-
-
-def shown_url(url: str) -> str:
-    """The URL's host and the first segment of its path. The rest may contain secrets."""
-    scheme, separator, rest = url.partition("?")[0].partition("#")[0].partition("://")
-    host, *path = rest.split("/", 2)
-    if len(path) > 1 and path[1]:
-        path[1] = "…"
-    return scheme + separator + "/".join((host, *path))
 
 
 def _chosen(chosen: DeadLetters) -> Collection[int] | None:

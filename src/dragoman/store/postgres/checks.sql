@@ -49,7 +49,9 @@ SELECT 'page', task FROM dragoman.pages p WHERE NOT EXISTS (SELECT 1 FROM dragom
 UNION ALL
 SELECT 'snapshot', task FROM dragoman.snapshots p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task)
 UNION ALL
-SELECT 'file', task FROM dragoman.files p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task);
+SELECT 'file', task FROM dragoman.files p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task)
+UNION ALL
+SELECT 'receipt', task FROM dragoman.receipts p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task);
 
 -- name: unmarked_files
 -- Tasks with files that are not marked so.
@@ -65,14 +67,17 @@ SELECT id FROM dragoman.tasks t
 WHERE NOT pushed AND EXISTS (SELECT 1 FROM dragoman.push_configs c WHERE c.task = t.task);
 
 -- name: outbox_orphans
--- Webhooks of missing tasks or hosts, deliveries of missing webhooks.
+-- Webhooks of missing tasks or hosts, deliveries of missing webhooks or with a receipt.
 SELECT 'task', config FROM dragoman.push_configs c WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = c.task)
 UNION ALL
 SELECT 'host', config FROM dragoman.push_configs c
 WHERE NOT EXISTS (SELECT 1 FROM dragoman.push_hosts h WHERE h.host = c.host)
 UNION ALL
 SELECT 'webhook', delivery FROM dragoman.deliveries d
-WHERE NOT EXISTS (SELECT 1 FROM dragoman.push_configs c WHERE c.config = d.config);
+WHERE NOT EXISTS (SELECT 1 FROM dragoman.push_configs c WHERE c.config = d.config)
+UNION ALL
+SELECT 'receipt', delivery FROM dragoman.deliveries d
+WHERE EXISTS (SELECT 1 FROM dragoman.receipts r WHERE r.delivery = d.delivery);
 
 -- name: forgotten_webhooks
 -- Webhooks with pending deliveries but never due, webhooks due without any, or stopped webhooks with deliveries.

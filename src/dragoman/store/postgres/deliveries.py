@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
-from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, Registration, Settled
+from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, QueuedAgain, Registration, Settled
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Told
+from dragoman.store.receipts import RECEIPTS_MAX
 
 Sql = Mapping[str, str]
 
@@ -100,11 +101,29 @@ async def remove_webhook(connection: DatabaseConnection, sql: Sql, task_id: str,
 
 
 async def remove_webhooks(connection: DatabaseConnection, sql: Sql, tasks: Sequence[int]) -> None:
-    """Delete the webhooks of tasks that the transaction has deleted, and their pending deliveries."""
+    """Delete the webhooks of tasks that the transaction has deleted, their pending deliveries, and their receipts."""
     found = await connection.fetch(sql["lock_webhooks_of"], list(tasks))
     if found:
         await connection.execute(sql["delete_webhooks"], [config for config, _ in found])
         await _drop_hosts(connection, sql, {host for _, host in found})
+    # Now that the webhooks were locked: a settlement may have written some after the statement that deleted the tasks.
+    await connection.execute(sql["delete_receipts"], list(tasks))
+
+
+async def queue_again(
+    connection: DatabaseConnection, sql: Sql, task_id: str, delivery: Delivery, now_ms: int
+) -> QueuedAgain:
+    """Write a delivery once more, unless it is in the outbox."""
+    task = await connection.fetchval(sql["lock_task"], to_text(task_id))
+    row = None if task is None else await connection.fetchrow(sql["webhook_stopped"], task, to_text(delivery.config_id))
+    if row is None:
+        return QueuedAgain.NO_CONFIG
+    if row[0]:
+        return QueuedAgain.STOPPED
+    if await connection.fetch(sql["already_owed"], task, [to_text(delivery.id)]):
+        return QueuedAgain.THERE
+    await _owe(connection, sql, [(task, delivery)], now_ms)
+    return QueuedAgain.QUEUED
 
 
 async def _drop_hosts(connection: DatabaseConnection, sql: Sql, hosts: Iterable[int]) -> None:
@@ -117,7 +136,19 @@ async def _drop_hosts(connection: DatabaseConnection, sql: Sql, hosts: Iterable[
 async def settle(connection: DatabaseConnection, sql: Sql, outcomes: Sequence[Settled], now_ms: int) -> None:
     """Write the outcomes of attempts. Two of one webhook are settled one after the other."""
     before = [number for one in outcomes for number in one.before]
+    arrivals = [arrival for one in outcomes for arrival in one.arrivals]
     await connection.fetch(sql["lock_settling"], [*before, *(one.number for one in outcomes)])
+    if arrivals:
+        await connection.execute(
+            sql["keep_receipts"],
+            [each.number for each in arrivals],
+            [each.at_ms for each in arrivals],
+            [each.status for each in arrivals],
+            [each.took_ms for each in arrivals],
+            [to_text(each.url) for each in arrivals],
+            [each.digest for each in arrivals],
+            RECEIPTS_MAX,
+        )
     if before:
         await connection.execute(sql["delete_deliveries"], before)
     waiting = list(outcomes)

@@ -13,12 +13,22 @@ from dragoman.model.ids import Clock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
 from dragoman.store.deliveries import DeliveryClaim
-from dragoman.store.outbox import Delivery, Due, Lane, Owed, OwedDetails, PausedHost, Registration, Settled
+from dragoman.store.outbox import (
+    Delivery,
+    Due,
+    Lane,
+    Owed,
+    OwedDetails,
+    PausedHost,
+    QueuedAgain,
+    Registration,
+    Settled,
+)
 from dragoman.store.postgres.claims import PUSH_CONFIGS, claim
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
-from dragoman.store.postgres.deliveries import remove_webhook, remove_webhooks, settle, tell
+from dragoman.store.postgres.deliveries import queue_again, remove_webhook, remove_webhooks, settle, tell
 from dragoman.store.postgres.writes import Told
 
 BATCH_DEAD = 500
@@ -52,7 +62,7 @@ class OutboxTables:
         self._submit = submit
         self._clock = clock
         self._claimant = claimant
-        self._sql = read_statements("outbox.sql", schema)
+        self._sql = read_statements("outbox.sql", schema) | read_statements("receipts.sql", schema)
         self._settled: list[tuple[Settled, asyncio.Future[None]]] = []
         """Outcomes to write, each with the future that waits for it."""
         self._settling = False
@@ -286,6 +296,20 @@ class OutboxTables:
             return len(await connection.fetch(self._sql["drop_dead"], some))
 
         return await self._each(numbers, run)
+
+    async def queue_again(self, task_id: str, delivery: Delivery, now_ms: int) -> QueuedAgain:
+        """As the protocol says."""
+        tries = 0
+
+        async def run() -> QueuedAgain:
+            nonlocal tries
+            tries += 1
+            async with self._door().transaction() as connection:
+                found = await queue_again(connection, self._sql, task_id, delivery, now_ms)
+            # the first try, whose outcome is not known, may have written it
+            return QueuedAgain.QUEUED if tries > 1 and found is QueuedAgain.THERE else found
+
+        return await self._twice(run)
 
     async def _each(
         self, numbers: Collection[int] | None, work: Callable[[DatabaseConnection, list[int]], Awaitable[int]]

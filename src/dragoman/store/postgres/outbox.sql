@@ -76,6 +76,14 @@ FROM unnest($10::bigint[], $11::boolean[]) AS v (config, large) WHERE c.config =
 SELECT d.id FROM dragoman.deliveries d
 WHERE d.config IN (SELECT c.config FROM dragoman.push_configs c WHERE c.task = $1) AND d.id = ANY ($2::text[]);
 
+-- name: delete_receipts
+-- Delete the receipts of tasks.
+DELETE FROM dragoman.receipts WHERE task = ANY ($1::bigint[]);
+
+-- name: webhook_stopped
+-- Whether a webhook of a task has stopped. Nothing if there is no such webhook.
+SELECT stopped FROM dragoman.push_configs WHERE task = $1 AND id = $2;
+
 -- name: configs
 -- The webhooks of a task, oldest first.
 SELECT c.settings FROM dragoman.push_configs c JOIN dragoman.tasks t ON t.task = c.task WHERE t.id = $1 ORDER BY c.config;

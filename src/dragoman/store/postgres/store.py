@@ -55,6 +55,7 @@ from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.receipts import ReceiptTable
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.search import changed_tasks, search_tasks
 from dragoman.store.postgres.shared import SharedRows
@@ -62,6 +63,7 @@ from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
 from dragoman.store.postgres.usage import UsageTable
 from dragoman.store.postgres.writer import Writer
 from dragoman.store.postgres.writes import OtherWrite
+from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.usage import AnswerUsage, UsageBook
@@ -96,6 +98,7 @@ class PostgresStore:
         self.outbox = self._webhooks = OutboxTables(
             self._pool, self._start, clock, lambda: self._replicas.current, self._address.schema
         )
+        self.receipts: Receipts = ReceiptTable(self._pool, self._address.schema)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(self._pool, self._add_usage, self._address.schema)
         self.audit: AuditTrail = AuditTable(self._pool, self._start_audit, self._address.schema)

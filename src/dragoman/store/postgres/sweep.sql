@@ -16,6 +16,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM dragoman.snapshots s USING old WHERE s.task = ANY (ARRAY[old.task]) RETURNING 1
 ), files AS (
     DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
+), receipts AS (
+    DELETE FROM dragoman.receipts r USING old WHERE r.task = ANY (ARRAY[old.task])
 ), counted AS (
     INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
     SELECT scope, number, $4, $5, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
@@ -47,6 +49,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM dragoman.snapshots s USING old WHERE s.task = ANY (ARRAY[old.task]) RETURNING 1
 ), files AS (
     DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
+), receipts AS (
+    DELETE FROM dragoman.receipts r USING old WHERE r.task = ANY (ARRAY[old.task])
 ), calls AS (
     DELETE FROM dragoman.calls c USING old WHERE c.task_id = old.id RETURNING 1
 ), counted AS (

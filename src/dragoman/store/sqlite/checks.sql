@@ -42,7 +42,8 @@ WHERE s.seq > t.seq OR (NOT t.pruned AND NOT EXISTS (SELECT 1 FROM pages p WHERE
 -- Rows of missing tasks.
 SELECT 'page', task FROM pages WHERE task NOT IN (SELECT task FROM tasks)
 UNION ALL SELECT 'snapshot', task FROM snapshots WHERE task NOT IN (SELECT task FROM tasks)
-UNION ALL SELECT 'file', task FROM files WHERE task NOT IN (SELECT task FROM tasks);
+UNION ALL SELECT 'file', task FROM files WHERE task NOT IN (SELECT task FROM tasks)
+UNION ALL SELECT 'receipt', task FROM receipts WHERE task NOT IN (SELECT task FROM tasks);
 
 -- name: unmarked_files
 -- Tasks with files that are not marked so.
@@ -57,10 +58,11 @@ SELECT id, holder FROM tasks WHERE state > 3 AND holder IS NOT NULL;
 SELECT id FROM tasks WHERE NOT pushed AND task IN (SELECT task FROM push_configs);
 
 -- name: outbox_orphans
--- Webhooks of missing tasks or hosts, deliveries of missing webhooks, hosts without webhooks.
+-- Webhooks of missing tasks or hosts, deliveries of missing webhooks or with a receipt, hosts without webhooks.
 SELECT 'task', config FROM push_configs WHERE task NOT IN (SELECT task FROM tasks)
 UNION ALL SELECT 'host', config FROM push_configs WHERE host NOT IN (SELECT host FROM push_hosts)
 UNION ALL SELECT 'webhook', delivery FROM deliveries WHERE config NOT IN (SELECT config FROM push_configs)
+UNION ALL SELECT 'receipt', delivery FROM deliveries WHERE delivery IN (SELECT delivery FROM receipts)
 UNION ALL SELECT 'unused', host FROM push_hosts WHERE host NOT IN (SELECT host FROM push_configs);
 
 -- name: forgotten_webhooks

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from dragoman.store.api import Unknown
 from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
-from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane
+from dragoman.store.outbox import SMALL_BYTES_MAX, Arrival, Delivery, Lane, QueuedAgain
+from dragoman.store.receipts import RECEIPTS_MAX
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Registering, Removal, Settlement, Webhook
 
@@ -188,11 +189,21 @@ def reclaim(tables: Tables, now_ms: int) -> None:
 def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
     """Write the outcomes of attempts. Two of one webhook are settled one after the other."""
     waiting = list(writes)
+    _keep_receipts(tables, [arrival for write in waiting for arrival in write.settled.arrivals])
     before = [number for write in waiting for number in write.settled.before]
     if before:
         tables.cursor.execute(tables.sql["delete_deliveries"], (str(before),))
     while waiting:
         waiting = _settle_some(tables, waiting, now_ms)
+
+
+def _keep_receipts(tables: Tables, arrivals: Sequence[Arrival]) -> None:
+    """Keep receipts of the pending ones of these deliveries, and no more than the newest receipts of their tasks."""
+    if arrivals:
+        rows = [(each.number, each.at_ms, each.status, each.took_ms, each.url, each.digest) for each in arrivals]
+        tables.execute_rows("keep_receipts", rows)
+        numbers = _numbers(each.number for each in arrivals)
+        tables.cursor.execute(tables.sql["trim_receipts"], (numbers, RECEIPTS_MAX))
 
 
 def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> list[Settlement]:
@@ -257,6 +268,20 @@ def _write_settled(
         if found.frees
     ]
     tables.execute_rows("free_webhooks", freed)
+
+
+def queue_again(tables: Tables, task_id: str, delivery: Delivery, now_ms: int) -> QueuedAgain:
+    """Write a delivery once more, unless it is in the outbox."""
+    found = tables.cursor.execute(tables.sql["webhook_stopped"], (task_id, delivery.config_id)).get
+    if found is None:
+        return QueuedAgain.NO_CONFIG
+    task, stopped = found
+    if stopped:
+        return QueuedAgain.STOPPED
+    if tables.cursor.execute(tables.sql["owed_already"], (task, delivery.config_id, delivery.id)).get:
+        return QueuedAgain.THERE
+    owe(tables, [(task, delivery)], now_ms)
+    return QueuedAgain.QUEUED
 
 
 def revive(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:

@@ -14,10 +14,20 @@ import msgspec
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import StoreError
 from dragoman.store.deliveries import DeliveryClaim
-from dragoman.store.outbox import Delivery, Due, Lane, Owed, OwedDetails, PausedHost, Registration, Settled
+from dragoman.store.outbox import (
+    Delivery,
+    Due,
+    Lane,
+    Owed,
+    OwedDetails,
+    PausedHost,
+    QueuedAgain,
+    Registration,
+    Settled,
+)
 from dragoman.store.sqlite.claims import claim
 from dragoman.store.sqlite.connection import translated
-from dragoman.store.sqlite.deliveries import discard, drop, hasten, reclaim, revive
+from dragoman.store.sqlite.deliveries import discard, drop, hasten, queue_again, reclaim, revive
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -229,6 +239,15 @@ class OutboxTables:
         async for some in self._some_dead(numbers):
             done += await self._door().writer.submit(Act(partial(_drop, some)))
         return done
+
+    async def queue_again(self, task_id: str, delivery: Delivery, now_ms: int) -> QueuedAgain:
+        """As the protocol says."""
+
+        def run(tables: Tables, _: int) -> QueuedAgain:
+            return queue_again(tables, task_id, delivery, now_ms)
+
+        queued: QueuedAgain = await self._door().writer.submit(Act(run))
+        return queued
 
     async def _some_dead(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
         """Yield batches of `numbers`, or (None) of the numbers of all deliveries that are dead now."""

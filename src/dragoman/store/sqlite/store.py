@@ -45,6 +45,7 @@ from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
+from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import LocalReplicas, Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.sqlite.audit_trail import AuditTable
@@ -55,6 +56,7 @@ from dragoman.store.sqlite.listing import list_contexts, list_tasks, newest_of_c
 from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.pool import ConnectionPool, Readers
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.receipts import ReceiptTable
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
 from dragoman.store.sqlite.search import changed_tasks, search_tasks
 from dragoman.store.sqlite.shared import SharedTable
@@ -118,6 +120,7 @@ class SqliteStore:
         self.keys: KeyRing = KeyTable(self._open)
         self.audit: AuditTrail = AuditTable(self._open)
         self.shared: Shared = SharedTable(self._open, clock)
+        self.receipts: Receipts = ReceiptTable(self._open)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(self._open)
 
@@ -130,7 +133,7 @@ class SqliteStore:
             self._lock = ProcessLock(location.path)
         gate = location.gate()
         sql: dict[str, str] = {}
-        for name in ("queries.sql", "keys.sql", "outbox.sql", "shared.sql", "figures.sql", "usage.sql"):
+        for name in ("queries.sql", "keys.sql", "outbox.sql", "receipts.sql", "shared.sql", "figures.sql", "usage.sql"):
             sql |= read_statements(name)
         connections: list[apsw.Connection] = []
         try:

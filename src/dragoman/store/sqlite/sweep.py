@@ -108,7 +108,7 @@ def _delete_whole(tables: Tables, victim: Victim) -> bool:
         return False
     if pushed:
         remove_all(tables, victim.task)
-    for name in ("delete_pages", "delete_snapshot", "delete_files"):
+    for name in ("delete_pages", "delete_snapshot", "delete_files", "delete_receipts"):
         cursor.execute(sql[name], (victim.task,))
     tables.count(victim.scope, victim.context, victim.state, None)
     return True

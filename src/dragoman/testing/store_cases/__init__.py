@@ -20,6 +20,7 @@ from dragoman.testing.store_cases.operators import OPERATORS
 from dragoman.testing.store_cases.pauses import PAUSES
 from dragoman.testing.store_cases.quotas import QUOTAS
 from dragoman.testing.store_cases.reads import READS
+from dragoman.testing.store_cases.receipts import RECEIPTS
 from dragoman.testing.store_cases.repeats import REPEATS
 from dragoman.testing.store_cases.replicas import REPLICAS
 from dragoman.testing.store_cases.searches import SEARCHES
@@ -42,6 +43,7 @@ CASES: tuple[Case, ...] = (
     + CLAIMS
     + SIZES
     + PAUSES
+    + RECEIPTS
     + DELETES
     + QUOTAS
     + KEYS

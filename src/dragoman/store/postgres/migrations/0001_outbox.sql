@@ -62,3 +62,27 @@ CREATE TABLE dragoman.deliveries (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX deliveries_by_config ON dragoman.deliveries (config, dead, delivery);
 CREATE INDEX deliveries_dead ON dragoman.deliveries (delivery) WHERE dead;
+
+-- Deliveries that arrived, kept for a while for operators. `delivery` is the number that it had, `config_id` the id of its
+-- webhook, which may be gone. `attempts` counts the failed ones before it arrived, `reason` says why the last of them failed.
+-- `bytes` and `digest` are those of the body.
+CREATE TABLE dragoman.receipts (
+    delivery bigint PRIMARY KEY,
+    task bigint NOT NULL,
+    seq bigint NOT NULL,
+    part bigint NOT NULL,
+    made_ms bigint NOT NULL,
+    arrived_ms bigint NOT NULL,
+    took_ms bigint NOT NULL,
+    bytes bigint NOT NULL,
+    attempts integer NOT NULL,
+    status integer NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    config_id text COLLATE "C" NOT NULL,
+    url text COLLATE "C" NOT NULL,
+    dialect text COLLATE "C" NOT NULL,
+    reason text COLLATE "C" NOT NULL,
+    digest bytea NOT NULL
+);
+CREATE INDEX receipts_by_task ON dragoman.receipts (task, delivery);
+CREATE INDEX receipts_by_age ON dragoman.receipts (arrived_ms);
