@@ -26,7 +26,7 @@ TYPED := $(wildcard src examples scripts)
 # Agent frameworks, each in an environment of its own; `make test` tries those that install quickly.
 FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/framework-*.txt))
 # Without CrewAI, which takes 800 MB.
-FRAMEWORKS_QUICK := agno google-adk langgraph openai-agents pydantic-ai strands
+FRAMEWORKS_QUICK := a2a-sdk a2a-sdk03 agno google-adk langgraph openai-agents pydantic-ai strands
 
 CONSOLE := src/dragoman/bindings/console/built
 # Without a Node that Vite runs on, the server runs all the same, and its console says how to build it.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Eight workers for one server: an agent of each framework, each in its own environment, and a plain Python function.
+# Nine workers for one server: an agent of each framework, each in its own environment, and a plain Python function.
 #
 #   dragoman serve --config examples/frameworks/dragoman.toml
 #   examples/frameworks/workers.sh http://127.0.0.1:7870
@@ -21,7 +21,7 @@ work() { # environment, agent id
 
 trap 'kill $workers 2>/dev/null || true; wait' INT TERM
 
-for name in pydantic-ai langgraph openai-agents crewai google-adk strands agno; do
+for name in pydantic-ai langgraph openai-agents crewai google-adk strands agno a2a-sdk; do
     work ".venv-fw-$name" "$name"
 done
 work .venv plain

@@ -22,6 +22,7 @@ SERVER = (
     "store",
     "agents/worker",
     "agents/remote",
+    "agents/frameworks",
 )
 """The packages whose messages reach those who run a server or call one. Commands and the client are not here: their
 messages answer what somebody has just typed."""

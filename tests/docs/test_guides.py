@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.agents.frameworks import adapt
 from dragoman.testing import run
 from tests.docs.reader import reader
 from tests.docs.test_readme import ROOT
@@ -43,6 +44,18 @@ def test_the_agent_of_approvals_takes_only_a_yes_for_a_yes() -> None:
 def test_the_function_does_what_the_executor_did() -> None:
     _, function = blocks("from-a2a-sdk", "python")
     ran = asyncio.run(run(agent_of(function), "A table", answers=["Friday"]))
+    assert (ran.questions, ran.text) == (["For which day?"], "Booked for Friday")
+
+
+@pytest.mark.parametrize("page", ["guides/from-a2a-sdk.md", "agents/a2a-sdk.md"])
+def test_the_executor_of_the_page_is_served_as_it_is(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    source = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(source, names)
+    agent = adapt(names["Booking"], "booking")
+    assert agent is not None
+    ran = asyncio.run(run(agent, "A table", answers=["Friday"]))
     assert (ran.questions, ran.text) == (["For which day?"], "Booked for Friday")
 
 

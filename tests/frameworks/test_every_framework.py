@@ -1,4 +1,4 @@
-"""The rules for the agents of every framework. The file with a framework's name has its own.
+"""The rules for the agents of every framework that gives them a model. The file with a framework's name has its own.
 
 A framework is described by its kit: see `tests/frameworks/kit.py`.
 """
@@ -11,20 +11,18 @@ from typing import Any
 import pytest
 
 from dragoman import Part
-from dragoman.agents.frameworks import FRAMEWORKS, adapt, framework_of
+from dragoman.agents.frameworks import adapt, framework_of
 from dragoman.model.task import TaskState
 from dragoman.testing import ClientFixture, run
 from tests.frameworks.completions import Answer, Call
-from tests.frameworks.conftest import installed
+from tests.frameworks.conftest import MODELLED
 from tests.frameworks.documented import run_block
 from tests.frameworks.kit import CLEANING, HISTORY, Kit, served
 from tests.frameworks.meanwhile import canceled, meanwhile
 from tests.frameworks.restarts import handed_over, restarted
 
-MODULES = [framework.module for package, framework in FRAMEWORKS.items() if installed(package)]
 
-
-@pytest.fixture(params=MODULES)
+@pytest.fixture(params=MODELLED)
 def kit(request: pytest.FixtureRequest) -> Kit:
     found: Kit = import_module(f"tests.frameworks.kits.{request.param}").KIT
     return found

@@ -1,4 +1,4 @@
-"""Eight workers on one server, as examples/frameworks shows it: every framework in its own environment."""
+"""Nine workers on one server, as examples/frameworks shows it: every framework in its own environment."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ async def told(started: asyncio.subprocess.Process, pattern: str) -> str:
 
 
 @asynccontextmanager
-async def eight(folder: Path, model: Completions) -> AsyncIterator[str]:
+async def nine(folder: Path, model: Completions) -> AsyncIterator[str]:
     """The server of the example and its workers; the URL, once all of those are at work that can be."""
     expected = {agent for agent in IDS if there(agent)}
     async with (
@@ -113,16 +113,17 @@ DIALOGUES: dict[str, tuple[tuple[str, ...], str]] = {
     "google-adk": (("A room, please", "yes"), "Booked at the Ritz."),
     "strands": (("Clean up", "yes"), "a.txt is deleted."),
     "agno": (("Pay the bill", "yes"), "Paid 12 euros."),
+    "a2a-sdk": (("A table", "Friday"), "Booked for Friday"),
 }
 
 
-def test_the_example_has_eight() -> None:
-    assert len(IDS) == 8
+def test_the_example_has_nine() -> None:
+    assert len(IDS) == 9
     assert DIALOGUES.keys() == set(IDS)
 
 
 async def test_every_worker_of_the_example_does_its_tasks(tmp_path: Path, model: Completions) -> None:
-    async with eight(tmp_path, model) as url:
+    async with nine(tmp_path, model) as url:
         for agent, (texts, answer) in DIALOGUES.items():
             if there(agent):
                 task = await asked(url, agent, *texts)

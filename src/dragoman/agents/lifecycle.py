@@ -1,4 +1,5 @@
-"""The capabilities of an agent beside running tasks: it can be opened and closed, be degraded, and be checked.
+"""The capabilities of an agent beside running tasks: to be opened and closed, degraded, checked, and set to answer
+directly.
 
 Invariant: an agent that cannot be opened does not stop its server from starting; it reports the fault when asked. A
 check changes nothing, creates no task, and costs the agent no more than a look.
@@ -9,6 +10,8 @@ from collections.abc import AsyncIterator
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
+
+from dragoman.engine.api import DirectMode
 
 
 @runtime_checkable
@@ -31,6 +34,15 @@ class Dependent(Protocol):
     @property
     def degraded(self) -> str | None:
         """Why it cannot do all of its work, in words for any caller, without an address; None if no fault is known."""
+        ...
+
+
+@runtime_checkable
+class AnswersDirectly(Protocol):
+    """An agent whose table of the file may say whether it answers with a message."""
+
+    def answer_directly(self, direct: DirectMode, wait_s: float) -> None:
+        """Set `direct` and `direct_wait_s` of `Runner` anew. Raises ValueError or TypeError."""
         ...
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from dragoman.agents.lifecycle import AnswersDirectly
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
-from dragoman.agents.python.agent import Agent
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.agents.tools import Tools
@@ -58,7 +58,7 @@ def _make_agent(entry: AgentEntry) -> Runner:
 def _python_agent(entry: AgentEntry) -> Runner:
     served = apply_entry(load_reference_as(entry.run.removeprefix("python:"), entry.id), entry)
     if entry.direct is not None:
-        if not isinstance(served, Agent):
+        if not isinstance(served, AnswersDirectly):
             fix = f'set `direct = "auto"` on the {type(served).__name__} itself'
             raise AgentReferenceError(f"agent {entry.id!r}: direct is for agents made with dragoman.Agent: {fix}")
         served.answer_directly(entry.direct, _direct_wait_s(entry))

@@ -79,23 +79,31 @@ def _rename(agent: Runner, agent_id: str) -> Runner:
 
 
 def _find_adaptable(reference: str, module: ModuleType, agent_id: str) -> list[Runner]:
-    """The only framework object in a module that can be an agent.
+    """The only framework object in a module that can be an agent; without any, the only class of its own.
 
     Raises AgentReferenceError for several: sub-agents are objects, too, so the choice is the user's.
     """
-    found: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
+    classes: dict[str, Any] = {}
     for name, value in vars(module).items():
-        if adaptable(value) and not any(value is other for other in found.values()):
-            found[name] = value
+        if not adaptable(value):
+            continue
+        if isinstance(value, type):
+            if value.__module__ == module.__name__:
+                classes[name] = value
+        elif not any(value is other for other in objects.values()):
+            objects[name] = value
+    found = objects or classes
     if len(found) > 1:
         raise AgentReferenceError(f"{reference}: has several agents: write one of them as :{', :'.join(found)}")
-    return [agent for name, value in found.items() if (agent := _adapt(reference, value, agent_id or name)) is not None]
+    agents = (_adapt(reference, module, value, agent_id or name) for name, value in found.items())
+    return [agent for agent in agents if agent is not None]
 
 
-def _adapt(reference: str, value: object, agent_id: str) -> Runner | None:
+def _adapt(reference: str, module: ModuleType, value: object, agent_id: str) -> Runner | None:
     """Adapt a framework's object to an agent; None if it is no such object. Raises AgentReferenceError."""
     try:
-        return adapt(value, agent_id)
+        return adapt(value, agent_id, vars(module))
     except ValueError as error:
         raise AgentReferenceError(f"{reference}: {error}") from error
 
@@ -175,7 +183,7 @@ def _find_object(reference: str, module: ModuleType, name: str, agent_id: str = 
             raise AgentReferenceError(f"{reference}: {step!r} is not in it; {_choices(step, _names_in(module))}")
         found = getattr(found, step)
     if not _is_agent(found):
-        if (theirs := _adapt(reference, found, agent_id or name.rpartition(".")[2])) is not None:
+        if (theirs := _adapt(reference, module, found, agent_id or name.rpartition(".")[2])) is not None:
             return theirs
         fix = advice(found) or _choices(name, _names_in(module))
         raise AgentReferenceError(f"{reference}: is of type {type(found).__name__}, not an Agent; {fix}")

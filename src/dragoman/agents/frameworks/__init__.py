@@ -5,26 +5,32 @@ has in common: its pauses for the caller and its replay after a restart. `calls`
 for approval, `model_tokens` divides its tokens among its models, `conversation` turns a task's messages into plain
 pieces.
 
+An executor of the official A2A SDK is an agent of another server: `a2a_sdk` is that server for it.
+
 Invariant: no framework is a dependency. The adapter of a framework is loaded when one of its objects is met, and
 imports only what the object's program has already imported of the framework.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import FunctionType, MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
 
-from dragoman.agents.python.agent import Agent
+from dragoman.engine.api import Runner
 
 
 class Framework(Struct, frozen=True):
-    """A framework: the package of its classes, its name for people, and our module that adapts it."""
+    """A framework: the package of its classes, its name for people, and our module that adapts it.
+
+    With `classes` a class can be served as well as its objects.
+    """
 
     package: str
     name: str
     module: str
+    classes: bool = False
 
 
 FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
@@ -38,9 +44,13 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
             Framework("google.adk", "Google ADK", "google_adk"),
             Framework("strands", "Strands Agents", "strands"),
             Framework("agno", "Agno", "agno"),
+            Framework("a2a", "the official A2A SDK", "a2a_sdk", classes=True),
         )
     }
 )
+
+
+NOTHING_BESIDE: Mapping[str, object] = MappingProxyType({})
 
 
 class Adapter(Protocol):
@@ -50,41 +60,53 @@ class Adapter(Protocol):
         """Whether the object, which is one of the framework's, can be an agent."""
         ...
 
-    def adapt(self, value: object, agent_id: str) -> Agent:
-        """Put the object behind a card, which says what the object says about itself."""
+    def adapt(self, value: object, agent_id: str) -> Runner:
+        """Put the object behind a card, which says what the object says about itself.
+
+        Raises ValueError if it cannot be served. An adapter whose framework keeps the card apart from the object has
+        `introduce`, too: it takes the agent and the names of the module, and raises the same.
+        """
         ...
 
 
 def framework_of(value: object) -> Framework | None:
     """The framework that the object belongs to; None if it belongs to none."""
-    return None if isinstance(value, type) else _of_class(type(value))
+    return None if isinstance(value, type) else next(_frameworks(type(value)), None)
 
 
-def _of_class(kind_of_object: type) -> Framework | None:
+def _frameworks(kind_of_object: type) -> Iterator[Framework]:
+    """Yield the frameworks of a class: one that extends another framework's belongs to both."""
     for kind in kind_of_object.__mro__:
         module = getattr(kind, "__module__", "")
         for package, framework in FRAMEWORKS.items():
             if module == package or module.startswith(package + "."):
-                return framework
-    return None
+                yield framework
 
 
 def adaptable(value: object) -> bool:
     """Whether the object can be an agent."""
-    adapter = _adapter(value)
-    return adapter is not None and adapter.adapts(value)
+    return _adapter(value) is not None
 
 
-def adapt(value: object, agent_id: str) -> Agent | None:
-    """The object as an agent; None if it belongs to no framework, or cannot be an agent."""
+def adapt(value: object, agent_id: str, beside: Mapping[str, object] = NOTHING_BESIDE) -> Runner | None:
+    """The object as an agent; None if it belongs to no framework, or cannot be an agent.
+
+    `beside` are the names of the module in which it was found, where a framework may keep the card. Raises ValueError
+    if it cannot be served.
+    """
     adapter = _adapter(value)
-    return adapter.adapt(value, agent_id) if adapter is not None and adapter.adapts(value) else None
+    if adapter is None:
+        return None
+    agent = adapter.adapt(value, agent_id)
+    if callable(introduce := getattr(adapter, "introduce", None)):
+        introduce(agent, beside)
+    return agent
 
 
 def advice(value: object) -> str:
     """Advice for the author of an object that cannot be an agent; empty if there is none."""
     if isinstance(value, type):
-        framework = _of_class(value)
+        framework = next(_frameworks(value), None)
         if framework is not None or callable(getattr(value, "run", None)) or callable(getattr(value, "crew", None)):
             return f"it is a class: name an object of it, agent = {value.__name__}(…)"
         return ""
@@ -100,8 +122,11 @@ def advice(value: object) -> str:
 
 
 def _adapter(value: object) -> Adapter | None:
-    framework = framework_of(value)
-    if framework is None:
-        return None
-    adapter: Adapter = importlib.import_module(f"{__name__}.{framework.module}")
-    return adapter
+    """The adapter that takes the object; None if there is none."""
+    by_class = isinstance(value, type)
+    for framework in _frameworks(value if isinstance(value, type) else type(value)):
+        if framework.classes or not by_class:
+            adapter: Adapter = importlib.import_module(f"{__name__}.{framework.module}")
+            if adapter.adapts(value):
+                return adapter
+    return None

@@ -227,7 +227,7 @@ def build_agent(
     agent = Agent(
         agent_id,
         name=name or agent_id,
-        description=_shorten(description) or name or agent_id,
+        description=shorten(description) or name or agent_id,
         input_modes=input_modes,
         output_modes=output_modes,
     )
@@ -304,6 +304,7 @@ def _load(ctx: Context) -> _Noted | None:
     return msgspec.json.decode(text, type=_Noted) if text else None
 
 
-def _shorten(description: str) -> str:
+def shorten(description: str) -> str:
+    """Return a description in one line, cut for a card."""
     text = " ".join(description.split())
     return text if len(text) <= DESCRIPTION_CHARS_MAX else text[: DESCRIPTION_CHARS_MAX - 1] + "…"

@@ -457,6 +457,7 @@ class Lessee:
             else:
                 heard = time.monotonic()
                 if pulse is None or pulse.cancel:
+                    run.canceled = pulse is not None
                     log.info("task %s is canceled", run.head.id)
                     return
             await asyncio.sleep(max(0.0, BEAT_S_MIN - (time.monotonic() - began)))

@@ -1,0 +1,33 @@
+"""The caller of a turn, in the SDK's types, which are the same in all releases.
+
+Invariant: a caller is authenticated exactly if the server asks its callers who they are.
+"""
+
+import importlib
+from functools import cache
+from typing import Any
+
+from dragoman.agents.frameworks.a2a_sdk.turn import Turn
+
+
+def make_call_context(turn: Turn) -> Any:
+    """Make the ServerCallContext. Its `state` is a new dict for each call; the caller's headers are not in it."""
+    users = importlib.import_module("a2a.auth.user")
+    user = users.UnauthenticatedUser() if turn.caller is None else _caller_type()(turn.caller)
+    contexts = importlib.import_module("a2a.server.context")
+    return contexts.ServerCallContext(user=user, requested_extensions=set(turn.extensions))
+
+
+@cache
+def _caller_type() -> Any:
+    """Make the class of authenticated callers: ServerCallContext accepts only the SDK's own User."""
+
+    def remember(self: Any, name: str) -> None:
+        self.name = name
+
+    members = {
+        "__init__": remember,
+        "is_authenticated": property(lambda _: True),
+        "user_name": property(lambda self: self.name),
+    }
+    return type("Caller", (importlib.import_module("a2a.auth.user").User,), members)
