@@ -97,6 +97,7 @@ CASES = [
     ("card-endpoints", HEALTHY, []),
     ("card-endpoints", replace(HEALTHY, endpoints=()), ["red"]),
     ("card-endpoints", replace(HEALTHY, unspoken=("SLIMRPC 1.0 slim://a",)), ["grey"]),
+    ("card-endpoints", replace(HEALTHY, untried=4), ["grey"]),
     ("card-signature", HEALTHY, ["grey"]),
     ("card-signature", replace(HEALTHY, signature="verified (key k)"), ["green"]),
     ("card-signature", replace(HEALTHY, signature="unverifiable (no key is known: give --card-keys)"), ["grey"]),

@@ -1,7 +1,7 @@
 """Looks at one endpoint: asks it what changes nothing there, and keeps the answers.
 
 Invariant: credentials go only where those of the client commands go. An endpoint at another origin than the card's,
-unless the user named it, is dialled only at a public address.
+unless the user named it or has the card as a file, is dialled only at a public address.
 """
 
 import asyncio

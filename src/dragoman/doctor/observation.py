@@ -150,6 +150,12 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         """Whether it speaks a version of A2A, and no vendor's dialect."""
         return self.interface.dialect in ("1.0", "0.3")
 
+    @property
+    def refused(self) -> bool:
+        """Whether nothing was sent there, because its address may not be dialled."""
+        first = self.answers.get(HarmlessRequest.UNKNOWN_TASK)
+        return first is not None and first.refused
+
 
 class EndpointTrial(Struct, frozen=True, kw_only=True):
     """The attempts that were made at an endpoint."""
@@ -163,9 +169,10 @@ class Observations(Struct, frozen=True, kw_only=True):
 
     `card` is None if there is none; `tried` then has the places, each with what came. `card_exchange` is the answer
     that the card came in, None for a file. `signature` is what `card get` says of it. `public`: the card's host is on
-    the public internet. `unspoken` are the endpoints of the card that this tool does not speak. `authenticated`:
-    credentials were shown. `attempts` were made at the endpoint `tried_at`, None if none were to be made, and
-    `further` ones at other endpoints. `now_s` is the time of the look, in seconds since the epoch.
+    the public internet. `unspoken` are the endpoints of the card that this tool does not speak, and `untried` is
+    how many were too many to ask. `authenticated`: credentials were shown. `attempts` were made at the endpoint
+    `tried_at`, None if none were to be made, and `further` ones at other endpoints. `now_s` is the time of the look, in
+    seconds since the epoch.
     """
 
     agent: str
@@ -179,6 +186,7 @@ class Observations(Struct, frozen=True, kw_only=True):
     certificate: str = ""
     endpoints: tuple[Endpoint, ...] = ()
     unspoken: tuple[str, ...] = ()
+    untried: int = 0
     schemes: Mapping[str, Any] = {}
     requirements: tuple[Mapping[str, Any], ...] = ()
     authenticated: bool = False

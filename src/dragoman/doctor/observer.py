@@ -62,7 +62,7 @@ CARD_S = 12.0
 """How long it may take to find the card."""
 
 ENDPOINTS_MAX = 8
-"""How many endpoints of a card are asked; further ones are named as not tried."""
+"""How many endpoints of a card are asked; further ones are counted as not tried."""
 
 
 Progress = Callable[[Observations], None]
@@ -119,7 +119,10 @@ async def _observe_card(
     listed = interfaces(card.found.card, url, places(url).base, as_listed=True)
     if wish is not None:
         _check_named(wish.interface, listed)
-    trusted = (url, *subject.trusted)
+        wanted = wish.interface
+        listed = tuple(sorted(listed, key=lambda each: not _is_named(each, wanted)))  # it is asked in any case
+    named = [*subject.trusted, *(each.url for each in listed if card.vouched)]
+    trusted = (url, *named)
     bare = Doors(egress, trusted, None, TIMEOUTS, subject.tls)
     shows = Doors(egress, trusted, shown.credentials, TIMEOUTS, subject.tls)
     try:
@@ -132,6 +135,7 @@ async def _observe_card(
             public=await _is_public(url),
             tls=await egress.reach(url, timeout_s=PROBE_S) if url.startswith("https://") else None,
             unspoken=tuple(_unspoken(card.found.card)),
+            untried=max(len(listed) - ENDPOINTS_MAX, 0),
             schemes=schemes,
             requirements=read.security_requirements if read else (),
             authenticated=shown.given,
@@ -150,7 +154,7 @@ async def _observe_card(
                 shown,
                 subject.headers,
                 egress,
-                subject.trusted,
+                named,
                 asks_extended=asks_extended,
                 debug=None if subject.log is None else subject.log.branch(),
             )
@@ -205,7 +209,9 @@ def _choose_endpoints(subject: Subject, card: SubjectCard, looks: list[EndpointL
 async def _try(
     look: EndpointLook, wish: Wish, second: CallerIdentity, until_s: float, *, streams: bool
 ) -> EndpointTrial:
-    """Make the attempts at one endpoint, as far as the time allows."""
+    """Make the attempts at one endpoint, as far as the time allows; none at one that may not be dialled."""
+    if look.endpoint.refused:
+        return EndpointTrial(endpoint=look.endpoint)
     async with AsyncExitStack() as open_:
         connection = await open_.enter_async_context(look.connect(look.shown))
         other = await open_.enter_async_context(look.connect(second)) if second.given else None

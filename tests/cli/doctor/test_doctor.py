@@ -214,10 +214,30 @@ def test_endpoints_at_private_addresses_are_reported_and_not_dialled(shell: Shel
         with site({**CARD, "supportedInterfaces": interfaces}) as url:
             ran = shell.run("doctor", url, "-o", "json")
             assert "endpoint-private" in found(ran.json, "yellow")
+            named = shell.run("doctor", url, "--active", "--interface", f"{other}/rpc", "-o", "json")
+            assert "message-answered" in found(named.json, "grey")
             assert asked(other) == []
             trusting = shell.run("doctor", url, "-o", "json", "--trust-origin", other)
     assert "endpoint-answers" in found(trusting.json, "red")
     assert "POST /rpc" in asked(other)
+
+
+def test_of_very_many_endpoints_the_named_one_is_asked_and_the_rest_is_counted(shell: Shell, demo: str) -> None:
+    card = shell.run("card", "get", "-a", demo, "-o", "json").json
+    (speaking,) = [each for each in card["supportedInterfaces"] if is_jsonrpc_1(each)]
+    with site({}) as other:
+        silent = [{**speaking, "url": f"{other}/{number}"} for number in range(9)]
+        (shell.work / "many.json").write_text(json.dumps({**card, "supportedInterfaces": [*silent, speaking]}))
+        words = ("doctor", "./many.json", "--active", "--interface", speaking["url"], "-o", "json")
+        ran = shell.run(*words, "--fail-on", "never")
+    (counted,) = [each for each in ran.json["findings"] if each["check"] == "card-endpoints"]
+    assert (counted["color"], counted["observed"].partition(" more")[0]) == ("grey", "not tried: 2")
+    (answered,) = [each for each in ran.json["findings"] if each["check"] == "message-answered"]
+    assert (answered["color"], answered["where"].split()[-1]) == ("green", speaking["url"])
+
+
+def is_jsonrpc_1(interface: Any) -> bool:
+    return (interface["protocolBinding"], interface["protocolVersion"]) == ("JSONRPC", "1.0")
 
 
 @pytest.fixture

@@ -42,7 +42,8 @@ def _answered(seen: Observations) -> Iterator[Verdict]:
         return
     came = seen.attempts.get(Attempt.SEND)
     if came is None:
-        yield Verdict(Color.GREY, "not measured in time", seen.tried_at.name)
+        why = "not measured: it may not be dialled" if seen.tried_at.refused else "not measured in time"
+        yield Verdict(Color.GREY, why, seen.tried_at.name)
     elif came.failure.startswith("no answer within") or came.error in _DENIED:
         yield Verdict(Color.GREY, f"not measured: {came.words}", seen.tried_at.name)
     else:

@@ -96,6 +96,8 @@ def _endpoints(seen: Observations) -> Iterator[Verdict]:
         yield Verdict(Color.RED, "the card names no endpoint that a client of A2A can call")
     for each in seen.unspoken:
         yield Verdict(Color.GREY, f"not tried: {each}, which this tool does not speak")
+    if seen.untried:
+        yield Verdict(Color.GREY, f"not tried: {seen.untried} more endpoints of a card that names very many")
 
 
 def _signature(seen: Observations) -> Iterator[Verdict]:
