@@ -123,6 +123,7 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
+        # One function: a coroutine for each step would cost every request a call at each of its waits.
         if scope["type"] != "http":
             await _refuse_scope(scope, receive, send)
             return

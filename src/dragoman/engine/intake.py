@@ -34,7 +34,7 @@ from dragoman.model.events import MessageReceived, Submitted
 from dragoman.model.ids import Clock, new_id, new_write, timestamp, timestamp_ms
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
-from dragoman.model.operations import Call, SendMessage
+from dragoman.model.operations import Call, PushConfig, SendMessage
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState, Usage
 from dragoman.store.api import (
     Appended,
@@ -144,14 +144,9 @@ class Intake:
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
         if runner is not None and runner.direct and call.manners.answers_with_message:
-            if runner.direct == "auto":
-                if not (send.push_config or send.return_immediately or self._files.large(send.message.parts)):
-                    return await self._answer_or_task(runner, call, send, dedupe)
-            elif send.push_config is None:
-                return await self._answer(runner, call, send, dedupe)
-            else:
-                place = call.manners.webhook
-                raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
+            answered = await self._answer_directly(runner, call, send, dedupe)
+            if answered is not None:
+                return answered
         files = self._files
         large = files.keeps and files.large(send.message.parts)
         if large and dedupe is not None:
@@ -174,15 +169,10 @@ class Intake:
             write=new_write(),
         )
         if send.push_config is not None and self._webhooks is not None:
-            if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
-                if (taken := await self._repeated(call, repeat, dedupe)) is not None:
-                    return taken
-                new = replace(new, dedupe=self._instead(call, repeat, dedupe))
-            place = f"{call.manners.webhook}."
-            registration = await self._webhooks.registration(call, send.push_config, head.id, place)
-            audience = task.audience = self._webhooks.audience(task)
-            audience.join(registration.config)
-            new = replace(new, push=registration, deliveries=audience.beginning(head, new.events))
+            registered = await self._add_webhook(self._webhooks, call, send.push_config, task, new)
+            if not isinstance(registered, NewTask):
+                return registered
+            new = registered
         task.pins += 1  # now, since no run keeps it in memory if other replicas serve the agent
         try:
             written = await self._create(runner, task, new, message)
@@ -202,6 +192,33 @@ class Intake:
             self._tasks.unpin(task)
             raise
         return Taken(task, len(new.events), repeated=False)
+
+    async def _answer_directly(
+        self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
+    ) -> Taken | Message | None:
+        """Let an agent answer that needs no task; None if this message needs one. Raises UnsupportedOperation."""
+        if runner.direct == "auto":
+            if send.push_config or send.return_immediately or self._files.large(send.message.parts):
+                return None
+            return await self._answer_or_task(runner, call, send, dedupe)
+        if send.push_config is not None:
+            place = call.manners.webhook
+            raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
+        return await self._answer(runner, call, send, dedupe)
+
+    async def _add_webhook(
+        self, webhooks: WebhookOperations, call: Call, config: PushConfig, task: TaskLog, new: NewTask
+    ) -> NewTask | Taken | Message:
+        """Add the webhook that a message asks for to its new task, or return the outcome of a repeated call."""
+        dedupe = new.dedupe
+        if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
+            if (taken := await self._repeated(call, repeat, dedupe)) is not None:
+                return taken
+            new = replace(new, dedupe=self._instead(call, repeat, dedupe))
+        registration = await webhooks.registration(call, config, task.head.id, f"{call.manners.webhook}.")
+        audience = task.audience = webhooks.audience(task)
+        audience.join(registration.config)
+        return replace(new, push=registration, deliveries=audience.beginning(task.head, new.events))
 
     async def _check_tokens(self, call: Call, most: int, dedupe: Dedupe | None, now_ms: int) -> None:
         """Raises TooManyRequests if the runs of the caller have used the tokens of the day; not for a repeated call."""
