@@ -119,7 +119,7 @@ def demo_server(*flags: str, environment: Mapping[str, str] | None = None) -> It
 def demo_agents_with(settings: str) -> Iterator[str]:
     """Serve the demo agents with further settings, such as `api_key='k'`, and yield the server's URL."""
     code = (
-        "from dragoman.cli.a2a.demo_agents import demo_agents\n"
+        "from dragoman.cli.a2a.commands.demo_agents import demo_agents\n"
         "from dragoman.config import Config\n"
         "from dragoman.server import run\n"
         f"config = Config(port=0, store='memory:', {settings})\n"

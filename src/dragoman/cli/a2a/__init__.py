@@ -1,6 +1,6 @@
 """The client commands: an `a2a-cli` as the A2A project specifies it, on top of `dragoman.client`.
 
-`settings` resolves the options, which `options` declares; `reference` finds the card, `credentials` chooses what the
-agent is shown, `session` connects and reports failures. `waiting` waits for tasks. `output` and `text` print. The other
-modules are one command or one group of commands each.
+`commands` has a module for each command, or group of commands. Here is what they share: `settings` resolves the
+options, which `options` declares; `reference` finds the card, `credentials` chooses what the agent is shown, `session`
+connects and reports failures. `waiting` waits for tasks. `output`, `text` and `view` print.
 """

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from dragoman.cli.a2a.send import flags_in_order, keep_order, read_parts
+from dragoman.cli.a2a.commands.send import flags_in_order, keep_order, read_parts
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.task_choice import HEAD, Filters, read_filters, task_row, with_filters

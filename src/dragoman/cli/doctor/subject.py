@@ -6,7 +6,7 @@ Invariant: credentials go only where those of the client commands go.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragoman.cli.a2a.card import describe_signature
+from dragoman.cli.a2a.commands.card import describe_signature
 from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials
 from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.cli.a2a.output import warn

@@ -24,7 +24,7 @@ def demo_server(port: int, api_key: str | None) -> None:
     """
     import sys
 
-    from dragoman.cli.a2a.demo_agents import demo_agents
+    from dragoman.cli.a2a.commands.demo_agents import demo_agents
     from dragoman.config import Config
     from dragoman.server import run
     from dragoman.telemetry.logs import log_to

@@ -66,9 +66,9 @@ class _Chat:
 
 
 async def _chat(session: "CommandSession") -> None:
+    from dragoman.cli.a2a.commands.send import check_extensions
     from dragoman.cli.a2a.failures import Code, Failure
     from dragoman.cli.a2a.output import print_failure, warn
-    from dragoman.cli.a2a.send import check_extensions
     from dragoman.cli.a2a.view import at_terminal
 
     draws = at_terminal() and session.output.form == "text"
@@ -176,7 +176,7 @@ class _LineReader:
 
 
 async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: bool) -> None:
-    from dragoman.cli.a2a.send import print_outcome
+    from dragoman.cli.a2a.commands.send import print_outcome
     from dragoman.cli.a2a.view import TaskView
     from dragoman.cli.a2a.waiting import send_and_wait
     from dragoman.client.conversation import make_message
@@ -203,9 +203,9 @@ async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: b
 
 async def _obey(session: "CommandSession", chat: _Chat, line: str) -> bool:
     """Carry out a command; False if the line is a message, or `/quit`."""
+    from dragoman.cli.a2a.commands.send import read_parts
     from dragoman.cli.a2a.download import download_task
     from dragoman.cli.a2a.output import warn
-    from dragoman.cli.a2a.send import read_parts
 
     command, _, argument = line.strip().partition(" ")
     match command:

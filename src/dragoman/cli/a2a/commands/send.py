@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PART_FLAGS = ("text", "file", "data", "media_type")
 
-_ORDER = "dragoman.cli.a2a.send.order"
+_ORDER = "dragoman.cli.a2a.commands.send.order"
 """The key in click's context under which the flags of parts stand in the order of the command line."""
 
 STDIN = "-"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.a2a.commands.push_config import push_config
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
-from dragoman.cli.a2a.push_config import push_config
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.completions import complete_folders
 from dragoman.cli.number_types import WholeNumber
@@ -44,7 +44,7 @@ def get(task_id: str, stream: bool, **options: Any) -> None:
     from dragoman.cli.a2a.session import run_session
 
     async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.send import print_outcome
+        from dragoman.cli.a2a.commands.send import print_outcome
         from dragoman.cli.a2a.waiting import poll
 
         length = _history_length(session)
@@ -78,7 +78,7 @@ def cancel(task_id: str, stream: bool, **options: Any) -> None:
     from dragoman.cli.a2a.session import run_session
 
     async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.send import read_metadata
+        from dragoman.cli.a2a.commands.send import read_metadata
 
         session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
 
@@ -124,7 +124,7 @@ def subscribe(task_id: str, stream: bool, **options: Any) -> None:
     from dragoman.cli.a2a.session import run_session
 
     async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.send import print_outcome
+        from dragoman.cli.a2a.commands.send import print_outcome
         from dragoman.cli.a2a.waiting import subscribe_and_wait
 
         found = await subscribe_and_wait(session, task_id, on_update=session.output.update if stream else None)
@@ -183,7 +183,7 @@ def watch(task_id: str, **options: Any) -> None:
     from dragoman.cli.a2a.session import run_session
 
     async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.send import print_outcome
+        from dragoman.cli.a2a.commands.send import print_outcome
         from dragoman.cli.a2a.view import TaskView, at_terminal
         from dragoman.cli.a2a.waiting import subscribe_and_wait
 
