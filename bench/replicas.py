@@ -7,7 +7,7 @@ import signal
 import statistics
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import servers
@@ -18,6 +18,9 @@ from servers import Broken, Kind, Server
 
 LEASE_S = 3
 
+SETTLED_S = 12
+"""A new replica says every hint for 10 s, until it knows what the others receive (`dragoman.bus.interest`)."""
+
 
 @contextmanager
 def replicas(kind: Kind, count: int, *more: str) -> Iterator[list[Server]]:
@@ -27,27 +30,44 @@ def replicas(kind: Kind, count: int, *more: str) -> Iterator[list[Server]]:
 
 
 def spread(load: Generators, kind: Kind, plan: Plan) -> Figures:
-    """The processor time of all servers for one SendMessage: of three replicas, to that of one with 32 connections.
+    """The processor time of all servers for one SendMessage, at three replicas and at one.
 
-    `dearer` is with 32 connections to all three together, `dearer_busy` with 32 to each.
+    All run at once, on two databases, and are measured in turn, a second each, so that other work on the machine weighs
+    on all alike. The medians of the ratios within a turn count. `dearer` is three replicas that share 32 connections,
+    to one that has them all, and `dearer_busy` three with 32 each, to the same one. `few` is one replica with as many
+    as each of the three that share them, to one with 32: a small load costs more on any replica. `dearer_alike` is
+    three that share them, to that one: it is what the other replicas add.
     """
     body = rpc("SendMessage", message(QUESTION))
-    cost: dict[tuple[int, int], list[float]] = {(1, 32): [], (3, 32): [], (3, 96): []}
-    for _ in range(3):
-        for count, connections in cost:
-            with replicas(kind, count) as all_of_them:
-                before = sum(each.cpu_s() for each in all_of_them)
-                options = "--conns", str(connections // count)
-                with ExitStack() as stack:
-                    finishers = [
-                        stack.enter_context(load.held("loop", each.port, ECHO, body, *options)) for each in all_of_them
-                    ]
-                    time.sleep(plan.seconds)
-                    done = sum(finish(True).requests for finish in finishers)
-                used = sum(each.cpu_s() for each in all_of_them) - before
-                cost[count, connections].append(1e6 * used / done)
-    one, three, busy = map(statistics.median, cost.values())
-    return {"one_us": one, "three_us": three, "busy_us": busy, "dearer": three / one, "dearer_busy": busy / one}
+    with replicas(kind, 1) as alone, replicas(kind, 3) as three:
+        time.sleep(SETTLED_S)
+        loads = {"one": (alone, 32), "few": (alone, 32 // 3), "three": (three, 32 // 3), "busy": (three, 32)}
+        cost: dict[str, list[float]] = {name: [] for name in loads}
+        for _ in range(max(3, round(3 * plan.seconds))):
+            for name, (measured, connections) in loads.items():
+                cost[name].append(_cost_us(load, measured, body, connections))
+    return {
+        **{f"{name}_us": statistics.median(seen) for name, seen in cost.items()},
+        "dearer": _ratio(cost["three"], cost["one"]),
+        "dearer_busy": _ratio(cost["busy"], cost["one"]),
+        "few": _ratio(cost["few"], cost["one"]),
+        "dearer_alike": _ratio(cost["three"], cost["few"]),
+    }
+
+
+def _cost_us(load: Generators, measured: Sequence[Server], body: str, connections: int) -> float:
+    """The processor time of servers for one send, in a second in which each has that many connections."""
+    before = sum(each.cpu_s() for each in measured)
+    with ExitStack() as stack:
+        options = "--conns", str(connections)
+        finishers = [stack.enter_context(load.held("loop", each.port, ECHO, body, *options)) for each in measured]
+        time.sleep(1)
+        done = sum(finish(True).requests for finish in finishers)
+    return (sum(each.cpu_s() for each in measured) - before) / done * 1e6
+
+
+def _ratio(costs: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(cost / other for cost, other in zip(costs, others, strict=True))
 
 
 def taken_over(load: Generators, kind: Kind, plan: Plan) -> Figures:

@@ -85,6 +85,7 @@ REQUIRED = (
     ),
     _on_postgres("list_pg", "ListTasks on PostgreSQL, 100,000 to 1,000, worst", "worst", 2, at_least=False, unit=" ×"),
     _on_postgres("replicas", "a SendMessage at three replicas, to one", "dearer", 1.25, at_least=False, unit=" ×"),
+    _on_postgres("replicas", "the same, 32 connections to each", "dearer_busy", 1.25, at_least=False, unit=" ×"),
     _on_postgres("takeover", "a task of a killed replica runs again", "seconds", 5, at_least=False, unit=" s"),
     Requirement("start", "start to first card", "seconds", 0.5, at_least=False, unit=" s"),
     Requirement("start", "packages of the core install", "packages", 40, at_least=False),
