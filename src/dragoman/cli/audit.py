@@ -12,8 +12,8 @@ import click
 
 from dragoman.cli.admin.records import PAGE, StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.number_types import WholeNumber
-from dragoman.cli.store_commands import moment, table
+from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.tables import moment, table
 
 if TYPE_CHECKING:
     from dragoman.store.audit import AuditEntry, AuditFilter

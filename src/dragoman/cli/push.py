@@ -11,8 +11,9 @@ import click
 from dragoman.cli.admin.records import StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.webhooks import pause, paused, resume, show
-from dragoman.cli.number_types import WholeNumber
-from dragoman.cli.store_commands import at_store, moment, operator, table
+from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.store_commands import at_store, operator
+from dragoman.cli.tables import moment, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.deliveries import DeadLetters, DeadLettersChanged

@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman import __version__
+from dragoman.cli.arguments import complete_files
 from dragoman.cli.command_table import collections_paused
-from dragoman.cli.completions import complete_files
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 from dragoman.store.path import hide_password
