@@ -3,7 +3,9 @@
 Invariant: no text of callers or agents moves the cursor of a terminal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
 
 import click
 
@@ -11,6 +13,23 @@ output = click.option(
     "-o", "--output", "form", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
 )
 """The flag for the form of the output."""
+
+
+def json_flag(shape: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds `-o json`, and `--json` for the same; the command is called with `as_json`.
+
+    `shape` is what the command prints then.
+    """
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def formed(*given: Any, form: str, as_json: bool, **rest: Any) -> Any:
+            return command(*given, as_json=as_json or form == "json", **rest)
+
+        short = click.option("--json", "as_json", is_flag=True, help=f"The same as -o json: print {shape}.")
+        return output(short(formed))
+
+    return add
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
