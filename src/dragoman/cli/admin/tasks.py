@@ -10,9 +10,10 @@ import click
 from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
 from dragoman.cli.admin.task_choice import HEAD, read_filters, task_row, with_filters
 from dragoman.cli.admin.task_log import show_log
-from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.admin.text import age, output, printable
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.tables import age, output, printable, table
+from dragoman.cli.number_types import WholeNumber
+from dragoman.cli.store_commands import table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport
@@ -130,5 +131,6 @@ def _describe(report: "TaskReport") -> str:
         "duration": "" if report.duration_ms is None else f"{report.duration_ms / 1000:g} s",
         "webhooks": str(report.webhooks) if report.webhooks else "",
         "events": str(report.seq),
+        "trace": report.trace or "",
     }
     return "\n".join(f"{name + ':':<11} {printable(value)}" for name, value in lines.items() if value)

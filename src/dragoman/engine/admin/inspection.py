@@ -4,6 +4,7 @@ Invariant: it only reads, and no answer costs more for more tasks in the store. 
 are shortened, and nothing in an answer is a secret: webhooks are counted, and a runner's notes to itself are left out.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -38,6 +39,8 @@ PAGE_BYTES = 4 << 20
 
 LOG_BYTES = 1 << 20
 """Most stored bytes that are read for one page of a log."""
+
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re.ASCII)
 
 StateWord = Literal[
     "submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected"
@@ -121,7 +124,10 @@ class ArtifactLine(Struct, frozen=True, kw_only=True):
 
 
 class TaskReport(Struct, frozen=True, kw_only=True):
-    """All that an operator sees of one task. `text` begins the first message, `status_text` that of the status."""
+    """All that an operator sees of one task. `text` begins the first message, `status_text` that of the status.
+
+    `trace` is the id of the trace that the task belongs to, as it came with the call or was made by the server.
+    """
 
     task: TaskLine
     mount: str
@@ -136,6 +142,7 @@ class TaskReport(Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     usage: Usage | None = None
     duration_ms: int | None = None
+    trace: str | None = None
 
 
 class TimelineEntry(Struct, frozen=True, kw_only=True):
@@ -272,6 +279,7 @@ class Inspector:
             progress=record.progress,
             usage=record.usage,
             duration_ms=record.duration_ms,
+            trace=_trace(stored.head.traceparent),
         )
 
     async def log(self, task_id: str, after: int, limit: int) -> Timeline:
@@ -289,6 +297,12 @@ class Inspector:
             pruned=(logged[0].seq > after + 1) if logged else after < seq,
             next_after=last if logged and last < seq else None,
         )
+
+
+def _trace(traceparent: str | None) -> str | None:
+    """The trace id in a `traceparent` (W3C Trace Context §3.2.2)."""
+    found = TRACEPARENT.fullmatch(traceparent or "")
+    return None if found is None else found[1]
 
 
 def _order(wanted: TaskFilter, order: TaskOrder | None) -> TaskOrder:
