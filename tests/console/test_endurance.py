@@ -38,6 +38,10 @@ OPEN_EVERY = 10
 """One in so many tasks waits for an answer."""
 
 EVENTS = 8_000
+LONG = 20_000
+REQUESTS_MAX = 12
+"""Most requests that open a task with `LONG` events. Pages of 500 would be 40."""
+
 ELEMENTS_MAX = 4_000
 """Most elements of a page, whatever it shows."""
 
@@ -125,11 +129,46 @@ async def test_a_flood_of_events_takes_few_renderings_and_little_memory(browser:
             assert await page.evaluate("() => globalThis.renderings") < EVENTS / 10
             assert await count_elements(page) < ELEMENTS_MAX
             slider = page.get_by_label("Moment of the replay")
-            assert int(await slider.get_attribute("max") or 0) < EVENTS * 0.8, "the first events are not kept"
-            await expect(timeline(page)).to_contain_text("can no longer be replayed here")
-            await slider.fill("2")
-            await expect(moment(page)).to_contain_text("growing")
-            await expect(moment(page)).not_to_contain_text(f"word {EVENTS - 1}")
+            assert int(await slider.get_attribute("max") or 0) > EVENTS
+            await expect(timeline(page).get_by_role("button", name="earlier events")).to_be_visible()
+            await slider.fill("4")
+            await expect(moment(page)).to_contain_text("word 0 word 1")
+            await expect(moment(page)).not_to_contain_text("word 2")
+            await slider.fill(str(EVENTS // 2))
+            await expect(moment(page)).to_contain_text(f"word {EVENTS // 2 - 3}")
+            await expect(moment(page)).not_to_contain_text(f"word {EVENTS // 2 + 3}")
+            assert await count_elements(page) < ELEMENTS_MAX
+
+
+async def test_a_very_long_log_opens_at_its_end_and_replays_from_its_beginning(
+    browser: Browser, tmp_path: Path
+) -> None:
+    agent = Agent("many")
+
+    @agent.skill
+    async def count(ctx: Context) -> AsyncIterator[str]:
+        """Say many words, and one that is very long."""
+        yield "long " * 2_000_000
+        for number in range(LONG):
+            yield f"word {number} "
+
+    async with serving_site(tmp_path, more=[agent]) as site, console(browser, site.url, site.token) as (page, _):
+        task = await site.send("many")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        await open_task(page, site, task)
+        await expect(moment(page)).to_contain_text("characters of this long text are not shown")
+        await expect(timeline(page)).to_contain_text("completed")
+        assert len([url for url in asked if f"{task}/" in url]) < REQUESTS_MAX, asked
+        await page.get_by_label("Moment of the replay").press("Home")
+        await expect(moment(page)).to_contain_text("submitted")
+        await timeline(page).get_by_role("button", name="later events").click()
+        await expect(moment(page)).to_contain_text("working")
+        await expect(moment(page)).to_contain_text("growing")
+        await page.get_by_label("Speed of the replay").select_option("100 ×")
+        await page.get_by_label("Moment of the replay").fill(str(LONG - 10))
+        await page.get_by_role("button", name="Play the log").click()
+        await expect(moment(page)).to_contain_text("completed")
 
 
 @asynccontextmanager

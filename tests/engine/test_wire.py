@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.engine.admin.wire import PLACES_BYTES_MAX, FoldedPlaces, WireReader
+from dragoman.engine.admin.folded_places import PLACES_BYTES_MAX, FoldedPlaces
+from dragoman.engine.admin.wire import WireReader
 from dragoman.model.events import ArtifactChunk, Event, Logged
 from dragoman.model.ids import SystemClock
 from dragoman.model.lifecycle import Fold
@@ -79,8 +80,8 @@ async def test_a_page_shows_the_whole_task_although_it_begins_in_the_middle(stor
         assert page.dialects["protoagent"] == whole.dialects["protoagent"][after : after + PAGE]
 
 
-async def test_places_are_bounded_by_the_bytes_of_their_logs() -> None:
-    places, head = FoldedPlaces(), new_task("t").head
+async def test_places_are_bounded_by_the_bytes_of_their_logs(store: Store) -> None:
+    places, head = FoldedPlaces(store, lambda event: event), new_task("t").head
     first = new_task("t").events[0]
     for seq in (1, 2):
         fold = Fold(head)

@@ -24,9 +24,13 @@ export interface Live<T> {
 
 /**
  * Read a value now, and again after changes of `topics`, while the page can be seen. Call it while a component is made:
- * the reading follows the state that `read` uses, and ends with the component.
+ * the reading follows the state that `read` uses, and ends with the component. It is at most `slowestMs` old.
  */
-export function live<T>(read: (signal: AbortSignal) => Promise<T>, topics: readonly Topic[]): Live<T> {
+export function live<T>(
+  read: (signal: AbortSignal) => Promise<T>,
+  topics: readonly Topic[],
+  slowestMs = SLOWEST_MS,
+): Live<T> {
   let value = $state.raw<T | undefined>();
   let error = $state<string | undefined>();
   let asked = $state(0);
@@ -61,7 +65,7 @@ export function live<T>(read: (signal: AbortSignal) => Promise<T>, topics: reado
         error = undefined;
         retry = RETRY_MS_MIN;
         changes.answered();
-        plan(changed ? pause : SLOWEST_MS);
+        plan(changed ? pause : slowestMs);
       } catch (problem) {
         if (stop.signal.aborted) return;
         const status = problem instanceof ApiError ? problem.status : 0;

@@ -1,6 +1,7 @@
-// The replay of a log: how many of its events are shown, and the clock that shows one after the other.
+// The replay of a log: which of its events are shown, and the clock that shows one after the other.
 
 import type { LogEvent } from "../api/schema";
+import type { TaskLog } from "./log.svelte";
 
 const GAP_MS_MAX = 10_000;
 const TICK_MS = 33;
@@ -10,31 +11,24 @@ export const SPEEDS = [1, 2, 5, 10, 100] as const;
 export class Player {
   playing = $state(false);
   speed = $state<number>(1);
-  /** How many events are shown, counted from the log's first one. */
-  #at = $state<number | null>(null);
+  /** The seq of the last event that is shown; null: all events, and those that still come. */
+  shown = $state<number | null>(null);
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  /** `before` is how many events came before the first of `events`. */
-  constructor(
-    private readonly events: () => readonly LogEvent[],
-    private readonly before: () => number,
-  ) {}
+  constructor(private readonly log: TaskLog) {}
 
-  /** How many of the events are shown; null: all of them, and those that still come. */
-  get shown(): number | null {
-    return this.#at === null ? null : Math.max(1, this.#at - this.before());
-  }
-
-  set shown(position: number | null) {
-    this.#at = position === null ? null : position + this.before();
-  }
-
+  /** The seq of the last event that is shown. */
   get position(): number {
-    return this.shown ?? this.events().length;
+    return this.shown ?? this.log.last;
   }
 
-  show(position: number): void {
-    this.shown = position >= this.events().length ? null : Math.max(1, position);
+  /** The first seq that can be shown. */
+  get first(): number {
+    return this.log.pruned + 1;
+  }
+
+  show(seq: number): void {
+    this.shown = seq >= this.log.last ? null : Math.max(this.first, seq);
   }
 
   toggle(): void {
@@ -48,24 +42,26 @@ export class Player {
   }
 
   #play(): void {
-    if (this.shown === null) this.shown = Math.min(1, this.events().length);
+    if (this.shown === null) this.show(this.first);
     this.playing = true;
     let waited = 0;
     this.#timer = setInterval(() => {
-      waited += TICK_MS * this.speed;
-      const events = this.events();
       let position = this.position;
-      while (position < events.length) {
-        const gap = gapAfter(events, position);
+      const here = this.log.around(position);
+      if (here === null) return; // it is being read
+      waited += TICK_MS * this.speed;
+      const end = here.before + here.events.length;
+      while (position < end) {
+        const gap = gapAfter(here.events, position - here.before);
         if (waited < gap) break;
         waited -= gap;
         position += 1;
       }
-      if (position >= events.length) {
+      if (position >= this.log.last) {
         this.shown = null;
         this.stop();
       } else {
-        this.shown = position;
+        this.shown = position < end ? position : position + 1; // the next events are read from here
       }
     }, TICK_MS);
   }

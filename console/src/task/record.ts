@@ -1,7 +1,7 @@
 // A task as it stands after some of its events. Pure, as in the server: what is shown at a moment of the replay is the
 // fold of the events up to it, and nothing else.
 
-import type { Artifact, LogEvent, Message, Part, Progress, Usage } from "../api/schema";
+import type { Artifact, LogEvent, Message, Moment, Part, Progress, Usage } from "../api/schema";
 import type { State } from "../lib/states";
 
 /** `dropped` counts the characters, and `droppedParts` the parts, that are kept no more, because there are too many. */
@@ -27,7 +27,9 @@ export interface TaskRecord {
   readonly progress: Progress | null;
   readonly usage: Usage | null;
   readonly durationMs: number | null;
-  readonly delegations: readonly LogEvent[];
+  /** How many came before those that are here. */
+  readonly droppedArtifacts: number;
+  readonly droppedMessages: number;
 }
 
 export const EMPTY: TaskRecord = {
@@ -40,11 +42,35 @@ export const EMPTY: TaskRecord = {
   progress: null,
   usage: null,
   durationMs: null,
-  delegations: [],
+  droppedArtifacts: 0,
+  droppedMessages: 0,
 };
 
 const INTERRUPTED: readonly State[] = ["input-required", "auth-required"];
 const ENDS: readonly State[] = ["completed", "failed", "canceled", "rejected"];
+
+/** A moment that the server has folded, as it stands here. */
+export function recordOf(moment: Moment): TaskRecord {
+  return {
+    seq: moment.seq,
+    state: moment.state ?? "submitted",
+    at: moment.at ?? null,
+    statusMessage: moment.status_message ?? null,
+    history: moment.history ?? [],
+    artifacts: (moment.artifacts ?? []).map(({ artifact, open, dropped, dropped_parts }) => ({
+      artifact,
+      parts: artifact.parts,
+      open: open ?? false,
+      dropped: dropped ?? 0,
+      droppedParts: dropped_parts ?? 0,
+    })),
+    droppedArtifacts: moment.dropped_artifacts ?? 0,
+    droppedMessages: moment.dropped_messages ?? 0,
+    progress: moment.progress ?? null,
+    usage: moment.usage ?? null,
+    durationMs: moment.duration_ms ?? null,
+  };
+}
 
 export function fold(events: readonly LogEvent[], from: TaskRecord = EMPTY): TaskRecord {
   return events.reduce(step, from);
@@ -75,7 +101,6 @@ export function step(record: TaskRecord, event: LogEvent): TaskRecord {
     case "artifact":
       return event.artifact ? { ...next, artifacts: place(record.artifacts, event, event.artifact) } : next;
     case "delegated":
-      return { ...next, delegations: [...record.delegations, event] };
     case "noted":
     case "operator":
       return next;
@@ -88,9 +113,10 @@ function place(shown: readonly Shown[], event: LogEvent, artifact: Artifact): re
   const open = !(event.last_chunk ?? false);
   const index = shown.findIndex((each) => each.artifact.artifactId === artifact.artifactId);
   const before = shown[index];
-  const begun: Shown = { artifact, parts: artifact.parts, open, dropped: 0, droppedParts: 0 };
+  const dropped = event.dropped ?? 0;
+  const begun: Shown = { artifact, parts: artifact.parts, open, dropped, droppedParts: 0 };
   if (before === undefined) return [...shown, begun];
-  const placed = event.append === true ? grown(before, artifact.parts, open) : begun;
+  const placed = event.append === true ? grown({ ...before, dropped: before.dropped + dropped }, artifact.parts, open) : begun;
   return shown.map((each, at) => (at === index ? placed : each));
 }
 

@@ -11,9 +11,8 @@ import click
 from dragoman.cli.admin.records import StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.webhooks import pause, paused, resume, show
-from dragoman.cli.arguments import WholeNumber
-from dragoman.cli.store_commands import at_store, operator
-from dragoman.cli.tables import json_flag, moment, table
+from dragoman.cli.number_types import WholeNumber
+from dragoman.cli.store_commands import at_store, moment, operator, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.deliveries import DeadLetters, DeadLettersChanged
@@ -47,7 +46,7 @@ def webhooks() -> None:
 @click.option("--task", "task_id", metavar="ID", help="Only deliveries about this task.")
 @click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the oldest N.")
 @click.option("--after", type=WholeNumber(0), default=0, metavar="NUMBER", help="Only those after this number.")
-@json_flag("JSON lines")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @with_server
 def list_(place: TaskPlace, which: str | None, task_id: str | None, limit: int, after: int, as_json: bool) -> None:
     """Show pending deliveries and dead letters, oldest first."""

@@ -44,6 +44,7 @@ from dragoman.engine.admin.keys import (
     RevokeRequest,
     RotateRequest,
 )
+from dragoman.engine.admin.moments import Moment
 from dragoman.engine.admin.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
 from dragoman.engine.admin.playback import Recording
 from dragoman.engine.admin.records import AuditLines, AuditQuery
@@ -83,6 +84,12 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """With `force` a task that has not ended is canceled first."""
 
     force: bool = False
+
+
+class MomentQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The task after its event `seq`; as it stands if that is left out."""
+
+    seq: Annotated[int, Meta(ge=1)] | None = None
 
 
 class WireQuery(LogQuery, frozen=True, kw_only=True):
@@ -213,6 +220,15 @@ ROUTES: tuple[AdminRoute, ...] = (
         act=lambda admin, asked: admin.read_content(
             asked.operator, asked.ids["id"], asked.given.after, asked.given.limit
         ),
+    ),
+    AdminRoute(
+        name="readMoment",
+        method="GET",
+        path="/tasks/{id}/moment",
+        summary="Read one task as it stands, or as it stood after one of its events.",
+        given=MomentQuery,
+        answer=Moment,
+        act=lambda admin, asked: admin.read_moment(asked.operator, asked.ids["id"], asked.given.seq),
     ),
     AdminRoute(
         name="readTree",

@@ -1,7 +1,8 @@
 """The engine's other door, for operators: `administration` answers them, and `access` refuses and notes what they ask.
 
 What they read: `inspection` has tasks and their logs, `playback` a log with all that it holds, `wire` the same as
-clients of each dialect get it, `delegation_tree` what a task delegated. `conversations`, `overview` and `usage_report`
+clients of each dialect get it, `moments` a task as it stood (both from `folded_places`), `delegation_tree` what a task
+delegated. `conversations`, `overview` and `usage_report`
 sum tasks up, and `records` reads the audit trail. `shared_reads` makes equal reads once.
 
 What they change: `task_changes`, `deliveries` and `keys`.

@@ -15,8 +15,10 @@ from dragoman.engine.admin.conversations import ConversationLines, ConversationQ
 from dragoman.engine.admin.delegation_tree import DelegationTrees, Tree
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.feeds import LogFeed
+from dragoman.engine.admin.folded_places import FoldedPlaces
 from dragoman.engine.admin.inspection import Inspector, TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
 from dragoman.engine.admin.keys import KeyAdministration, KeyChanges, Mint
+from dragoman.engine.admin.moments import Moment, Moments
 from dragoman.engine.admin.overview import (
     AgentLines,
     Overview,
@@ -64,8 +66,10 @@ class Administration:
         self._conversations = Conversations(store)
         self._overview = Overview(store, clock, pulse)
         self._usage = UsageReporter(store, clock, prices)
+        places = FoldedPlaces(store, linked)
         self._playback = Playback(store, linked)
-        self._wire = WireReader(store, linked)
+        self._moments = Moments(store, linked, places)
+        self._wire = WireReader(store, linked, places)
         self._trees = DelegationTrees(store)
         self._engine = engine
         self._store = store
@@ -132,6 +136,11 @@ class Administration:
     async def read_content(self, operator: Operator, task_id: str, after: int, limit: int) -> Recording:
         """The events of a task after seq `after`, with their content. Raises A2AError."""
         work = self._playback.content(task_id, after, limit)
+        return await self._notes.noted(operator, "tasks.content", work, task_id=task_id)
+
+    async def read_moment(self, operator: Operator, task_id: str, seq: int | None) -> Moment:
+        """The task after its event `seq`, or as it stands. Raises A2AError."""
+        work = self._moments.read(task_id, seq)
         return await self._notes.noted(operator, "tasks.content", work, task_id=task_id)
 
     async def read_tree(self, operator: Operator, task_id: str) -> Tree:

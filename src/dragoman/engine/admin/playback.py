@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.engine.admin.inspection import LOG_BYTES, StateWord
 from dragoman.model.errors import TaskNotFound
@@ -22,9 +23,15 @@ from dragoman.model.events import (
     Submitted,
 )
 from dragoman.model.lifecycle import SPELLED
-from dragoman.model.message import Artifact, Message
+from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import TERMINAL, Progress, Usage
 from dragoman.store.api import Store
+
+READ_BYTES = 32 << 10
+"""About how many stored bytes one read for a page returns: a page of small events needs no more."""
+
+CHARACTERS_MAX = 200_000
+"""Most characters of one text; longer ones are cut to their end."""
 
 Linked = Callable[[Event], Event]
 """Replaces bytes of an event that are in the blob store by URLs to get them from."""
@@ -33,8 +40,9 @@ Linked = Callable[[Event], Event]
 class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event with all that it holds. `at` is null for events that carry no time: they came after the one before them.
 
-    `message` and `artifact` are those of A2A 1.0; with `append` the parts continue the artifact of that id. `agent` and
-    `task` are those that the work was delegated to. `operator`, `action` and `reason` are those of an intervention.
+    `message` and `artifact` are those of A2A 1.0, without the first `dropped` characters of very long texts; with
+    `append` the parts continue the artifact of that id. `agent` and `task` are those that the work was delegated to.
+    `operator`, `action` and `reason` are those of an intervention.
     """
 
     seq: int
@@ -43,6 +51,7 @@ class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: StateWord | None = None
     message: Message | None = None
     artifact: Artifact | None = None
+    dropped: int = 0
     append: bool = False
     last_chunk: bool = False
     progress: Progress | None = None
@@ -82,7 +91,7 @@ class Playback:
         if known is None:
             raise TaskNotFound(task_id)
         _, seq, state = known
-        logged = (await self._store.read(task_id, after, LOG_BYTES))[:limit]
+        logged = await self._read(task_id, after, limit)
         last = logged[-1].seq if logged else after
         return Recording(
             events=tuple([self._entry(each) for each in logged]),
@@ -92,13 +101,27 @@ class Playback:
             next_after=last if logged and last < seq else None,
         )
 
+    async def _read(self, task_id: str, after: int, limit: int) -> list[Logged]:
+        """As `content` returns them. Small events are read in small pieces, of which none is read in vain."""
+        found: list[Logged] = []
+        size = 0
+        while len(found) < limit and size < LOG_BYTES:
+            page = await self._store.read(task_id, found[-1].seq if found else after, READ_BYTES)
+            if not page:
+                break
+            found += page[: limit - len(found)]
+            size += sum([each.size for each in page])
+        return found
+
     def _entry(self, logged: Logged) -> LogEvent:
         seq, event = logged.seq, self._linked(logged.event)
         match event:
             case Submitted(message=message, timestamp=at):
-                return LogEvent(seq=seq, at=at, kind="submitted", state="submitted", message=message)
+                said, dropped = cut_message(message)
+                return LogEvent(seq=seq, at=at, kind="submitted", state="submitted", message=said, dropped=dropped)
             case MessageReceived(message=message, timestamp=at):
-                return LogEvent(seq=seq, at=at, kind="message", message=message)
+                said, dropped = cut_message(message)
+                return LogEvent(seq=seq, at=at, kind="message", message=said, dropped=dropped)
             case StatusChanged():
                 return LogEvent(
                     seq=seq,
@@ -111,11 +134,13 @@ class Playback:
                     duration_ms=event.duration_ms,
                 )
             case ArtifactChunk(artifact=artifact):
+                parts, dropped = cut_parts(artifact.parts)
                 return LogEvent(
                     seq=seq,
                     at=None,
                     kind="artifact",
-                    artifact=artifact,
+                    artifact=replace(artifact, parts=parts) if dropped else artifact,
+                    dropped=dropped,
                     append=event.append,
                     last_chunk=event.last_chunk,
                 )
@@ -141,3 +166,19 @@ class Playback:
                     action=event.action,
                     reason=event.reason,
                 )
+
+
+def cut_parts(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
+    """The parts with the ends of their texts, and how many characters they are without."""
+    dropped = sum([max(0, len(part.text) - CHARACTERS_MAX) for part in parts if part.text is not None])
+    if not dropped:
+        return parts, 0
+    return tuple(
+        [part if part.text is None else replace(part, text=part.text[-CHARACTERS_MAX:]) for part in parts]
+    ), dropped
+
+
+def cut_message(message: Message) -> tuple[Message, int]:
+    """The message with the ends of its texts, and how many characters it is without."""
+    parts, dropped = cut_parts(message.parts)
+    return (replace(message, parts=parts) if dropped else message), dropped

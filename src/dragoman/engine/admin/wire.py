@@ -4,33 +4,33 @@ Invariant: it only reads. A frame is made by the very functions that make the st
 follows the task from its first event on and reads each event as soon as it is written.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.resolve import SYSTEMS
+from dragoman.engine.admin.folded_places import FoldedPlaces
 from dragoman.engine.admin.inspection import LOG_BYTES
-from dragoman.engine.admin.playback import Linked
+from dragoman.engine.admin.playback import READ_BYTES, Linked
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.events import Logged, Submitted
 from dragoman.model.lifecycle import Fold
-from dragoman.model.task import TERMINAL, Record, TaskHead
+from dragoman.model.task import TERMINAL, TaskHead
 from dragoman.store.api import Store
 
 DIALECTS: Mapping[str, Dialect] = {system.dialect.name: system.dialect for system in SYSTEMS}
 
-READ_BYTES = 32 << 10
-"""About how many stored bytes one read for a page returns: a page of small events needs no more."""
 
-PLACES_MAX = 32
-PLACES_BYTES_MAX = 16 << 20
-"""Most places in logs that are remembered with the task folded up to them, and most stored bytes of their logs."""
+FRAME_CHARACTERS = 200_000
+"""Most characters of one frame; longer ones are cut, and then are no JSON."""
 
 
 class WireFrames(Struct, frozen=True, kw_only=True):
-    """The frames of one event in one dialect, each as the JSON that a stream carries. Some events have none there."""
+    """The frames of one event in one dialect, each as the JSON that a stream carries. Some events have none there.
+
+    The end of a very long frame is left out, and its length is named instead.
+    """
 
     seq: int
     frames: tuple[str, ...]
@@ -45,44 +45,14 @@ class Wire(Struct, frozen=True, kw_only=True):
     next_after: int | None = None
 
 
-class FoldedPlaces:
-    """Tasks as they stood at the ends of the pages that were read last, so that the next page goes on from there."""
-
-    def __init__(self) -> None:
-        self._records: OrderedDict[tuple[str, int], tuple[Record, int]] = OrderedDict()
-        """Each with the number of stored bytes that were folded."""
-        self._bytes = 0
-
-    def find(self, head: TaskHead, after: int) -> tuple[Fold, int]:
-        """The fold of a task at the last known place that is not behind `after`, and the bytes folded so far."""
-        known = max((seq for task_id, seq in self._records if task_id == head.id and seq <= after), default=0)
-        if not known:
-            return Fold(head), 0
-        self._records.move_to_end((head.id, known))
-        record, size = self._records[head.id, known]
-        return Fold(head, record), size
-
-    def keep(self, fold: Fold, size: int) -> None:
-        """Remember this place. A task with more bytes than all places may have is read from its beginning."""
-        if not fold.seq or size > PLACES_BYTES_MAX:
-            return
-        record = fold.record()
-        place = record.head.id, record.seq
-        _, known = self._records.pop(place, (record, 0))
-        self._records[place] = record, size
-        self._bytes += size - known
-        while len(self._records) > PLACES_MAX or self._bytes > PLACES_BYTES_MAX:
-            _, (_, dropped) = self._records.popitem(last=False)
-            self._bytes -= dropped
-
-
 class WireReader:
     """Reads the logs of everybody from a store, as the streams of dialects carry them."""
 
-    def __init__(self, store: Store, linked: Linked = lambda event: event) -> None:
+    def __init__(self, store: Store, linked: Linked = lambda event: event, places: FoldedPlaces | None = None) -> None:
+        """`places` may be shared with other readers of the same store, whose events are `linked` in the same way."""
         self._store = store
         self._linked = linked
-        self._places = FoldedPlaces()
+        self._places = places or FoldedPlaces(store, linked)
 
     async def read(self, task_id: str, dialects: Sequence[str], after: int, limit: int) -> Wire:
         """At most `limit` events after seq `after`, in these dialects; fewer once the frames have `LOG_BYTES`.
@@ -95,21 +65,17 @@ class WireReader:
         if known is None:
             raise TaskNotFound(task_id)
         head, seq, state = known
-        fold, folded = self._places.find(head, after)
+        fold, folded = await self._places.reach(head, after)
         found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
-        last, left, size = fold.seq, limit, 0
-        while left and (page := await self._store.read(task_id, last, LOG_BYTES if last < after else READ_BYTES)):
+        last, left, size = after, limit, 0
+        while left and (page := await self._store.read(task_id, last, READ_BYTES)):
             for stored in page:
-                if last == after:
-                    self._places.keep(fold, folded)
                 logged = Logged(stored.seq, self._linked(stored.event))
                 last = logged.seq
                 replaces = fold.replaces(logged.event)
                 if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
                     fold.add(logged.seq, logged.event)
                     folded += stored.size
-                if logged.seq <= after:
-                    continue
                 for dialect in chosen:
                     frames = _frames(dialect, head, fold, logged, replaces=replaces)
                     found[dialect.name].append(WireFrames(seq=logged.seq, frames=frames))
@@ -144,4 +110,7 @@ def _frames(dialect: Dialect, head: TaskHead, fold: Fold, logged: Logged, *, rep
 
 def _enveloped(dialect: Dialect, frame: bytes) -> str:
     before, after = dialect.around_frame(b'"1"')
-    return (before + frame + after).decode("utf-8", "replace")
+    text = (before + frame + after).decode("utf-8", "replace")
+    if len(text) <= FRAME_CHARACTERS:
+        return text
+    return f"{text[:FRAME_CHARACTERS]}… ({len(text):,} characters)"

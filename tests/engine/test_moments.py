@@ -1,0 +1,77 @@
+"""A task as it stood after its events, as operators read it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dragoman.engine.admin.folded_places import FoldedPlaces
+from dragoman.engine.admin.moments import PARTS_MAX, Moments
+from dragoman.engine.admin.playback import CHARACTERS_MAX, Playback
+from dragoman.model.errors import TaskNotFound
+from dragoman.model.events import ArtifactChunk, Event
+from dragoman.model.ids import SystemClock
+from dragoman.model.message import Artifact, Part
+from dragoman.store.api import Store
+from dragoman.store.open import open_store
+from dragoman.testing.store_cases.bench import by_run, ending, new_task
+
+CHUNKS = 40
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    yield store
+    await store.close()
+
+
+def moments(store: Store) -> Moments:
+    return Moments(store, lambda event: event, FoldedPlaces(store, lambda event: event))
+
+
+async def make_task(store: Store, *parts: Part) -> None:
+    """A task `t` whose artifact came with a chunk for each part."""
+    chunks: list[Event] = [
+        ArtifactChunk(Artifact(artifact_id="a", parts=(part,)), append=number > 0, last_chunk=number == len(parts) - 1)
+        for number, part in enumerate(parts)
+    ]
+    await store.create(new_task("t"))
+    await store.append(by_run("t", *chunks))
+    await store.append(ending("t", len(chunks) + 1))
+
+
+async def test_each_moment_has_what_was_said_until_then(store: Store) -> None:
+    words = [f"word {number} " for number in range(CHUNKS)]
+    await make_task(store, *[Part(text=word) for word in words])
+    reader = moments(store)
+    for seq in (CHUNKS + 1, 3, 20):
+        moment = await reader.read("t", seq)
+        (shown,) = moment.artifacts
+        assert (moment.seq, moment.last_seq) == (seq, CHUNKS + 2)
+        assert shown.artifact.parts == (Part(text="".join(words[: seq - 1])),)
+        assert shown.open == (seq < CHUNKS + 1)
+    assert (await reader.read("t", 1)).state == "submitted"
+    now = await reader.read("t", None)
+    assert now == await reader.read("t", CHUNKS + 2)
+    assert now.state == "completed"
+    with pytest.raises(TaskNotFound):
+        await reader.read("nothing", None)
+
+
+async def test_a_moment_and_an_event_have_the_end_of_a_long_text(store: Store) -> None:
+    await make_task(store, Part(text="a" * CHARACTERS_MAX + "the end"))
+    (shown,) = (await moments(store).read("t", 2)).artifacts
+    event = (await Playback(store).content("t", 1, 1)).events[0]
+    for artifact, dropped in ((shown.artifact, shown.dropped), (event.artifact, event.dropped)):
+        assert artifact is not None
+        assert len(artifact.parts[0].text or "") == CHARACTERS_MAX
+        assert (artifact.parts[0].text or "").endswith("the end")
+        assert dropped == len("the end")
+
+
+async def test_a_moment_has_the_last_ones_of_many_parts(store: Store) -> None:
+    await make_task(store, *[Part(data=number) for number in range(PARTS_MAX + 3)])
+    (shown,) = (await moments(store).read("t", PARTS_MAX + 4)).artifacts
+    assert shown.dropped_parts == 3
+    assert [part.data for part in shown.artifact.parts] == list(range(3, PARTS_MAX + 3))
