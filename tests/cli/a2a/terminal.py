@@ -50,7 +50,7 @@ class Terminal:
 
 @contextmanager
 def at_terminal(shell: Shell, *words: str) -> Iterator[Terminal]:
-    """Run a command in a terminal of 100 columns."""
+    """Run a command in a terminal of 100 columns and 30 lines, unless the shell's environment says otherwise."""
     pid, descriptor = pty.fork()
     if pid == 0:  # the child, which heeds Ctrl-C even where the tests run in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -59,7 +59,7 @@ def at_terminal(shell: Shell, *words: str) -> Iterator[Terminal]:
         os.execve(
             sys.executable,
             [sys.executable, "-m", "dragoman", *words],
-            {**environment, "COLUMNS": "100", "LINES": "30"},
+            {"COLUMNS": "100", "LINES": "30", **environment},
         )
     terminal = Terminal(pid, descriptor)
     try:

@@ -58,11 +58,10 @@ async def test_on_a_terminal_it_refreshes_in_place_and_leaves_the_terminal_clean
 
         def watch() -> tuple[str, int]:
             shell = Shell(tmp_path)
-            shell.environment["DRAGOMAN_STORE"] = here.store
+            shell.environment |= {"DRAGOMAN_STORE": here.store, "COLUMNS": "80", "LINES": "24"}
             with at_terminal(shell, *WATCH) as terminal:
-                first = terminal.until("tasks input-required")
-                again = terminal.until("tasks ended", after=first)
-                terminal.until("can be written", after=again)
+                first = terminal.until("2 input-required")
+                terminal.until("can be written", after=terminal.until(", 0.0/s", after=first))
                 terminal.type("\x03")
                 status = terminal.end()
                 return terminal.screen, status
@@ -71,6 +70,7 @@ async def test_on_a_terminal_it_refreshes_in_place_and_leaves_the_terminal_clean
         assert status == 0
         assert "\x1b[?25l" in screen, "the cursor is hidden meanwhile"
         assert screen.rfind("\x1b[?25h") > screen.rfind("\x1b[?25l")
+        assert "..." not in screen, "every number is on the screen"
         assert "Traceback" not in screen
 
 

@@ -82,13 +82,13 @@ async def _watch(client: "AdminClient", interval_s: float, form: str) -> None:
             if form == "json":
                 click.echo(msgspec.json.encode(now).decode())
             else:
-                screen.show(_rows(now, before, now_s - read_s))
+                screen.show(now, before, now_s - read_s)
             before, read_s = now, now_s
             await asyncio.sleep(max(0.0, now_s + interval_s - monotonic()))
 
 
 class _Screen:
-    """Shows rows: in place on a terminal, otherwise as one line of text each time."""
+    """Shows numbers: in place on a terminal of 24 lines, otherwise as one line of text each time."""
 
     def __init__(self, *, live: bool) -> None:
         self._live: Any = None
@@ -107,26 +107,76 @@ class _Screen:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, rows: Sequence[Row]) -> None:
-        """Show the rows of this moment."""
+    def show(self, now: "Stats", before: "Stats | None", took_s: float) -> None:
+        """Show the numbers of this moment, and what has changed since those of `before`."""
         if self._live is None:
-            click.echo(", ".join(f"{name} {value}" for name, value in rows))
+            click.echo(", ".join(f"{name} {value}" for name, value in _rows(now, before, took_s)))
             return
         from rich.text import Text
 
-        self._live.update(Text(table(("WHAT", "NOW"), rows)), refresh=True)
+        self._live.update(Text(table(("WHAT", "NOW"), _joined_rows(now, before, took_s))), refresh=True)
 
 
 def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
-    rows = [(f"tasks {state}", str(count)) for state, count in now.tasks.items()]
-    if before is not None:
-        ended = sum(now.tasks[state] - before.tasks[state] for state in ENDS)
-        rows += [
-            ("tasks ended", f"{max(0, ended) / took_s:.1f}/s"),
-            ("writes", f"{max(0, now.writes - before.writes) / took_s:.1f}/s"),
-        ]
-    else:
-        rows.append(("writes", str(now.writes)))
+    """Each number on a row of its own."""
+    return [
+        *((f"tasks {state}", str(count)) for state, count in now.tasks.items()),
+        *([] if before is None else [("tasks ended", _ended(now, before, took_s))]),
+        ("writes", _writes(now, before, took_s)),
+        *_times(now),
+        ("open streams", _streams(now)),
+        ("tokens today", _tokens(now)),
+        ("webhook calls", _outcomes(now.webhook_calls)),
+        ("webhook calls pending", str(now.webhook_calls_pending)),
+        ("webhook calls paused", str(now.webhook_calls_paused)),
+        ("webhook calls dead", str(now.webhook_calls_dead)),
+        ("replicas", str(now.replicas)),
+        ("failed writes", str(now.failed_writes)),
+        ("store size", _size(now)),
+        ("store", _store(now)),
+    ]
+
+
+def _joined_rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
+    """The same numbers on fewer rows, so that a terminal shows all of them."""
+    rate = [] if before is None else [_ended(now, before, took_s)]
+    calls = {
+        "pending": now.webhook_calls_pending,
+        "paused": now.webhook_calls_paused,
+        "dead": now.webhook_calls_dead,
+    }
+    return [
+        ("tasks open", _counts({state: count for state, count in now.tasks.items() if state not in ENDS})),
+        ("tasks ended", ", ".join((_counts({state: now.tasks[state] for state in ENDS}), *rate))),
+        ("writes", f"{_writes(now, before, took_s)}, {now.failed_writes} failed"),
+        *_times(now),
+        ("open streams", _streams(now)),
+        ("tokens today", _tokens(now)),
+        ("webhook calls", _outcomes(now.webhook_calls)),
+        ("webhooks now", _counts(calls)),
+        ("replicas", str(now.replicas)),
+        ("store", f"{_size(now)}, {_store(now)}"),
+    ]
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _ended(now: "Stats", before: "Stats", took_s: float) -> str:
+    """How many tasks end in a second."""
+    ended = sum(now.tasks[state] - before.tasks[state] for state in ENDS)
+    return f"{max(0, ended) / took_s:.1f}/s"
+
+
+def _writes(now: "Stats", before: "Stats | None", took_s: float) -> str:
+    """The writes since the server began, or in a second."""
+    return str(now.writes) if before is None else f"{max(0, now.writes - before.writes) / took_s:.1f}/s"
+
+
+def _times(now: "Stats") -> list[Row]:
+    """The tasks of each minute, and how long things took."""
+    rows: list[Row] = []
     for state, minutes in now.tasks_a_minute.items():
         if any(minutes):
             rows.append((f"{state} a minute", f"{minutes[-1]} {_bars(minutes)}"))
@@ -136,19 +186,19 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
         ("commit", now.commit),
     ):
         rows.append((name, "-" if times is None else f"p50 {times.p50_s:g}s p95 {times.p95_s:g}s"))
-    rows += [
-        ("open streams", "-" if now.streams is None else str(now.streams)),
-        ("tokens today", _tokens(now)),
-        ("webhook calls", _outcomes(now.webhook_calls)),
-        ("webhook calls pending", str(now.webhook_calls_pending)),
-        ("webhook calls paused", str(now.webhook_calls_paused)),
-        ("webhook calls dead", str(now.webhook_calls_dead)),
-        ("replicas", str(now.replicas)),
-        ("failed writes", str(now.failed_writes)),
-        ("store size", f"{now.store_bytes / 1e6:.1f} MB"),
-        ("store", "can be written" if now.outage is None else now.outage),
-    ]
     return rows
+
+
+def _streams(now: "Stats") -> str:
+    return "-" if now.streams is None else str(now.streams)
+
+
+def _size(now: "Stats") -> str:
+    return f"{now.store_bytes / 1e6:.1f} MB"
+
+
+def _store(now: "Stats") -> str:
+    return "can be written" if now.outage is None else now.outage
 
 
 def _outcomes(calls: Mapping[str, int]) -> str:
