@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, chdir
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import aiohttp
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from dragoman import Agent, Context
 from dragoman.cli import main
@@ -84,20 +84,25 @@ async def dragoman(folder: Path, *arguments: str, **environ: str) -> Ran:
 
 async def dragoman_with_secrets(folder: Path, *arguments: str, **environ: str) -> Ran:
     """Run a command that may show a key that it makes, in the same way."""
-
-    def invoke() -> Result:
-        unset: dict[str, str | None] = dict.fromkeys(OURS)
-        with chdir(folder):
-            return CliRunner().invoke(main, arguments, env={**unset, **environ}, prog_name="dragoman")
-
     assert not TURN.locked(), "another command has the streams of this process: use dragoman_process"
     with TURN:
-        result = await asyncio.wait_for(asyncio.to_thread(invoke), DEADLINE_S)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return Ran(result.exit_code, result.stdout, result.stderr)
+        return await asyncio.wait_for(asyncio.to_thread(_invoke, folder, arguments, environ), DEADLINE_S)
 
 
 TURN = Lock()
+
+
+def dragoman_alone(folder: Path, *arguments: str, **environ: str) -> Ran:
+    """Run the command in the main thread, which is fast: it can handle signals, but no server runs beside it here."""
+    return _checked(_invoke(folder, arguments, environ))
+
+
+def _invoke(folder: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> Ran:
+    unset: dict[str, str | None] = dict.fromkeys(OURS)
+    with chdir(folder):
+        result = CliRunner().invoke(main, arguments, env={**unset, **environ}, prog_name="dragoman")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Ran(result.exit_code, result.stdout, result.stderr)
 
 
 async def dragoman_process(folder: Path, *arguments: str, **environ: str) -> Ran:

@@ -33,7 +33,7 @@ from dragoman.testing.store_cases.bench import message, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
-from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman, dragoman_process
+from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman, dragoman_alone, dragoman_process
 from tests.durability.test_full_disk import namespace
 from tests.processes import ENDS_WITH_US
 
@@ -46,6 +46,11 @@ async def admin(folder: Path, *arguments: str, **environ: str) -> Ran:
     """Run `dragoman admin` on the store of the folder, in a pipe."""
     run = dragoman if arguments[0] == "check" else dragoman_process  # the others handle signals
     return await run(folder, "admin", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
+
+
+def admin_alone(folder: Path, *arguments: str, **environ: str) -> Ran:
+    """Run `dragoman admin` on a store without a server."""
+    return dragoman_alone(folder, "admin", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
 
 
 async def fill(folder: Path, *, owed: bool = False, tasks: int = 3) -> Path:
@@ -212,37 +217,41 @@ async def test_a_command_that_is_ended_leaves_no_half_file(tmp_path: Path, numbe
     assert {entry.name for entry in tmp_path.iterdir()} <= {"b.tar", "store.db", "store.db.lock"}
 
 
-async def test_leases_of_the_old_server_count_no_more(tmp_path: Path) -> None:
-    await fill(tmp_path)
-    assert (await admin(tmp_path, "backup", "b.tar")).status == 0
-    back = await admin(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
+def test_leases_of_the_old_server_count_no_more(tmp_path: Path) -> None:
+    asyncio.run(fill(tmp_path))
+    assert admin_alone(tmp_path, "backup", "b.tar").status == 0
+    back = admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
     assert (back.status, "to sqlite:///new.db." in back.out) == (0, True)
     assert fetch(tmp_path / "store.db", "SELECT DISTINCT holder, epoch FROM tasks") == [("h1", 1)]
     assert fetch(tmp_path / "new.db", "SELECT DISTINCT epoch FROM tasks") == [(2,)]
     assert fetch(tmp_path / "new.db", "SELECT count(*) FROM shared") == [(0,)]
-    store = open_store(f"sqlite:///{tmp_path}/new.db", SystemClock())
-    await store.open("h2")
-    await store.replicas.join("h2", address="", agents=("echo",))
-    claimed = await store.claim("h2", 10, ("echo",))
-    assert {(task.head.id, task.epoch) for task in claimed} == {("t0", 3), ("t1", 3), ("t2", 3)}
-    await store.close()
+
+    async def claim() -> set[tuple[str, int]]:
+        store = open_store(f"sqlite:///{tmp_path}/new.db", SystemClock())
+        await store.open("h2")
+        await store.replicas.join("h2", address="", agents=("echo",))
+        claimed = await store.claim("h2", 10, ("echo",))
+        await store.close()
+        return {(task.head.id, task.epoch) for task in claimed}
+
+    assert asyncio.run(claim()) == {("t0", 3), ("t1", 3), ("t2", 3)}
 
 
 @pytest.mark.parametrize(("choice", "left"), [("keep", 2), ("drop", 0)])
-async def test_webhook_calls_that_were_owed_go_out_only_if_the_operator_says_so(
+def test_webhook_calls_that_were_owed_go_out_only_if_the_operator_says_so(
     tmp_path: Path, choice: str, left: int
 ) -> None:
-    await fill(tmp_path, owed=True)
-    assert (await admin(tmp_path, "backup", "b.tar")).status == 0
-    silent = await admin(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
+    asyncio.run(fill(tmp_path, owed=True))
+    assert admin_alone(tmp_path, "backup", "b.tar").status == 0
+    silent = admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
     assert (silent.status, "--webhooks: 2 webhook calls were pending" in silent.err) == (2, True)
     assert not (tmp_path / "new.db").exists()
-    back = await admin(tmp_path, "restore", "b.tar", "--webhooks", choice, DRAGOMAN_STORE="sqlite:///new.db")
+    back = admin_alone(tmp_path, "restore", "b.tar", "--webhooks", choice, DRAGOMAN_STORE="sqlite:///new.db")
     assert back.status == 0, back.err
     assert fetch(tmp_path / "new.db", "SELECT count(*) FROM deliveries") == [(left,)]
     due = fetch(tmp_path / "new.db", "SELECT count(due_ms) FROM push_configs")
     assert due == [(1 if left else 0,)]
-    assert await check_store(f"sqlite:///{tmp_path}/new.db") == []
+    assert asyncio.run(check_store(f"sqlite:///{tmp_path}/new.db")) == []
 
 
 async def test_at_a_terminal_there_are_bars_and_a_question(tmp_path: Path) -> None:
@@ -264,26 +273,26 @@ async def test_at_a_terminal_there_are_bars_and_a_question(tmp_path: Path) -> No
     assert fetch(shell.work / "new.db", "SELECT count(*) FROM deliveries") == [(0,)]
 
 
-async def test_a_backup_replaces_another_only_by_force(tmp_path: Path) -> None:
-    await fill(tmp_path)
+def test_a_backup_replaces_another_only_by_force(tmp_path: Path) -> None:
+    asyncio.run(fill(tmp_path))
     (tmp_path / "b.tar").write_text("precious")
-    refused = await admin(tmp_path, "backup", "b.tar")
+    refused = admin_alone(tmp_path, "backup", "b.tar")
     assert (refused.status, "exists: name another file, or add --force" in refused.err) == (2, True)
     assert (tmp_path / "b.tar").read_text() == "precious"
-    assert (await admin(tmp_path, "backup", "b.tar", "--force")).status == 0
+    assert admin_alone(tmp_path, "backup", "b.tar", "--force").status == 0
     assert tarfile.is_tarfile(tmp_path / "b.tar")
 
 
-async def test_an_older_store_is_backed_up_as_it_is_and_migrated_when_restored(tmp_path: Path) -> None:
+def test_an_older_store_is_backed_up_as_it_is_and_migrated_when_restored(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     location = locate(f"sqlite:///{path}")
     connection = connect(location)
     migrate(connection, location, migrations()[:1])
     connection.close()
-    done = await admin(tmp_path, "backup", "b.tar")
+    done = admin_alone(tmp_path, "backup", "b.tar")
     assert (done.status, done.err) == (0, ""), done
     assert fetch(path, "PRAGMA user_version") == [(1,)]
-    assert (await admin(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")).status == 0
+    assert admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db").status == 0
     assert fetch(tmp_path / "new.db", "PRAGMA user_version") == [(migrations()[-1].version,)]
 
 
@@ -359,13 +368,13 @@ def rewrite(archive: Path, change: Callable[[str, bytes], bytes | None]) -> None
         (faulty, "has faults: ends: "),
     ],
 )
-async def test_a_backup_that_cannot_be_trusted_leaves_nothing_behind(
+def test_a_backup_that_cannot_be_trusted_leaves_nothing_behind(
     tmp_path: Path, harm: Callable[[Path], None], words: str
 ) -> None:
-    await fill(tmp_path)
-    assert (await admin(tmp_path, "backup", "b.tar")).status == 0
+    asyncio.run(fill(tmp_path))
+    assert admin_alone(tmp_path, "backup", "b.tar").status == 0
     harm(tmp_path / "b.tar")
-    refused = await admin(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
+    refused = admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
     assert (refused.status, len(refused.err.splitlines())) == (1, 1), refused.err
     assert words in refused.err
     left = {entry.name for entry in tmp_path.iterdir()} - {"b.tar", "store.db", "store.db.lock", "new.db.lock"}
@@ -408,29 +417,29 @@ async def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path) -
         )
 
 
-async def test_check_finds_a_gap_in_a_log(tmp_path: Path) -> None:
-    path = await fill(tmp_path)
+def test_check_finds_a_gap_in_a_log(tmp_path: Path) -> None:
+    path = asyncio.run(fill(tmp_path))
     connection = apsw.Connection(str(path))
     connection.execute("DELETE FROM pages WHERE task = 1")
     connection.close()
-    found = await admin(tmp_path, "check")
+    found = admin_alone(tmp_path, "check")
     assert (found.status, found.out) == (1, "ends: ('t0', 1, None)\n")
-    done = await admin(tmp_path, "backup", "b.tar")
+    done = admin_alone(tmp_path, "backup", "b.tar")
     assert (done.status, "has these faults, and so has its backup" in done.err) == (1, True)
     assert (tmp_path / "b.tar").exists()
 
 
-async def test_postgresql_is_left_to_its_own_tools(tmp_path: Path, used_postgres_url: str) -> None:
+def test_postgresql_is_left_to_its_own_tools(tmp_path: Path, used_postgres_url: str) -> None:
     url = used_postgres_url.replace("postgres@", "postgres:secret@")
-    told = await admin(tmp_path, "backup", "b.dump", DRAGOMAN_STORE=url)
+    told = admin_alone(tmp_path, "backup", "b.dump", DRAGOMAN_STORE=url)
     bare = used_postgres_url.partition("?")[0]
     assert (told.status, f"pg_dump --format=custom --file=b.dump --schema=dragoman --dbname={bare}" in told.err) == (
         2,
         True,
     )
-    back = await admin(tmp_path, "restore", "b.dump", DRAGOMAN_STORE=url)
+    back = admin_alone(tmp_path, "restore", "b.dump", DRAGOMAN_STORE=url)
     assert (back.status, f"pg_restore --exit-on-error --dbname={bare}" in back.err) == (2, True)
-    sound = await admin(tmp_path, "check", DRAGOMAN_STORE=url)
+    sound = admin_alone(tmp_path, "check", DRAGOMAN_STORE=url)
     assert (sound.status, sound.out.startswith("No faults in ")) == (0, True)
     assert f"pg_amcheck --schema=dragoman {bare}" in sound.err
     assert "secret" not in "".join((*told[1:], *back[1:], *sound[1:]))
@@ -452,8 +461,8 @@ async def test_postgresql_is_left_to_its_own_tools(tmp_path: Path, used_postgres
         (("check", "--store", "memory:"), "ends with its server"),
     ],
 )
-async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    ran = await admin(tmp_path, *arguments)
+def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    ran = admin_alone(tmp_path, *arguments)
     assert (ran.status, words in ran.err) == (2, True), ran.err
     assert len(ran.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
