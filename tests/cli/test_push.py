@@ -130,6 +130,10 @@ def test_json_has_everything_that_may_be_seen(filled: Run) -> None:
         "reason": "HTTP 500",
         "host": "https://hooks.example.org:443",
         "paused": False,
+        "state": "dead",
+        "arrived": None,
+        "http_status": None,
+        "took_ms": None,
     }
 
 

@@ -1,6 +1,7 @@
-"""`dragoman push`: list pending webhook deliveries and dead letters, and retry or delete dead letters.
+"""`dragoman push`: list webhook deliveries, send them again, and delete dead letters.
 
-Invariant: neither bodies nor secrets are shown. Deliveries that are not dead are changed only with `--pending`.
+Invariant: neither bodies nor secrets are shown. Deliveries that are not dead are changed only with `--pending`
+or `--delivered`.
 """
 
 from collections.abc import Collection
@@ -8,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.admin.receipts import show_receipts
 from dragoman.cli.admin.records import StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, run, with_server
-from dragoman.cli.admin.webhooks import pause, paused, resume, show
+from dragoman.cli.admin.webhooks import pause, paused, renderer, resume, show
 from dragoman.cli.number_types import WholeNumber
 from dragoman.cli.store_commands import at_store, moment, operator, table
 
@@ -40,16 +42,52 @@ def webhooks() -> None:
     """
 
 
+STATES = ("pending", "dead", "delivered")
+
+
 @push.command("list")
 @click.option("--dead", "which", flag_value="dead", help="Only dead letters.")
 @click.option("--waiting", "which", flag_value="waiting", help="Only deliveries that will still be tried.")
+@click.option("--state", type=click.Choice(STATES), help="Only deliveries in this state: delivered ones newest first.")
 @click.option("--task", "task_id", metavar="ID", help="Only deliveries about this task.")
-@click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the oldest N.")
+@click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the first N.")
 @click.option("--after", type=WholeNumber(0), default=0, metavar="NUMBER", help="Only those after this number.")
+@click.option("--before", type=WholeNumber(1), metavar="NUMBER", help="Only delivered ones before this number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @with_server
-def list_(place: TaskPlace, which: str | None, task_id: str | None, limit: int, after: int, as_json: bool) -> None:
-    """Show pending deliveries and dead letters, oldest first."""
+def list_(
+    place: TaskPlace,
+    which: str | None,
+    state: str | None,
+    task_id: str | None,
+    limit: int,
+    after: int,
+    before: int | None,
+    as_json: bool,
+) -> None:
+    """Show pending deliveries and dead letters, oldest first, or those that arrived."""
+    _check_filters(which, state, after, before)
+    if state == "delivered":
+        show_receipts(place, task_id, limit, before, as_json=as_json)
+        return
+    which = {"dead": "dead", "pending": "waiting"}.get(state or "", which)
+    _show_owed(place, which, task_id, limit, after, as_json=as_json)
+
+
+def _check_filters(which: str | None, state: str | None, after: int, before: int | None) -> None:
+    """Refuse filters that do not go together."""
+    if which is not None and state is not None:
+        raise click.UsageError(f"--{which}: goes without --state")
+    if state == "delivered" and after:
+        raise click.UsageError("--after: goes with pending and dead deliveries; use --before")
+    if state != "delivered" and before is not None:
+        raise click.UsageError("--before: goes with --state delivered; use --after")
+
+
+def _show_owed(
+    place: TaskPlace, which: str | None, task_id: str | None, limit: int, after: int, *, as_json: bool
+) -> None:
+    """Show pending deliveries and dead letters."""
     import msgspec
 
     from dragoman.net.target import shown_url
@@ -89,17 +127,22 @@ with_pending = click.option("--pending", is_flag=True, help="Also those of the N
 @click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @with_pending
+@click.option("--delivered", is_flag=True, help="Also those of the NUMBERs that have arrived.")
 @with_server
-def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool) -> None:
+def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, delivered: bool) -> None:
     """Send dead letters again, by the NUMBERs that `list` shows.
 
     A running server does so within seconds. They keep their webhook-id, and are tried as often as new deliveries. A
     receiver may get them after later deliveries of the same task: X-Dragoman-Seq tells the order. With --pending,
-    deliveries that wait for their next attempt are tried now; those before them go first.
+    deliveries that wait for their next attempt are tried now; those before them go first. With --delivered, deliveries
+    that arrived are sent once more, with the same webhook-id, if the log of their task still says what they held.
     """
-    changed = _change(place, "push.retry", _choose(numbers, everything, pending))
-    click.echo(f"{_changed(changed)} to be sent {'again' if not changed.pending else 'now'}.")
-    _report_missing(numbers, changed, pending)
+    changed = _change(place, "push.retry", _choose(numbers, everything, pending, delivered))
+    if changed.count or changed.pending or changed.again or not changed.refused:
+        click.echo(f"{_changed(changed)} to be sent {'again' if not changed.pending else 'now'}.")
+    for each in changed.refused:
+        click.echo(f"{each.number} is not sent again: {each.reason}", err=True)
+    _report_missing(numbers, changed, pending, "--pending and --delivered take others too")
 
 
 @push.command()
@@ -118,10 +161,10 @@ def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: 
             click.confirm(f"Delete {'all ' if everything else ''}{what} for good?", abort=True)
     changed = _change(place, "push.drop", chosen)
     click.echo(f"{_changed(changed)} deleted.")
-    _report_missing(numbers, changed, pending)
+    _report_missing(numbers, changed, pending, "--pending takes others too")
 
 
-def _choose(numbers: tuple[int, ...], everything: bool, pending: bool) -> "DeadLetters":
+def _choose(numbers: tuple[int, ...], everything: bool, pending: bool, delivered: bool = False) -> "DeadLetters":
     """The deliveries that are named, each once."""
     from dragoman.engine.admin.deliveries import DeadLetters
 
@@ -129,7 +172,9 @@ def _choose(numbers: tuple[int, ...], everything: bool, pending: bool) -> "DeadL
         raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
     if everything and pending:
         raise click.UsageError("--pending: goes with NUMBERs, not with --all")
-    return DeadLetters(numbers=tuple(sorted(set(numbers))), all=everything, pending=pending)
+    if everything and delivered:
+        raise click.UsageError("--delivered: goes with NUMBERs, not with --all")
+    return DeadLetters(numbers=tuple(sorted(set(numbers))), all=everything, pending=pending, delivered=delivered)
 
 
 async def _count(store: "StoredRecords", chosen: "DeadLetters") -> int:
@@ -152,10 +197,12 @@ def _change(place: TaskPlace, action: str, chosen: "DeadLetters") -> "DeadLetter
 
     async def work(store: "Store") -> "DeadLettersChanged":
         now_ms = store.clock.now_ms()
-        act = deliveries.redeliver if action == "push.retry" else deliveries.drop
-        changed = await act(store.outbox, chosen, now_ms)
+        if action == "push.retry":
+            changed = await deliveries.redeliver(store, renderer(), chosen, now_ms)
+        else:
+            changed = await deliveries.drop(store.outbox, chosen, now_ms)
         numbers = None if chosen.all else chosen.numbers
-        subject = _subject(numbers, changed.count + changed.pending)
+        subject = _subject(numbers, changed.count + changed.pending + changed.again)
         await store.audit.write([AuditEntry(at_ms=now_ms, principal=operator(), action=action, subject=subject)])
         return changed
 
@@ -168,10 +215,12 @@ def _subject(chosen: Collection[int] | None, count: int) -> str:
     return ",".join(map(str, chosen)) if len(chosen) <= NUMBERS_SHOWN else f"{len(chosen)} chosen, {count}"
 
 
-def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pending: bool) -> None:
-    """Report numbers without a dead letter, and exit with 1."""
-    missing = len(set(numbers)) - changed.count - changed.pending
+def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pending: bool, others: str) -> None:
+    """Report numbers of which nothing was changed, and exit with 1. `others` says how to take other deliveries."""
+    missing = len(set(numbers)) - changed.count - changed.pending - changed.again - len(changed.refused)
     if missing <= 0:
+        if changed.refused:
+            raise SystemExit(1)
         return
     have = "has" if missing == 1 else "have"
     if pending:
@@ -179,15 +228,16 @@ def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pen
             f"{missing} of these numbers {have} no delivery, or one that is under way: see `dragoman push list`"
         )
     raise click.ClickException(
-        f"{missing} of these numbers {have} no dead letter: see `dragoman push list --dead`; --pending takes others too"
+        f"{missing} of these numbers {have} no dead letter: see `dragoman push list --dead`; {others}"
     )
 
 
 def _changed(changed: "DeadLettersChanged") -> str:
-    if not changed.pending:
-        return _letters(changed.count)
-    pending = f"{changed.pending} pending deliver{'y' if changed.pending == 1 else 'ies'}"
-    return f"{_letters(changed.count)} and {pending}" if changed.count else pending
+    words = [_letters(changed.count)] if changed.count or not (changed.pending or changed.again) else []
+    for count, kind in ((changed.pending, "pending"), (changed.again, "delivered")):
+        if count:
+            words.append(f"{count} {kind} deliver{'y' if count == 1 else 'ies'}")
+    return " and ".join(words)
 
 
 def _next(owed: "Owed") -> str:

@@ -3,11 +3,13 @@
 Invariant: a package is loaded on first use, so that a client of one system does not pay for all of them.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
 from msgspec import Struct
 
+from dragoman.dialects.api import PushForm
 from dragoman.dialects.system import ServerProfile, System
 
 
@@ -52,6 +54,11 @@ def load_system(name: str) -> System:
 def load_systems() -> tuple[System, ...]:
     """Load all systems, in the order of the table."""
     return tuple(map(load_system, SYSTEMS))
+
+
+def push_forms() -> Mapping[str, PushForm]:
+    """How the systems that have webhooks call them, by the name of each."""
+    return {each.name: each.dialect.push for each in load_systems() if each.dialect.push is not None}
 
 
 def load_profile(name: str) -> ServerProfile:

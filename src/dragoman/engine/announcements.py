@@ -113,7 +113,7 @@ class Audience:
             steps = steps_of(fold, append.events, append.snapshot)
             if not steps and joins is not None:
                 record = append.snapshot or fold.ahead(append.events).record()
-                configs, steps = (joins,), [_standing(record)]
+                configs, steps = (joins,), [standing_step(record)]
             if not steps:
                 return append
             deliveries, self._put_off_next = self._announcer.deliveries(head, configs, steps, self._put_off)
@@ -131,7 +131,7 @@ class Audience:
 
     def standing(self, head: TaskHead, config: PushConfig, record: Record) -> tuple[Delivery, ...]:
         """The deliveries to a webhook that was registered when the task stood at `record`."""
-        steps = (_standing(record),)
+        steps = (standing_step(record),)
         deliveries, self._put_off = self._announcer.deliveries(head, (config,), steps, self._put_off)
         return deliveries
 
@@ -148,7 +148,7 @@ class Audience:
         self._announcer.wake()
 
 
-def _standing(record: Record) -> Step:
+def standing_step(record: Record) -> Step:
     """The step that reports the current task."""
     return Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
 

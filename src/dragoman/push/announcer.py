@@ -8,7 +8,7 @@ an artifact that grows after it was whole. They are sent for each event only whi
 put off until the task's state changes. A body known to be put off is not rendered.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from msgspec import Struct
@@ -211,6 +211,18 @@ def render_whole(
     if body is None or len(body) <= EACH_BYTES_MAX:
         return body, replace(put_off, dialects=put_off.dialects - {dialect}) if put_off.dialects else put_off
     return body if step.changes else None, replace(put_off, dialects=put_off.dialects | {dialect})
+
+
+def possible_bodies(forms: Mapping[str, PushForm], head: TaskHead, step: Step, dialect: str) -> Iterator[bytes]:
+    """Render all that a step may report in a dialect, whatever was put off before it. Files stay without links."""
+    form = forms.get(dialect)
+    if form is None:
+        return
+    waiting = frozenset(artifact.artifact_id for artifact in step.stands().artifacts)
+    for news in news_of(step, PutOff(artifacts=waiting)):
+        body = form.encode(head, news.subject, step.stands)
+        if body is not None:
+            yield body
 
 
 def _settles(step: Step) -> bool:

@@ -224,6 +224,7 @@ def make_front(
             config.keepalive_s,
             pulse,
             parts.bus,
+            parts.webhooks.sender,
         ),
         console=make_console(config, store, parts.trail, callers.authenticator, callers.issuers),
         leaving={},

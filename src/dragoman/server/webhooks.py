@@ -3,21 +3,21 @@
 Invariant: hosts that the operator named have connections of their own. All others are checked when they are dialled.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 
 from msgspec import Struct
 
 from dragoman.auth.signatures import SigningRoom
 from dragoman.config import Config
-from dragoman.dialects.api import PushForm
-from dragoman.dialects.systems import load_systems
+from dragoman.dialects.systems import push_forms
+from dragoman.engine.admin.redelivery import DeliverySender
 from dragoman.engine.files import Files
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import operator_named
-from dragoman.push.announcer import WebhookAnnouncer
+from dragoman.push.announcer import WebhookAnnouncer, possible_bodies
 from dragoman.push.caller import Token
 from dragoman.push.courier import Courier, CourierSettings, way_out
 from dragoman.store.outbox import Outbox
@@ -28,11 +28,15 @@ LEAVE_S = 2.0
 
 
 class WebhookParts(Struct, frozen=True):
-    """The announcer, which makes deliveries, and the courier, which sends them."""
+    """The announcer, which makes deliveries, and the courier, which sends them.
+
+    `sender` sends deliveries again.
+    """
 
     announcer: WebhookAnnouncer
     courier: Courier
     resolver: Resolver
+    sender: DeliverySender
 
     async def close(self) -> None:
         """Stop. Calls under way get `LEAVE_S`; those cut off are repeated when a server runs again."""
@@ -45,9 +49,7 @@ async def make_webhooks(
 ) -> WebhookParts:
     """Make both from one configuration. Raises StoreError if calls are signed and the key cannot be loaded."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
-    forms: Mapping[str, PushForm] = {
-        system.name: system.dialect.push for system in load_systems() if system.dialect.push is not None
-    }
+    forms = push_forms()
     courier = Courier(
         outbox,
         forms,
@@ -59,7 +61,9 @@ async def make_webhooks(
         counts=counts,
         settings=CourierSettings(keeps_receipts=config.delivered_retention != timedelta()),
     )
-    return WebhookParts(WebhookAnnouncer(forms, guard, resolver, courier.wake, files), courier, resolver)
+    announcer = WebhookAnnouncer(forms, guard, resolver, courier.wake, files)
+    sender = DeliverySender(partial(possible_bodies, forms), courier.wake)
+    return WebhookParts(announcer, courier, resolver, sender)
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:

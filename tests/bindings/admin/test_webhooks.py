@@ -126,15 +126,16 @@ async def test_a_pending_delivery_is_sent_at_once_or_deleted(tmp_path: Path) -> 
         assert (await read(http, f"/webhooks/{rest[-1]}", ops))[1]["status"] == "in-turn"
         assert (await change(http, "/webhooks:delete", ops, {"numbers": rest}))["pending"] == 0, "they are not dead"
         deleted = await change(http, "/webhooks:delete", ops, {"numbers": rest, "pending": True})
-        assert deleted == {"count": 0, "pending": len(rest)}
+        assert deleted == {"count": 0, "pending": len(rest), "again": 0, "refused": []}
         sent = await change(http, "/webhooks:redeliver", ops, {"numbers": [first], "pending": True})
-        assert sent == {"count": 0, "pending": 1}
+        assert sent == {"count": 0, "pending": 1, "again": 0, "refused": []}
         async with asyncio.timeout(DEADLINE_S):
             await receiver.came(2)
             while (await read(http, "/webhooks", ops))[1]["pending"]:
                 await asyncio.sleep(0)
         assert [asked.headers["webhook-id"] for asked in receiver.asked] == [report["id"]] * 2
-        assert (await read(http, f"/webhooks/{first}", ops))[0] == 404
+        assert (await read(http, f"/webhooks/{first}", ops))[1]["status"] == "delivered"
+        assert (await read(http, f"/webhooks/{rest[0]}", ops))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,10 @@ async def test_a_pending_delivery_is_sent_at_once_or_deleted(tmp_path: Path) -> 
         ("/webhooks:pause", {"host": "ftp://hooks.example.org"}, "host"),
         ("/webhooks:resume", {"host": "hooks.example.org:0x"}, "host"),
         ("/webhooks:redeliver", {"all": True, "pending": True}, "pending"),
+        ("/webhooks:redeliver", {"all": True, "delivered": True}, "delivered"),
+        ("/webhooks:redeliver", {"numbers": list(range(1, 202)), "delivered": True}, "numbers"),
         ("/webhooks:delete", {"pending": True}, "numbers"),
+        ("/webhooks:delete", {"numbers": [1], "delivered": True}, "delivered"),
     ],
 )
 async def test_wrong_input_is_refused_by_its_field(

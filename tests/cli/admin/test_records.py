@@ -119,7 +119,7 @@ async def test_hosts_are_paused_and_deliveries_shown_the_same_from_afar(tmp_path
         deleted = await here.admin("webhooks", "delete", str(number), "--pending", "--yes", **away)
         assert deleted == (0, "1 pending delivery deleted.\n", "")
         missing = await here.admin("webhooks", "show", str(number), **away)
-        assert (missing.status, "those that arrived are not kept" in missing.err) == (2, True)
+        assert (missing.status, "those that arrived are kept for delivered_retention" in missing.err) == (2, True)
         for arguments in (("pause", "a b"), ("resume", "https://a/b"), ("delete", "--all", "--pending")):
             wrong = await here.admin("webhooks", *arguments)
             assert wrong.status == 2, wrong

@@ -17,9 +17,7 @@ from dragoman.engine.admin.deliveries import (
     DeliveryLines,
     DeliveryQuery,
     DeliveryReport,
-    HostChanged,
-    HostName,
-    PausedHostLines,
+    TaskDeliveries,
 )
 from dragoman.engine.admin.feeds import (
     FeedReset,
@@ -46,6 +44,7 @@ from dragoman.engine.admin.keys import (
 )
 from dragoman.engine.admin.moments import Moment
 from dragoman.engine.admin.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
+from dragoman.engine.admin.paused_hosts import HostChanged, HostName, PausedHostLines
 from dragoman.engine.admin.playback import Recording
 from dragoman.engine.admin.records import AuditLines, AuditQuery
 from dragoman.engine.admin.task_changes import (
@@ -239,6 +238,14 @@ ROUTES: tuple[AdminRoute, ...] = (
         act=lambda admin, asked: admin.read_tree(asked.operator, asked.ids["id"]),
     ),
     AdminRoute(
+        name="readDeliveries",
+        method="GET",
+        path="/tasks/{id}/deliveries",
+        summary="Read the webhook deliveries of the task: delivered, pending and dead ones.",
+        answer=TaskDeliveries,
+        act=lambda admin, asked: admin.webhooks.of_task(asked.operator, asked.ids["id"]),
+    ),
+    AdminRoute(
         name="readWire",
         method="GET",
         path="/tasks/{id}/wire",
@@ -321,7 +328,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         name="listWebhooks",
         method="GET",
         path="/webhooks",
-        summary="List pending and dead webhook deliveries, oldest first.",
+        summary="List webhook deliveries: pending and dead ones oldest first, delivered ones newest first.",
         given=DeliveryQuery,
         answer=DeliveryLines,
         act=lambda admin, asked: admin.webhooks.list(asked.operator, asked.given),
@@ -330,7 +337,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         name="redeliverWebhooks",
         method="POST",
         path="/webhooks:redeliver",
-        summary="Send dead webhook deliveries again, and with `pending` also those that wait for their next attempt.",
+        summary="Send webhook deliveries again: dead ones, with `pending` and `delivered` also such ones.",
         given=DeadLetters,
         answer=DeadLettersChanged,
         act=lambda admin, asked: admin.webhooks.redeliver(asked.operator, asked.given),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.admin.receipts import describe_deliveries
 from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
 from dragoman.cli.admin.task_choice import HEAD, read_filters, task_row, with_filters
 from dragoman.cli.admin.task_log import show_log
@@ -65,7 +66,7 @@ def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, form: str, **
 @output
 @with_server
 def show(place: TaskPlace, task_id: str, form: str) -> None:
-    """Show where the task with that ID stands."""
+    """Show where the task with that ID stands, and its webhook calls."""
     import msgspec
 
     report = place.read("tasks.show", lambda source: source.show(task_id), task_id)
@@ -73,6 +74,8 @@ def show(place: TaskPlace, task_id: str, form: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
         click.echo(_describe(report))
+        if deliveries := describe_deliveries(place, task_id):
+            click.echo(f"\n{deliveries}")
 
 
 @tasks.command()

@@ -14,7 +14,9 @@ from dragoman.cli.admin.text import output
 from dragoman.cli.store_commands import at_store, operator, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.deliveries import DeliveryReport, HostChanged
+    from dragoman.engine.admin.deliveries import DeliveryReport
+    from dragoman.engine.admin.paused_hosts import HostChanged
+    from dragoman.engine.admin.redelivery import Render
     from dragoman.store.api import Store
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ def show(place: TaskPlace, wanted: str, form: str) -> None:
     report = _answer(
         place,
         lambda client: client.get(f"/webhooks/{quote(wanted, safe='')}", {}, DeliveryReport),
-        lambda store: report_delivery(store.outbox, wanted, store.clock.now_ms()),
+        lambda store: report_delivery(store, renderer(), wanted, store.clock.now_ms()),
     )
     if not _show_json(report, form):
         click.echo("\n".join(f"{name:<8}  {value}" for name, value in _facts(report) if value))
@@ -81,7 +83,7 @@ def paused(place: TaskPlace, form: str) -> None:
 
     It also says since when they are paused, and by whom.
     """
-    from dragoman.engine.admin.deliveries import PausedHostLines, list_paused
+    from dragoman.engine.admin.paused_hosts import PausedHostLines, list_paused
 
     found = _answer(
         place,
@@ -97,8 +99,18 @@ def paused(place: TaskPlace, form: str) -> None:
         click.echo("No host is paused.", err=True)
 
 
+def renderer() -> "Render":
+    """What makes the bodies of deliveries again."""
+    from functools import partial
+
+    from dragoman.dialects.systems import push_forms
+    from dragoman.push.announcer import possible_bodies
+
+    return partial(possible_bodies, push_forms())
+
+
 def _change(place: TaskPlace, verb: str, host: str) -> "HostChanged":
-    from dragoman.engine.admin.deliveries import HostChanged, HostName, pause_host, read_host, resume_host
+    from dragoman.engine.admin.paused_hosts import HostChanged, HostName, pause_host, read_host, resume_host
     from dragoman.model.errors import InvalidParams
     from dragoman.store.audit import AuditEntry
 
@@ -153,6 +165,7 @@ def _deliveries(count: int) -> str:
 def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
     """The facts of a delivery as people read them, by name."""
     words = {
+        "delivered": f"arrived at {_moment(report.arrived)}",
         "dead": "dead: `dragoman admin webhooks redeliver` sends it again",
         "sending": f"under way, until {_moment(report.claimed_until)} at the latest",
         "paused": "waits for its host, which is paused",
@@ -164,10 +177,11 @@ def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
         ("number", str(report.number)),
         ("id", report.id),
         ("status", words[report.status]),
+        ("answer", "" if report.arrived is None else f"HTTP {report.http_status} after {report.took_ms} ms"),
         ("failed", f"{report.failed} attempts" if report.failed != 1 else "1 attempt"),
         ("reason", report.reason),
         ("url", report.url),
-        ("host", f"{report.host}, {report.lane}"),
+        ("host", f"{report.host}, {report.lane}" if report.lane else report.host),
         *(("paused", f"{each.host} since {_moment(each.since)} by {each.by}") for each in report.pauses),
         ("task", f"{report.task} of {report.agent}"),
         ("event", f"{report.seq}" + (f".{report.part}" if report.part else "")),
@@ -176,8 +190,18 @@ def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
         ("size", f"{report.size_bytes} bytes"),
         ("made", _moment(report.made)),
         ("behind", str(report.behind) if report.behind else ""),
+        ("again", _again(report)),
     ]
 
 
 def _moment(timestamp: str | None) -> str:
     return "-" if timestamp is None else timestamp[:19] + "Z"
+
+
+def _again(report: "DeliveryReport") -> str:
+    """Whether a delivery that arrived can be sent again."""
+    if report.status != "delivered":
+        return ""
+    if report.obstacle is not None:
+        return f"not possible: {report.obstacle}"
+    return f"`dragoman admin webhooks redeliver {report.number} --delivered`"

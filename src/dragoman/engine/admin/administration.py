@@ -30,6 +30,7 @@ from dragoman.engine.admin.overview import (
 )
 from dragoman.engine.admin.playback import Linked, Playback, Recording
 from dragoman.engine.admin.records import Records
+from dragoman.engine.admin.redelivery import DeliverySender
 from dragoman.engine.admin.shared_reads import SharedReads
 from dragoman.engine.admin.task_changes import TaskChanges
 from dragoman.engine.admin.usage_report import UsageQuery, UsageReport, UsageReporter
@@ -45,7 +46,7 @@ class Administration:
     """Answers operators. `tasks` changes tasks, `keys` the keys, `webhooks` deliveries; `records` is the audit trail.
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
-    tells of other replicas' commits.
+    tells of other replicas' commits. The `sender` sends webhook deliveries.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Administration:
         keepalive_s: float = 15.0,
         pulse: Pulse | None = None,
         bus: Bus | None = None,
+        sender: DeliverySender = DeliverySender(),  # noqa: B008 — it is frozen
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         self._inspector = Inspector(store, clock)
@@ -79,7 +81,7 @@ class Administration:
         self._changes = ChangeReader(store, clock, lambda: self._facts, hints, keepalive_s)
         self.keys = KeyAdministration(KeyChanges(store.keys, clock, mint), self._notes)
         self.records = Records(store, self._notes)
-        self.webhooks = DeliveryAdministration(store.outbox, self._notes, clock)
+        self.webhooks = DeliveryAdministration(store, self._notes, clock, sender)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(

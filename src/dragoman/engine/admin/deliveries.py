@@ -1,4 +1,4 @@
-"""Deliveries: the pending and dead webhook deliveries, and the paused hosts, as operators read and change them.
+"""Deliveries: webhook deliveries that are pending, dead or have arrived, and paused hosts, for operators.
 
 Invariant: nothing in an answer is a secret. A URL is shown up to the first segment of its path, and no body at all.
 """
@@ -10,11 +10,25 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from dragoman.engine.admin.access import AccessNotes, Operator
-from dragoman.model.errors import InvalidParams, NotFound
+from dragoman.engine.admin.paused_hosts import (
+    HostChanged,
+    HostName,
+    PausedHostLine,
+    PausedHostLines,
+    list_paused,
+    pause_host,
+    paused_line,
+    read_host,
+    resume_host,
+)
+from dragoman.engine.admin.redelivery import DeliverySender, NotSentAgain, Render, rebuild, send_again
+from dragoman.model.errors import InvalidParams, NotFound, TaskNotFound
 from dragoman.model.ids import Clock, timestamp
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import shown_url, target
-from dragoman.store.outbox import Lane, Outbox, Owed, OwedDetails, PausedHost, covering_names
+from dragoman.store.api import Store
+from dragoman.store.outbox import Lane, Outbox, Owed, OwedDetails, covering_names
+from dragoman.store.receipts import RECEIPTS_MAX, Receipt
 
 NUMBERS_SHOWN = 10
 """The audit trail lists up to this many numbers of deliveries; beyond that, only their count."""
@@ -22,7 +36,15 @@ NUMBERS_SHOWN = 10
 NUMBER_CHARS_MAX = 19
 """Most digits of the number of a delivery. More digits are an id."""
 
-DeliveryStatus = Literal["dead", "sending", "paused", "in-turn", "retrying", "due"]
+SENT_AGAIN_MAX = 200
+"""Most numbers with which deliveries that arrived may be sent again: for each, the log of its task is read."""
+
+TASK_DELIVERIES_MAX = 1_000
+"""Most pending and dead deliveries that are listed with a task."""
+
+DeliveryState = Literal["pending", "dead", "delivered"]
+
+DeliveryStatus = Literal["delivered", "dead", "sending", "paused", "in-turn", "retrying", "due"]
 
 LaneWord = Literal["healthy", "unknown", "failing"]
 
@@ -30,18 +52,26 @@ LANES: dict[Lane, LaneWord] = {Lane.HEALTHY: "healthy", Lane.UNKNOWN: "unknown",
 
 
 class DeliveryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Deliveries with numbers above `after`, at most `limit`: the dead ones, the others, or all; those of a `task`."""
+    """Deliveries in a `state`, at most `limit`, with numbers above `after`; without a state the pending and dead ones.
 
+    Those that were delivered come newest first, with numbers below `before`. With `task` only those of one task. `dead`
+    true and false mean the states `dead` and `pending`.
+    """
+
+    state: DeliveryState | None = None
     dead: bool | None = None
+    before: Annotated[int, Meta(ge=1)] | None = None
     task: str | None = None
     after: Annotated[int, Meta(ge=0)] = 0
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
 
 
 class DeliveryLine(Struct, frozen=True, kw_only=True):
-    """A pending or dead delivery. `next` is when it is tried next; null if it is dead, or waits for one before it.
+    """A delivery. `made` is when it was written, and so due for the first time. `failed` counts failed attempts.
 
-    `host` is that of its URL as `scheme://host:port`. `paused`: it waits until an operator resumes that host.
+    `next` is when it is tried next; null if it was delivered, is dead, or waits for one before it. `reason` is why the
+    last failed attempt failed. `host` is that of its URL as `scheme://host:port`. `paused`: it waits until an operator
+    resumes that host. `arrived` is when it was delivered, `http_status` the answer, which came after `took_ms`.
     """
 
     number: int
@@ -58,41 +88,39 @@ class DeliveryLine(Struct, frozen=True, kw_only=True):
     reason: str
     host: str = ""
     paused: bool = False
-
-
-class PausedHostLine(Struct, frozen=True, kw_only=True):
-    """A host to which nothing is sent, since when and by whom. `waiting` counts the deliveries that wait for it."""
-
-    host: str
-    since: str
-    by: str
-    waiting: int
+    state: DeliveryState = "pending"
+    arrived: str | None = None
+    http_status: int | None = None
+    took_ms: int | None = None
 
 
 class DeliveryReport(DeliveryLine, frozen=True, kw_only=True):
-    """A pending or dead delivery with its standing. `failed` counts its attempts, `reason` is why the last one failed.
+    """A delivery with its standing.
 
-    `status` is `dead` if it was given up; `sending` while it is under way, until `claimed_until` at the latest;
+    `status` is `delivered` if it arrived; `obstacle` is then why it cannot be sent again, or null. It is `dead` if it
+    was given up; `sending` while it is under way, until `claimed_until` at the latest;
     `paused` if its host is, by `pauses`; `in-turn` while it waits for the `before` deliveries of its configuration;
     `retrying` while it waits for its next attempt; `due` if it is about to be sent. `behind` deliveries wait for it.
-    `lane` tells how the last call to the host went.
+    `lane` tells how the last call to the host went; null if the delivery has arrived.
     """
 
     status: DeliveryStatus
     part: int
     dialect: str
     size_bytes: int
-    lane: LaneWord
+    lane: LaneWord | None
     claimed_until: str | None
     before: int
     behind: int
     pauses: tuple[PausedHostLine, ...] = ()
+    obstacle: str | None = None
 
 
 class DeliveryLines(Struct, frozen=True, kw_only=True):
     """Deliveries in their order. More follow if `next_after` is not null: ask again with it as `after`.
 
-    `pending`, `paused` and `dead` count all that there are; those of paused hosts are pending, too.
+    Of those that were delivered, more follow if `next_before` is not null. `pending`, `paused` and `dead` count all
+    that there are; those of paused hosts are pending, too.
     """
 
     deliveries: tuple[DeliveryLine, ...]
@@ -100,65 +128,66 @@ class DeliveryLines(Struct, frozen=True, kw_only=True):
     dead: int
     paused: int = 0
     next_after: int | None = None
+    next_before: int | None = None
+
+
+class TaskDeliveries(Struct, frozen=True, kw_only=True):
+    """The deliveries of a task by number: those that were delivered, are pending, or dead. `more`: there are others."""
+
+    deliveries: tuple[DeliveryLine, ...]
+    more: bool
 
 
 class DeadLetters(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dead deliveries by their numbers, or `all` of them. With `pending` also those of the numbers that are pending."""
+    """Dead deliveries by their numbers, or `all` of them. With `pending` also those of the numbers that are pending.
+
+    With `delivered` also those that arrived, which can be sent again but not deleted.
+    """
 
     numbers: tuple[Annotated[int, Meta(ge=1)], ...] = ()
     all: bool = False
     pending: bool = False
+    delivered: bool = False
 
 
 class DeadLettersChanged(Struct, frozen=True, kw_only=True):
-    """How many deliveries were changed: the dead ones among those that were named, and those that were pending."""
+    """How many deliveries were changed: the dead ones among those that were named, and those that were pending.
+
+    `again` counts those that had arrived and are sent again; `refused` are those for which that is not possible.
+    """
 
     count: int
     pending: int = 0
-
-
-class HostName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host of webhooks: `hooks.example.org`, one port of it `hooks.example.org:8443`, or `https://hooks.example.org`."""
-
-    host: str
-
-
-class PausedHostLines(Struct, frozen=True, kw_only=True):
-    """The paused hosts, by name. `waiting` counts all deliveries that wait, each once."""
-
-    hosts: tuple[PausedHostLine, ...]
-    waiting: int
-
-
-class HostChanged(Struct, frozen=True, kw_only=True):
-    """A host that is paused now, or not any more. `changed` is false if it was so before.
-
-    `waiting` counts the deliveries that wait, or that were waiting.
-    """
-
-    host: str
-    paused: bool
-    changed: bool
-    waiting: int
+    again: int = 0
+    refused: tuple[NotSentAgain, ...] = ()
 
 
 class DeliveryAdministration:
-    """Reads and changes what is in the outbox."""
+    """Reads and changes what is in the outbox, and reads the receipts."""
 
-    def __init__(self, outbox: Outbox, notes: AccessNotes, clock: Clock) -> None:
-        self._outbox = outbox
+    def __init__(self, store: Store, notes: AccessNotes, clock: Clock, sender: DeliverySender) -> None:
+        self._store = store
+        self._outbox = store.outbox
         self._notes = notes
         self._clock = clock
+        self._sender = sender
 
     async def list(self, operator: Operator, query: DeliveryQuery) -> DeliveryLines:
-        """Pending and dead deliveries. Raises A2AError."""
+        """A page of deliveries. Raises A2AError."""
         return await self._notes.noted(operator, "webhooks.list", self._list(query))
+
+    async def of_task(self, operator: Operator, task_id: str) -> TaskDeliveries:
+        """The deliveries of a task. Raises A2AError."""
+        work = list_deliveries_of_task(self._store, task_id)
+        return await self._notes.noted(operator, "tasks.deliveries", work, task_id=task_id)
 
     async def redeliver(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
         """Make deliveries due at once. Raises A2AError."""
         subject = _subject(_chosen(chosen))
-        work = redeliver(self._outbox, chosen, self._clock.now_ms())
-        return await self._notes.noted(operator, "push.retry", work, subject=subject)
+        work = redeliver(self._store, self._sender.render, chosen, self._clock.now_ms())
+        changed = await self._notes.noted(operator, "push.retry", work, subject=subject)
+        self._sender.wake()
+        return changed
 
     async def drop(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
         """Delete deliveries. Raises A2AError."""
@@ -167,8 +196,8 @@ class DeliveryAdministration:
         return await self._notes.noted(operator, "push.drop", work, subject=subject)
 
     async def show(self, operator: Operator, wanted: str) -> DeliveryReport:
-        """One pending or dead delivery, by its number or its id. Raises A2AError."""
-        work = report_delivery(self._outbox, wanted, self._clock.now_ms())
+        """One delivery, by its number or its id. Raises A2AError."""
+        work = report_delivery(self._store, self._sender.render, wanted, self._clock.now_ms())
         return await self._notes.noted(operator, "webhooks.show", work, subject=wanted[:100])
 
     async def paused(self, operator: Operator) -> PausedHostLines:
@@ -185,62 +214,91 @@ class DeliveryAdministration:
         """Send to a host again. Raises A2AError."""
         host = read_host(wanted.host)
         work = resume_host(self._outbox, host)
-        return await self._notes.noted(operator, "webhooks.resume", work, subject=host)
+        changed = await self._notes.noted(operator, "webhooks.resume", work, subject=host)
+        self._sender.wake()
+        return changed
 
     async def _list(self, query: DeliveryQuery) -> DeliveryLines:
-        outbox = self._outbox
-        found = await outbox.owed(dead=query.dead, limit=query.limit, after=query.after, task_id=query.task)
-        pending, dead = await outbox.owed_count()
+        outbox, dead = self._outbox, _dead(query)
+        lines: tuple[DeliveryLine, ...]
+        if query.state == "delivered":
+            receipts = await self._store.receipts.page(limit=query.limit, before=query.before, task_id=query.task)
+            lines = tuple(map(receipt_line, receipts))
+        else:
+            found = await outbox.owed(dead=dead, limit=query.limit, after=query.after, task_id=query.task)
+            lines = tuple(map(delivery_line, found))
+        last = lines[-1].number if len(lines) == query.limit else None
+        waiting, given_up = await outbox.owed_count()
         return DeliveryLines(
-            deliveries=tuple(map(delivery_line, found)),
-            pending=pending,
-            dead=dead,
+            deliveries=lines,
+            pending=waiting,
+            dead=given_up,
             paused=await outbox.paused_count(),
-            next_after=found[-1].number if len(found) == query.limit else None,
+            next_after=None if query.state == "delivered" else last,
+            next_before=last if query.state == "delivered" else None,
         )
 
 
-def read_host(text: str) -> str:
-    """The name of a host as it is stored: `host`, `host:port` or `scheme://host:port`. Raises InvalidParams."""
-    scheme, separator, place = text.strip().rpartition("://")
-    try:
-        to = target(f"{scheme or 'http'}://{place}")
-    except BadUrl as error:
-        raise InvalidParams(
-            "host", f"must be like hooks.example.org or https://hooks.example.org:8443: {error}"
-        ) from None
-    if to.url.partition("://")[2].partition("/")[2]:
-        raise InvalidParams("host", "must be without a path, like hooks.example.org or https://hooks.example.org:8443")
-    if separator:
-        return to.origin
-    whole = to.origin.partition("://")[2]
-    return whole if place.removesuffix("/").endswith(f":{to.port}") else whole.rpartition(":")[0]
+def _dead(query: DeliveryQuery) -> bool | None:
+    """Whether the dead deliveries are asked for, the pending ones, or both. Raises InvalidParams."""
+    if query.state is not None and query.dead is not None:
+        raise InvalidParams("dead", "goes without state")
+    if query.state == "delivered" and query.after:
+        raise InvalidParams("after", "goes with pending and dead deliveries; use before")
+    if query.state != "delivered" and query.before is not None:
+        raise InvalidParams("before", "goes with state=delivered; use after")
+    return query.dead if query.state is None else query.state == "dead"
 
 
-async def redeliver(outbox: Outbox, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
+async def list_deliveries_of_task(store: Store, task_id: str) -> TaskDeliveries:
+    """The deliveries of a task. Raises TaskNotFound or StoreError."""
+    if await store.head(task_id) is None:
+        raise TaskNotFound(task_id)
+    receipts = await store.receipts.page(limit=RECEIPTS_MAX, task_id=task_id)
+    owed = await store.outbox.owed(limit=TASK_DELIVERIES_MAX + 1, task_id=task_id)
+    lines = [*map(receipt_line, receipts), *map(delivery_line, owed[:TASK_DELIVERIES_MAX])]
+    lines.sort(key=lambda line: line.number)
+    return TaskDeliveries(deliveries=tuple(lines), more=len(owed) > TASK_DELIVERIES_MAX)
+
+
+async def redeliver(store: Store, render: Render, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
     """Make deliveries due at once. Raises InvalidParams or StoreError."""
-    numbers = _chosen(chosen)
+    numbers, outbox = _chosen(chosen), store.outbox
+    if chosen.delivered and numbers is not None and len(numbers) > SENT_AGAIN_MAX:
+        raise InvalidParams("numbers", f"must be at most {SENT_AGAIN_MAX} with delivered")
     pending = await outbox.hasten(numbers, now_ms) if chosen.pending and numbers is not None else 0
-    return DeadLettersChanged(count=await outbox.revive(numbers, now_ms), pending=pending)
+    count = await outbox.revive(numbers, now_ms)
+    if not chosen.delivered or numbers is None:
+        return DeadLettersChanged(count=count, pending=pending)
+    sent = await send_again(store, render, numbers, now_ms)
+    return DeadLettersChanged(count=count, pending=pending, again=sent.count, refused=sent.refused)
 
 
 async def drop(outbox: Outbox, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
     """Delete deliveries. Raises InvalidParams or StoreError."""
+    if chosen.delivered:
+        raise InvalidParams("delivered", "goes with redelivery: what arrived is deleted after delivered_retention")
     numbers = _chosen(chosen)
     pending = await outbox.discard(numbers, now_ms) if chosen.pending and numbers is not None else 0
     return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending)
 
 
-async def report_delivery(outbox: Outbox, wanted: str, now_ms: int) -> DeliveryReport:
-    """One pending or dead delivery, by its number or its id. Raises NotFound or StoreError."""
-    number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < NUMBER_CHARS_MAX else None
-    found = await outbox.find(wanted if number is None else number)
+async def report_delivery(store: Store, render: Render, wanted: str, now_ms: int) -> DeliveryReport:
+    """One delivery, by its number or its id. Raises NotFound or StoreError."""
+    known: int | str = wanted
+    if wanted.isascii() and wanted.isdigit() and len(wanted) < NUMBER_CHARS_MAX:
+        known = int(wanted)
+    outbox = store.outbox
+    found = await outbox.find(known)
     if found is None:
-        raise NotFound(f"there is no delivery {wanted[:100]!r}: those that arrived are not kept")
+        receipt = await store.receipts.find(known)
+        if receipt is not None:
+            return await _report_receipt(store, render, receipt)
+        raise NotFound(f"there is no delivery {wanted[:100]!r}: those that arrived are kept for delivered_retention")
     pauses: tuple[PausedHostLine, ...] = ()
     if found.owed.paused:
         covering = covering_names(found.owed.host)
-        pauses = tuple(_paused_line(each) for each in await outbox.paused() if each.name in covering)
+        pauses = tuple(paused_line(each) for each in await outbox.paused() if each.name in covering)
     sending = found.claimed_until_ms is not None and found.claimed_until_ms > now_ms
     line: dict[str, Any] = asdict(delivery_line(found.owed))
     return DeliveryReport(
@@ -255,33 +313,6 @@ async def report_delivery(outbox: Outbox, wanted: str, now_ms: int) -> DeliveryR
         behind=found.behind,
         pauses=pauses,
     )
-
-
-async def list_paused(outbox: Outbox) -> PausedHostLines:
-    """The paused hosts. Raises StoreError."""
-    hosts = await outbox.paused()
-    return PausedHostLines(hosts=tuple(map(_paused_line, hosts)), waiting=await outbox.paused_count() if hosts else 0)
-
-
-async def pause_host(outbox: Outbox, host: str, by: str, now_ms: int) -> HostChanged:
-    """Send nothing to a host from now on. Raises StoreError."""
-    changed = await outbox.pause(PausedHost(name=host, at_ms=now_ms, by=by))
-    return HostChanged(host=host, paused=True, changed=changed, waiting=await _waiting(outbox, host))
-
-
-async def resume_host(outbox: Outbox, host: str) -> HostChanged:
-    """Send to a host again. Raises StoreError."""
-    waiting = await _waiting(outbox, host)
-    changed = await outbox.resume(host)
-    return HostChanged(host=host, paused=False, changed=changed, waiting=waiting)
-
-
-async def _waiting(outbox: Outbox, host: str) -> int:
-    return next((each.waiting for each in await outbox.paused() if each.name == host), 0)
-
-
-def _paused_line(host: PausedHost) -> PausedHostLine:
-    return PausedHostLine(host=host.name, since=timestamp(host.at_ms), by=host.by, waiting=host.waiting)
 
 
 def _status(found: OwedDetails, sending: bool) -> DeliveryStatus:
@@ -314,14 +345,63 @@ def delivery_line(owed: Owed) -> DeliveryLine:
         reason=owed.reason,
         host=owed.host,
         paused=owed.paused,
+        state="dead" if owed.dead else "pending",
+    )
+
+
+def receipt_line(receipt: Receipt) -> DeliveryLine:
+    """A delivery that arrived as operators see it."""
+    return DeliveryLine(
+        number=receipt.number,
+        id=receipt.id,
+        task=receipt.task_id,
+        agent=receipt.agent,
+        config=receipt.config_id,
+        url=receipt.url,
+        seq=receipt.seq,
+        made=timestamp(receipt.made_ms),
+        failed=receipt.attempts,
+        dead=False,
+        next=None,
+        reason=receipt.reason,
+        host=_origin(receipt.url),
+        state="delivered",
+        arrived=timestamp(receipt.arrived_ms),
+        http_status=receipt.status,
+        took_ms=receipt.took_ms,
+    )
+
+
+def _origin(shown: str) -> str:
+    """The host of a URL of which only the beginning is known."""
+    try:
+        return target(shown.removesuffix("…")).origin
+    except BadUrl:
+        return ""
+
+
+async def _report_receipt(store: Store, render: Render, receipt: Receipt) -> DeliveryReport:
+    made = await rebuild(store, render, receipt)
+    line: dict[str, Any] = asdict(receipt_line(receipt))
+    return DeliveryReport(
+        **line,
+        status="delivered",
+        part=receipt.part,
+        dialect=receipt.dialect,
+        size_bytes=receipt.size_bytes,
+        lane=None,
+        claimed_until=None,
+        before=0,
+        behind=0,
+        obstacle=made if isinstance(made, str) else None,
     )
 
 
 def _chosen(chosen: DeadLetters) -> Collection[int] | None:
     if chosen.all == bool(chosen.numbers):
         raise InvalidParams("numbers", "names the dead deliveries, or else set all: one of the two")
-    if chosen.all and chosen.pending:
-        raise InvalidParams("pending", "goes with numbers, not with all")
+    if chosen.all and (chosen.pending or chosen.delivered):
+        raise InvalidParams("pending" if chosen.pending else "delivered", "goes with numbers, not with all")
     return None if chosen.all else sorted(set(chosen.numbers))
 
 

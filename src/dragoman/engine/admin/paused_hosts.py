@@ -1,0 +1,91 @@
+"""Paused hosts: hosts of webhooks to which nothing is sent until an operator resumes them.
+
+Invariant: a name is stored in one spelling, so that a host is paused once.
+"""
+
+from msgspec import Struct
+
+from dragoman.model.errors import InvalidParams
+from dragoman.model.ids import timestamp
+from dragoman.net.errors import BadUrl
+from dragoman.net.target import target
+from dragoman.store.outbox import Outbox, PausedHost
+
+
+class PausedHostLine(Struct, frozen=True, kw_only=True):
+    """A host to which nothing is sent, since when and by whom. `waiting` counts the deliveries that wait for it."""
+
+    host: str
+    since: str
+    by: str
+    waiting: int
+
+
+class HostName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host of webhooks: `hooks.example.org`, one port of it `hooks.example.org:8443`, or `https://hooks.example.org`."""
+
+    host: str
+
+
+class PausedHostLines(Struct, frozen=True, kw_only=True):
+    """The paused hosts, by name. `waiting` counts all deliveries that wait, each once."""
+
+    hosts: tuple[PausedHostLine, ...]
+    waiting: int
+
+
+class HostChanged(Struct, frozen=True, kw_only=True):
+    """A host that is paused now, or not any more. `changed` is false if it was so before.
+
+    `waiting` counts the deliveries that wait, or that were waiting.
+    """
+
+    host: str
+    paused: bool
+    changed: bool
+    waiting: int
+
+
+def read_host(text: str) -> str:
+    """The name of a host as it is stored: `host`, `host:port` or `scheme://host:port`. Raises InvalidParams."""
+    scheme, separator, place = text.strip().rpartition("://")
+    try:
+        to = target(f"{scheme or 'http'}://{place}")
+    except BadUrl as error:
+        raise InvalidParams(
+            "host", f"must be like hooks.example.org or https://hooks.example.org:8443: {error}"
+        ) from None
+    if to.url.partition("://")[2].partition("/")[2]:
+        raise InvalidParams("host", "must be without a path, like hooks.example.org or https://hooks.example.org:8443")
+    if separator:
+        return to.origin
+    whole = to.origin.partition("://")[2]
+    return whole if place.removesuffix("/").endswith(f":{to.port}") else whole.rpartition(":")[0]
+
+
+async def list_paused(outbox: Outbox) -> PausedHostLines:
+    """The paused hosts. Raises StoreError."""
+    hosts = await outbox.paused()
+    return PausedHostLines(hosts=tuple(map(paused_line, hosts)), waiting=await outbox.paused_count() if hosts else 0)
+
+
+async def pause_host(outbox: Outbox, host: str, by: str, now_ms: int) -> HostChanged:
+    """Send nothing to a host from now on. Raises StoreError."""
+    changed = await outbox.pause(PausedHost(name=host, at_ms=now_ms, by=by))
+    return HostChanged(host=host, paused=True, changed=changed, waiting=await _waiting(outbox, host))
+
+
+async def resume_host(outbox: Outbox, host: str) -> HostChanged:
+    """Send to a host again. Raises StoreError."""
+    waiting = await _waiting(outbox, host)
+    changed = await outbox.resume(host)
+    return HostChanged(host=host, paused=False, changed=changed, waiting=waiting)
+
+
+async def _waiting(outbox: Outbox, host: str) -> int:
+    return next((each.waiting for each in await outbox.paused() if each.name == host), 0)
+
+
+def paused_line(host: PausedHost) -> PausedHostLine:
+    """A paused host as operators see it."""
+    return PausedHostLine(host=host.name, since=timestamp(host.at_ms), by=host.by, waiting=host.waiting)

@@ -1,0 +1,112 @@
+"""Redelivery: webhook deliveries that arrived are sent once more, with the body and the `webhook-id` that they had.
+
+The body is not kept, so it is rendered again from the log of the task.
+
+Invariant: a body is sent again only if its digest is that of the first one. A receiver that knows the id may ignore it.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+from msgspec import Struct
+
+from dragoman.engine.admin.inspection import LOG_BYTES
+from dragoman.engine.announcements import Step, standing_step, steps_of
+from dragoman.model.events import Event
+from dragoman.model.lifecycle import Fold
+from dragoman.model.task import TaskHead
+from dragoman.store.api import Store
+from dragoman.store.outbox import Delivery, QueuedAgain
+from dragoman.store.receipts import Receipt, digest_of_body
+
+Render = Callable[[TaskHead, Step, str], Iterable[bytes]]
+"""Renders the bodies that a step of a task may have had in a dialect."""
+
+
+class DeliverySender(Struct, frozen=True):
+    """How this server sends deliveries: `render` makes a body again, and `wake` has the queue looked at."""
+
+    render: Render = lambda head, step, dialect: ()
+    wake: Callable[[], None] = lambda: None
+
+
+REMOVED = "its webhook has been removed"
+STOPPED = "its webhook has ended: the receiver answered 410 Gone"
+THERE = "it is in the queue again already"
+PRUNED = "the events of its task have been deleted (log_retention)"
+OTHER_BODY = "its body cannot be made again: it linked to files, or an earlier version wrote it"
+
+REFUSALS = {QueuedAgain.NO_CONFIG: REMOVED, QueuedAgain.STOPPED: STOPPED, QueuedAgain.THERE: THERE}
+
+
+class NotSentAgain(Struct, frozen=True, kw_only=True):
+    """A delivery that arrived and is not sent again, and why."""
+
+    number: int
+    reason: str
+
+
+class SentDeliveries(Struct, frozen=True):
+    """How many deliveries that arrived are queued again, and those that are not."""
+
+    count: int
+    refused: tuple[NotSentAgain, ...]
+
+
+async def send_again(store: Store, render: Render, numbers: Collection[int], now_ms: int) -> SentDeliveries:
+    """Queue those of these deliveries that arrived once more, in their order. Raises StoreError."""
+    count, refused = 0, []
+    for number in sorted(set(numbers)):
+        receipt = await store.receipts.find(number)
+        if receipt is None:
+            continue
+        made = await rebuild(store, render, receipt)
+        if isinstance(made, Delivery):
+            queued = await store.outbox.queue_again(receipt.task_id, made, now_ms)
+            if queued is QueuedAgain.QUEUED:
+                count += 1
+                continue
+            made = REFUSALS[queued]
+        refused.append(NotSentAgain(number=number, reason=made))
+    return SentDeliveries(count, tuple(refused))
+
+
+async def rebuild(store: Store, render: Render, receipt: Receipt) -> Delivery | str:
+    """A delivery as it was when it arrived, or why it cannot be made again. Raises StoreError."""
+    configs = await store.outbox.configs(receipt.task_id)
+    config = next((each for each in configs if each.id == receipt.config_id), None)
+    found = await store.head(receipt.task_id)
+    if config is None or found is None:
+        return REMOVED
+    head, dialect = found[0], receipt.dialect or config.dialect
+    logged = await _read_until(store, head, receipt.seq)
+    if logged is None:
+        return PRUNED
+    fold, event = logged
+    after = fold.ahead((event,)).record()
+    for step in (*steps_of(fold, (event,), after), standing_step(after)):
+        for body in render(head, step, dialect):
+            if digest_of_body(body) == receipt.digest:
+                return Delivery(
+                    id=receipt.id,
+                    config_id=receipt.config_id,
+                    seq=receipt.seq,
+                    part=receipt.part,
+                    kept=True,
+                    body=body,
+                    traceparent=head.traceparent,
+                    dialect=dialect,
+                )
+    return OTHER_BODY
+
+
+async def _read_until(store: Store, head: TaskHead, seq: int) -> tuple[Fold, Event] | None:
+    """The task before its event `seq`, and that event; None if the log does not have them any more."""
+    fold = Fold(head)
+    while True:
+        page = await store.read(head.id, fold.seq, LOG_BYTES)
+        if not page or page[0].seq != fold.seq + 1:
+            return None
+        for logged in page:
+            if logged.seq == seq:
+                return fold, logged.event
+            fold.add(logged.seq, logged.event)
