@@ -247,7 +247,7 @@ async def test_agents_that_take_all_threads_make_the_server_unready() -> None:
             blocked.set()
 
 
-class SweptAudit:
+class SweptRows:
     """Is asked what is too old."""
 
     def __init__(self) -> None:
@@ -271,7 +271,8 @@ class SweptStore:
     def __init__(self, batches: int) -> None:
         self.left = batches
         self.shared = SweptEntries()
-        self.audit = SweptAudit()
+        self.audit = SweptRows()
+        self.receipts = SweptRows()
         self.ages: list[tuple[int, int, int]] = []
         self.clean = asyncio.Event()
 
@@ -296,6 +297,7 @@ async def test_the_sweep_goes_on_until_nothing_is_left_and_outlives_a_store_that
     assert not sweeper.done()
     assert store.ages == [(2000, -1, 30 * 86_400_000)] * 4
     assert len(store.audit.before_ms) == 3
+    assert len(store.receipts.before_ms) == 3
     assert 0 <= SystemClock().now_ms() - 90 * 86_400_000 - store.audit.before_ms[0] < 60_000
     sweeper.cancel()
     with contextlib.suppress(asyncio.CancelledError):

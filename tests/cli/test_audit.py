@@ -68,6 +68,7 @@ def test_entries_are_lines_oldest_first(run: Run) -> None:
 
 
 def test_as_json_each_line_is_an_entry_without_what_is_empty(run: Run) -> None:
+    assert run("-o", "json").stdout == run("--json").stdout
     lines = [json.loads(line) for line in run("--json").stdout.splitlines()]
     assert lines[0] == {
         "at": timestamp(OLD.at_ms),

@@ -112,7 +112,7 @@ def test_what_a_role_may_do_is_said_with_its_key(run: Run) -> None:
     assert "the worker API" not in ops
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("options", [(), ("--json",), ("-o", "json")])
 def test_the_first_key_says_that_it_hides_the_tasks_of_before(run: Run, options: tuple[str, ...]) -> None:
     assert "Tasks made before it are hidden" in run("keys", "create", "ann", *options).output
     assert "hidden" not in run("keys", "create", "bob").output

@@ -115,6 +115,7 @@ def test_a_long_list_goes_on_where_it_stopped(filled: Run) -> None:
 
 def test_json_has_everything_that_may_be_seen(filled: Run) -> None:
     first = json.loads(filled("list", "--json").stdout.splitlines()[0])
+    assert filled("list", "-o", "json").stdout == filled("list", "--json").stdout
     assert first.pop("id").startswith("msg_")
     assert first.pop("made").endswith("Z")
     assert first == {

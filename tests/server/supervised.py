@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from dragoman.bindings.listener import bound_socket
 from dragoman.config import Config
-from dragoman.server.processes import supervise
-from dragoman.server.supervised import Supervised
+from dragoman.server.supervision.processes import supervise
+from dragoman.server.supervision.supervised import Supervised
 
 STORE = "postgresql://nobody@127.0.0.1/nothing"
 

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from dragoman.bindings.a2a import A2a
 from dragoman.bindings.admin import Admin
-from dragoman.bindings.backend import Backend, Elsewhere
-from dragoman.bindings.calls import Reception
+from dragoman.bindings.calls import Backend, Elsewhere, Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.console import PROOF, Console
 from dragoman.bindings.cors import READS, Cors

@@ -1,10 +1,11 @@
-"""From a request to a call, and from its result to bytes: the steps that all bindings share.
+"""From a request to a call, and from its result to bytes: the parts and the steps that all bindings share.
 
 Invariant: a tenant is an agent id in every binding; below an agent's own mount it is empty or that agent. A large
-result has room in `Unread` before it is encoded, so that results that nobody reads do not pile up.
+result has room in `Unread` before it is encoded, so that results that nobody reads do not pile up. The parts belong to
+one set of agents, like the application that made them; a reload makes others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -12,15 +13,25 @@ from msgspec import Struct
 
 from dragoman.auth.proxies import TrustedProxies
 from dragoman.bindings.callers import Callers
+from dragoman.bindings.cards import Cards
 from dragoman.bindings.limits import LARGE_BYTES, Limits
 from dragoman.bindings.request import Parameters, Request
+from dragoman.bindings.streams import Streams
+from dragoman.bindings.traffic import Traffic
 from dragoman.dialects import cards
 from dragoman.dialects.json_bounds import check_sent, check_size
 from dragoman.dialects.resolve import mount_of
 from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Answered, Handler
 from dragoman.model.card import VERSIONS, AgentExtension, Described
-from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, VersionNotSupported
+from dragoman.model.errors import (
+    A2AError,
+    AgentNotFound,
+    ExtensionSupportRequired,
+    InvalidParams,
+    Unavailable,
+    VersionNotSupported,
+)
 from dragoman.model.events import seq_and_frame
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import (
@@ -69,6 +80,35 @@ class Reception(Struct, frozen=True):
     base: Callable[[Request], str] | None = None
     extensions: Mapping[Mount, tuple[AgentExtension, ...]] = {}
     proxies: TrustedProxies | None = None
+
+
+Elsewhere = Callable[[str], Awaitable[bool]]
+"""Whether another replica serves an agent. Raises A2AError if that cannot be found out."""
+
+
+class Backend(Struct, frozen=True):
+    """The objects that answer a call, over any transport. `default` is the agent that answers at the root.
+
+    `elsewhere` knows the agents of other replicas. `traffic` notes what becomes of requests.
+    """
+
+    handler: Handler
+    reception: Reception
+    cards: Cards
+    streams: Streams
+    default: str
+    elsewhere: Elsewhere | None = None
+    traffic: Traffic | None = None
+
+    async def locate(self, error: A2AError) -> A2AError:
+        """Return the error for the caller. An agent that other replicas serve is not unknown: a retry may reach one."""
+        if not isinstance(error, AgentNotFound) or self.elsewhere is None:
+            return error
+        try:
+            served = await self.elsewhere(error.agent)
+        except A2AError as unknown:
+            return unknown
+        return Unavailable(f"agent {error.agent} is served by other replicas: try again", 1) if served else error
 
 
 # -- the call --------------------------------------------------------------------------------------------------------

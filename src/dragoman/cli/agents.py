@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.completions import complete_files
-from dragoman.cli.store_commands import CONFIG_ENV, config_file, table
+from dragoman.cli.arguments import complete_files
+from dragoman.cli.store_commands import CONFIG_ENV, config_file
+from dragoman.cli.tables import table
 from dragoman.config import FILE, ConfigParts, load_parts
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import click
 
 from dragoman.cli.admin.records import PAGE, StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.number_types import WholeNumber
-from dragoman.cli.store_commands import moment, table
+from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.tables import json_flag, moment, table
 
 if TYPE_CHECKING:
     from dragoman.store.audit import AuditEntry, AuditFilter
@@ -40,7 +40,7 @@ HEAD = ("AT", "PRINCIPAL", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOM
     "--cursor", type=WholeNumber(1), metavar="C", help="Show those before the ones that an earlier call showed."
 )
 @click.option("--all", "everything", is_flag=True, help="Show all, however many there are.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@json_flag("JSON lines")
 @with_server
 def audit(
     place: TaskPlace,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dragoman.cli.admin.server import OPERATOR_KEY_ENV, TaskPlace
-from dragoman.cli.store_commands import table
+from dragoman.cli.tables import table
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:

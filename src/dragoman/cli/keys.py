@@ -15,6 +15,7 @@ import click
 from dragoman.cli.admin.key_records import at_keys
 from dragoman.cli.admin.server import TaskPlace, with_server
 from dragoman.cli.store_commands import with_store
+from dragoman.cli.tables import json_flag
 from dragoman.config import Config, agent_id_fault
 from dragoman.store.path import hide_password
 
@@ -90,7 +91,7 @@ def at_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_store(placed)
 
 
-_as_one = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_as_one = json_flag("one JSON object")
 
 
 def make_group(group: click.Group, placed: Decorator) -> click.Group:
@@ -137,7 +138,7 @@ def _add_create(group: click.Group, placed: Decorator) -> None:
 
 def _add_list(group: click.Group, placed: Decorator) -> None:
     @group.command("list")
-    @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+    @json_flag("a JSON array")
     @placed
     def list_(place: TaskPlace, as_json: bool) -> None:
         """Show every key ever made, oldest first, but not the secrets."""

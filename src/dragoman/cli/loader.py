@@ -50,6 +50,7 @@ class OwnModules:
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self._roots = tuple(dict.fromkeys(root.resolve() for root in roots))
+        self._resolved: dict[Path, Path] = {}
         self._system = tuple(
             Path(path).resolve()
             for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -100,12 +101,21 @@ class OwnModules:
         return isinstance(file, str) and file.endswith(".py") and self._is_below(Path(file))
 
     def _is_below(self, path: Path) -> bool:
-        path = path.resolve()
+        path = self._resolve(path)
         return (
             any(path.is_relative_to(root) for root in self._roots)
             and INSTALLED.isdisjoint(path.parts)
             and not any(path.is_relative_to(place) for place in self._system)
         )
+
+    def _resolve(self, path: Path) -> Path:
+        """Resolve links; each folder once, because modules share few folders."""
+        if path.is_symlink():
+            return path.resolve()
+        folder = path.parent
+        if folder not in self._resolved:
+            self._resolved[folder] = folder.resolve()
+        return self._resolved[folder] / path.name
 
 
 class SourceFiles:

@@ -13,8 +13,9 @@ from dragoman.cli.admin.receipts import show_receipts
 from dragoman.cli.admin.records import StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.webhooks import pause, paused, renderer, resume, show
-from dragoman.cli.number_types import WholeNumber
-from dragoman.cli.store_commands import at_store, moment, operator, table
+from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.store_commands import at_store, operator
+from dragoman.cli.tables import json_flag, moment, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.deliveries import DeadLetters, DeadLettersChanged
@@ -53,7 +54,7 @@ STATES = ("pending", "dead", "delivered")
 @click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the first N.")
 @click.option("--after", type=WholeNumber(0), default=0, metavar="NUMBER", help="Only those after this number.")
 @click.option("--before", type=WholeNumber(1), metavar="NUMBER", help="Only delivered ones before this number.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@json_flag("JSON lines")
 @with_server
 def list_(
     place: TaskPlace,

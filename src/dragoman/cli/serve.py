@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman import __version__
+from dragoman.cli.arguments import complete_files
 from dragoman.cli.command_table import collections_paused
-from dragoman.cli.completions import complete_files
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 from dragoman.store.path import hide_password
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dragoman.engine.api import Runner
     from dragoman.server import ListeningServer
-    from dragoman.server.supervised import Supervised
+    from dragoman.server.supervision.supervised import Supervised
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,19 +72,19 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
     if reload and config.processes > 1:
         raise click.UsageError("--reload goes with one process: leave it out, or set processes to 1")
     if supervised is not None:
-        from dragoman.server.supervised import Supervised
+        from dragoman.server.supervision.supervised import Supervised
 
         place = Supervised.parse(supervised)
         place.end_with_supervisor()
         _run(line, config, place)
     elif reload:
         from dragoman.cli.loader import source_files
-        from dragoman.server.reloader import reload_on_change
+        from dragoman.server.supervision.reloader import reload_on_change
 
         files = source_files(config.agents, agents, config_file(file))
         reload_on_change(config, lambda *where: line.spell(1, *where), files.stamps, _print, line.load)
     elif config.processes > 1:
-        from dragoman.server.processes import supervise
+        from dragoman.server.supervision.processes import supervise
 
         supervise(config, lambda *where: line.spell(config.processes, *where), _print, line.load)
     else:

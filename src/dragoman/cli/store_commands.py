@@ -1,19 +1,19 @@
-"""The commands on a server's store share this: its settings, the opened store, and tables of its contents.
+"""The commands on a server's store share this: its settings, and the opened store.
 
 Invariant: a command finds the store as `dragoman serve` does, from the same sources in the same order, and opens it
-beside the server. Cells are shown without control characters, so that no text moves the cursor.
+beside the server.
 """
 
 import getpass
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dragoman.cli.completions import complete_files
+from dragoman.cli.arguments import complete_files
 from dragoman.config import FILE, Config, ConfigError, load
 from dragoman.store.path import is_shared, store_path
 
@@ -121,23 +121,3 @@ def _check_place(url: str, make: bool) -> None:
             f"there is no store file {path} in {Path.cwd()}: run this where the server runs, or name its store with "
             "--store; the server creates it at its first start, and so does `dragoman keys create`"
         )
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format `rows` below `head`, without trailing blanks."""
-    lines = [head, *([_printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
-
-
-def moment(ms: int | None) -> str:
-    """Format a time in UTC to the second; `-` for None."""
-    from dragoman.model.ids import timestamp
-
-    return "-" if ms is None else timestamp(ms)[:19] + "Z"
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in text) or "-"

@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from dragoman.cli.arguments import Seconds, WholeNumber, complete_files
 from dragoman.cli.command_table import collections_paused
-from dragoman.cli.completions import complete_files
-from dragoman.cli.number_types import Seconds, WholeNumber
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner

@@ -6,7 +6,7 @@ Invariant: nothing of gRPC is imported by a server that does not serve it.
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from dragoman.bindings.backend import Backend
+from dragoman.bindings.calls import Backend
 from dragoman.config import Config
 from dragoman.server.errors import StartError
 

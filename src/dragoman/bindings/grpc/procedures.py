@@ -15,8 +15,7 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
-from dragoman.bindings.backend import Backend
-from dragoman.bindings.calls import encode_result
+from dragoman.bindings.calls import Backend, encode_result
 from dragoman.bindings.grpc.deadlines import Deadlines
 from dragoman.bindings.grpc.metadata import HttpSide
 from dragoman.bindings.grpc.rpc import WRITE_ERRORS, Context, Rpc

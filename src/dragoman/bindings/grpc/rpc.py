@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from dragoman.bindings.backend import Backend
-from dragoman.bindings.calls import active_extensions, decode_body, make_call
+from dragoman.bindings.calls import Backend, active_extensions, decode_body, make_call
 from dragoman.bindings.grpc.deadlines import Deadlines
 from dragoman.bindings.grpc.metadata import HttpSide, check_repeats, read_request
 from dragoman.bindings.grpc.services import Service

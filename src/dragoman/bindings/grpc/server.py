@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from dragoman.bindings.backend import Backend
+from dragoman.bindings.calls import Backend
 from dragoman.bindings.grpc import health
 from dragoman.bindings.grpc.health import HealthService
 from dragoman.bindings.grpc.metadata import HttpSide

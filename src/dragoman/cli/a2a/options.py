@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from dragoman.cli.a2a.settings import SETTINGS, Settings, SettingsError, load_settings
-from dragoman.cli.completions import complete_files, complete_words
+from dragoman.cli.arguments import complete_files, complete_words
 from dragoman.cli.usage_errors import help_hint, usage_text
 
 F = TypeVar("F", bound=Callable[..., Any])

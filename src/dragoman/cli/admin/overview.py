@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from dragoman.cli.admin.server import TaskPlace, run, with_server
-from dragoman.cli.admin.text import age, output
-from dragoman.cli.store_commands import table
+from dragoman.cli.tables import age, output, table
 
 TASKS_SHOWN = 3
 """How many tasks of a worker are listed."""

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import click
 
 from dragoman.cli.admin.server import AdminClient, TaskPlace, run
-from dragoman.cli.store_commands import at_store, table
+from dragoman.cli.store_commands import at_store
+from dragoman.cli.tables import table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.deliveries import DeliveryLine, TaskDeliveries

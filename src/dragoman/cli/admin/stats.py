@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.admin.server import TaskPlace, finish, run, with_server
-from dragoman.cli.admin.text import output
-from dragoman.cli.number_types import Seconds
-from dragoman.cli.store_commands import table
+from dragoman.cli.arguments import Seconds
+from dragoman.cli.tables import output, table
 
 if TYPE_CHECKING:
     from dragoman.cli.admin.server import AdminClient

@@ -13,10 +13,8 @@ from dragoman.cli.a2a.commands.send import flags_in_order, keep_order, read_part
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.admin.task_choice import HEAD, Filters, read_filters, task_row, with_filters
-from dragoman.cli.admin.text import output
-from dragoman.cli.completions import complete_files
-from dragoman.cli.number_types import WholeNumber
-from dragoman.cli.store_commands import table
+from dragoman.cli.arguments import WholeNumber, complete_files
+from dragoman.cli.tables import output, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.task_changes import CancelReport, ChangedTask, DeleteReport

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.admin.text import age
+from dragoman.cli.tables import age
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.inspection import TaskLine

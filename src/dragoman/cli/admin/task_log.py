@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, TaskSource, run
-from dragoman.cli.admin.text import printable
+from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.inspection import TimelineEntry

@@ -11,10 +11,9 @@ from dragoman.cli.admin.receipts import describe_deliveries
 from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
 from dragoman.cli.admin.task_choice import HEAD, read_filters, task_row, with_filters
 from dragoman.cli.admin.task_log import show_log
-from dragoman.cli.admin.text import age, output, printable
+from dragoman.cli.arguments import WholeNumber
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.number_types import WholeNumber
-from dragoman.cli.store_commands import table
+from dragoman.cli.tables import age, output, printable, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.admin.server import TaskPlace, finish, run, with_server
-from dragoman.cli.admin.text import printable
-from dragoman.cli.store_commands import at_store, operator, table
+from dragoman.cli.store_commands import at_store, operator
+from dragoman.cli.tables import printable, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.usage_report import UsageLine, UsageQuery, UsageReport

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import click
 
 from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, run, with_server
-from dragoman.cli.admin.text import output
-from dragoman.cli.store_commands import at_store, operator, table
+from dragoman.cli.store_commands import at_store, operator
+from dragoman.cli.tables import output, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.deliveries import DeliveryReport

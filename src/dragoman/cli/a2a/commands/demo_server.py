@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.number_types import WholeNumber
+from dragoman.cli.arguments import WholeNumber
 
 if TYPE_CHECKING:
     from dragoman.server import ListeningServer

@@ -2,7 +2,7 @@
 
 import click
 
-from dragoman.cli.completions import complete_commands
+from dragoman.cli.arguments import complete_commands
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -12,7 +12,7 @@ import click
 
 from dragoman.cli.a2a.options import ClientCommand, agent_options
 from dragoman.cli.a2a.settings import SettingsError
-from dragoman.cli.number_types import WholeNumber
+from dragoman.cli.arguments import WholeNumber
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output

@@ -12,7 +12,7 @@ import click
 
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 from dragoman.cli.a2a.settings import Settings, SettingsError
-from dragoman.cli.completions import complete_files
+from dragoman.cli.arguments import complete_files
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession

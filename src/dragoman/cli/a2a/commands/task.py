@@ -13,8 +13,7 @@ import click
 from dragoman.cli.a2a.commands.push_config import push_config
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
 from dragoman.cli.a2a.settings import SettingsError
-from dragoman.cli.completions import complete_folders
-from dragoman.cli.number_types import WholeNumber
+from dragoman.cli.arguments import WholeNumber, complete_folders
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession

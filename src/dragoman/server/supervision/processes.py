@@ -21,7 +21,7 @@ from dragoman.server.process import has_terminal, show_nothing
 from dragoman.server.replicas import check_replicas
 from dragoman.server.running import whole_s
 from dragoman.server.sockets import bind, inherited_socket, take_address
-from dragoman.server.supervised import Supervised, SupervisedProcess, spell_code
+from dragoman.server.supervision.supervised import Supervised, SupervisedProcess, spell_code
 from dragoman.telemetry.logs import log_to
 
 log = logging.getLogger(__name__)

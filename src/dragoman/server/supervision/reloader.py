@@ -19,7 +19,7 @@ from dragoman.server.errors import StartError
 from dragoman.server.process import has_terminal, show_nothing
 from dragoman.server.running import whole_s
 from dragoman.server.sockets import bind
-from dragoman.server.supervised import Supervised, SupervisedProcess, spell_code
+from dragoman.server.supervision.supervised import Supervised, SupervisedProcess, spell_code
 from dragoman.telemetry.logs import log_to
 
 log = logging.getLogger("dragoman.reload")
