@@ -19,6 +19,7 @@ from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
+from dragoman.bindings.endpoints import OptionalBindings
 from dragoman.bindings.home import Home
 from dragoman.bindings.http1.connection import ReaderCut, ignore_cut
 from dragoman.bindings.limits import Limits, make_limits
@@ -212,7 +213,7 @@ def make_app(
         home=Home(AGENTS, "echo", MOUNTS, public_url, console=False),
         cors=Cors(origins) if origins else None,
         elsewhere=served_elsewhere,
-        description=Description(ServedPaths("echo", metrics=False, keys=False)),
+        optional=OptionalBindings(description=Description(ServedPaths("echo", metrics=False, keys=False))),
     )
 
 

@@ -6,23 +6,19 @@ answers a request from its first byte to its last.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine
 from time import perf_counter
 from typing import Any
 
-from msgspec import Struct
-
 from dragoman.bindings.a2a import A2a
-from dragoman.bindings.admin import Admin
 from dragoman.bindings.calls import Backend, Elsewhere, Reception
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.console import PROOF, Console
+from dragoman.bindings.console import PROOF
 from dragoman.bindings.cors import READS, Cors
-from dragoman.bindings.files import FileDoor
+from dragoman.bindings.endpoints import Answer, HttpEndpoint, OptionalBindings, make_endpoints
 from dragoman.bindings.home import Home
 from dragoman.bindings.http import (
     BODY_ARRIVED,
-    EventsResponse,
     Gone,
     HttpRequest,
     HttpResponse,
@@ -35,42 +31,20 @@ from dragoman.bindings.http import (
     stream_response,
 )
 from dragoman.bindings.limits import SMALL_BYTES
-from dragoman.bindings.mcp import Mcp
-from dragoman.bindings.monitoring import Health, Metrics
-from dragoman.bindings.openai import OpenAi
-from dragoman.bindings.openapi import Description
-from dragoman.bindings.request import Request
-from dragoman.bindings.routes import NOWHERE, EndpointName, Routes
+from dragoman.bindings.monitoring import Health
+from dragoman.bindings.routes import NOWHERE, Routes
 from dragoman.bindings.streams import Streams
 from dragoman.bindings.traffic import Traffic
-from dragoman.bindings.workers import Workers
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.dialects.system import Mount
 from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
-from dragoman.model.principal import Principal
 
 log = logging.getLogger(__name__)
 
-Answer = HttpResponse | StreamingResponse | EventsResponse
-
 LEFT_STATUS = 499
 """The status in the log of a request whose caller left before it was answered. nginx has made it the usual one."""
-
-
-class HttpEndpoint(Struct, frozen=True):
-    """The functions that answer the requests of some routes, and that encode their errors.
-
-    `asks`: callers are authenticated, and must be allowed to use the agent in the path; `identify` replaces the usual
-    way to do so. `admit` checks what else this endpoint asks of them. All raise A2AError.
-    """
-
-    answer: Callable[[HttpRequest], Awaitable[Answer]]
-    refuse: Callable[[HttpRequest, A2AError], HttpResponse]
-    asks: bool = True
-    admit: Callable[[Request], None] | None = None
-    identify: Callable[[Request], Awaitable[Principal]] | None = None
 
 
 class App:
@@ -91,17 +65,10 @@ class App:
         home: Home,
         cors: Cors | None,
         mounts: Collection[Mount] = MOUNTS,
-        openai: OpenAi | None = None,
-        mcp: Mcp | None = None,
-        metrics: Metrics | None = None,
-        workers: Workers | None = None,
+        optional: OptionalBindings | None = None,
         streams: Streams | None = None,
-        files: FileDoor | None = None,
         elsewhere: Elsewhere | None = None,
-        admin: Admin | None = None,
         traffic: Traffic | None = None,
-        console: Console | None = None,
-        description: Description | None = None,
     ) -> None:
         self._agents = frozenset(reception.agents)
         self._callers = reception.callers
@@ -111,14 +78,13 @@ class App:
         self._home = home
         self._cors = cors
         self._traffic = traffic
-        self._console = console
-        self._workers = workers
+        given = OptionalBindings() if optional is None else optional
+        self._console = given.console
+        self._workers = given.workers
         self._streams = Streams() if streams is None else streams
         self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere, traffic)
         a2a = A2a(handler, reception, cards, self._streams)
-        self._endpoints = _endpoints(
-            a2a, reception, cards, health, openai, mcp, metrics, workers, files, admin, console, description
-        )
+        self._endpoints = make_endpoints(a2a, reception, cards, health, given)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
@@ -250,65 +216,6 @@ class App:
 
     def _refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         return self._endpoints[request.route.endpoint].refuse(request, error)
-
-
-def _endpoints(
-    a2a: A2a,
-    reception: Reception,
-    cards: Cards,
-    health: Health,
-    openai: OpenAi | None,
-    mcp: Mcp | None,
-    metrics: Metrics | None,
-    workers: Workers | None,
-    files: FileDoor | None,
-    admin: Admin | None,
-    console: Console | None,
-    description: Description | None,
-) -> Mapping[EndpointName, HttpEndpoint]:
-    """All endpoints by the name in their routes."""
-    callers, refuse = reception.callers, a2a.refuse_rest
-
-    def public(answer: Callable[[HttpRequest], Awaitable[Answer]]) -> HttpEndpoint:
-        return HttpEndpoint(answer, refuse, asks=False)
-
-    absent = HttpEndpoint(_answer_absent, refuse)
-    return {
-        "rpc": HttpEndpoint(a2a.answer, a2a.refuse_rpc),
-        "rest": HttpEndpoint(a2a.answer, refuse),
-        "card": public(cards.answer_card),
-        "jwks": public(lambda request: cards.keys()),
-        "agents": public(cards.answer_list),
-        "health": public(lambda request: health.alive()),
-        "ready": public(lambda request: health.ready()),
-        "files": public(_answer_absent if files is None else files.answer),
-        "chat": absent if openai is None else HttpEndpoint(openai.answer, openai.refuse),
-        "models": absent if openai is None else HttpEndpoint(openai.answer_models, openai.refuse),
-        "mcp": absent if mcp is None else HttpEndpoint(mcp.answer, mcp.refuse),
-        "metrics": absent if metrics is None else HttpEndpoint(metrics.answer, refuse, admit=callers.admit_scraper),
-        "admin": absent
-        if admin is None
-        else HttpEndpoint(
-            admin.answer,
-            admin.refuse,
-            admit=callers.admit_operator,
-            identify=None if console is None else console.identify,
-        ),
-        "console": public(_answer_absent if console is None else console.answer),
-        "openapi": public(_answer_absent if description is None else description.answer_document),
-        "docs": public(_answer_absent if description is None else description.answer_page),
-        "workers": HttpEndpoint(_answer_no_workers, refuse)
-        if workers is None
-        else HttpEndpoint(workers.answer, workers.refuse, admit=callers.admit_worker),
-    }
-
-
-async def _answer_absent(request: HttpRequest) -> HttpResponse:
-    raise NotFound("no such path here: this server was started without it")
-
-
-async def _answer_no_workers(request: HttpRequest) -> HttpResponse:
-    raise NotFound(f'{request.route.agent} is not served by workers: declare it with run = "worker"')
 
 
 class CurrentApp:

@@ -24,6 +24,7 @@ from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, GrpcAddress
 from dragoman.bindings.console import Console, Pages
 from dragoman.bindings.cors import Cors, Origins
+from dragoman.bindings.endpoints import OptionalBindings
 from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.mcp import Mcp, Notifications, Sessions
@@ -83,36 +84,49 @@ class Front(Struct, frozen=True):
         parts, handlers, console = self.parts, self.handlers, self.console
         clock, default = parts.store.clock, config.default or next(iter(runners))
         self.notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
-        mounts, bounds = _mounts(config), _make_limits(config)
-        reception = self._make_reception(config, runners, bounds)
-        workers = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
-        operators = console.operators
+        mounts, reception = _mounts(config), self._make_reception(config, runners)
         return App(
             handlers.a2a,
             reception,
             default,
             cards=self._make_cards(config, runners, mounts, reception.extensions),
             health=self.health,
-            home=Home(runners, default, mounts, config.public_url, console=operators is not None),
+            home=Home(runners, default, mounts, config.public_url, console=console.operators is not None),
             cors=Cors(config.cors_origins) if config.cors_origins else None,
             mounts=mounts,
-            openai=OpenAi(handlers.agents, reception, default, clock) if ROOT in mounts else None,
-            mcp=self._make_mcp(config, reception) if config.profile is None else None,
-            metrics=self.metrics,
-            workers=Workers(handlers.agents, ChainMap(workers, self.leaving), bounds)
-            if workers or self.leaving
-            else None,
+            optional=self._make_optional(config, runners, reception, default, mounts),
             streams=self.streams,
-            files=parts.files.door,
             elsewhere=parts.engine.served_elsewhere if parts.store.replicas.shared else None,
-            admin=Admin(self.administration, bounds, ServedAgents(runners), console.remote)
-            if config.tasks and config.profile is None
-            else None,
             traffic=self.traffic,
-            console=None
-            if operators is None
-            else Console(_pages(), operators, reception.callers, bounds, config.public_url, console.provider),
-            description=_description(config, default) if config.profile is None else None,
+        )
+
+    def _make_optional(
+        self,
+        config: Config,
+        runners: Mapping[str, Runner],
+        reception: Reception,
+        default: str,
+        mounts: tuple[Mount, ...],
+    ) -> OptionalBindings:
+        """Make the bindings that the configuration asks for. A server that poses as another system has that one's."""
+        handler, bounds, console = self.handlers.agents, reception.limits, self.console
+        plain, operators = config.profile is None, console.operators
+        served = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
+        workers = Workers(handler, ChainMap(served, self.leaving), bounds) if served or self.leaving else None
+        admin = page = None
+        if config.tasks and plain:
+            admin = Admin(self.administration, bounds, ServedAgents(runners), console.remote)
+        if operators is not None:
+            page = Console(_pages(), operators, reception.callers, bounds, config.public_url, console.provider)
+        return OptionalBindings(
+            openai=OpenAi(handler, reception, default, self.parts.store.clock) if ROOT in mounts else None,
+            mcp=self._make_mcp(config, reception) if plain else None,
+            metrics=self.metrics,
+            workers=workers,
+            files=self.parts.files.door,
+            admin=admin,
+            console=page,
+            description=_description(config, default) if plain else None,
         )
 
     async def run_pulse(self) -> None:
@@ -120,7 +134,7 @@ class Front(Struct, frozen=True):
         if self.pulse is not None:
             await self.pulse.run()
 
-    def _make_reception(self, config: Config, runners: Mapping[str, Runner], bounds: Limits) -> Reception:
+    def _make_reception(self, config: Config, runners: Mapping[str, Runner]) -> Reception:
         parts = self.parts
         return Reception(
             runners,
@@ -131,7 +145,7 @@ class Front(Struct, frozen=True):
                 runners,
                 Origins(config.cors_origins, config.public_url),
             ),
-            bounds,
+            _make_limits(config),
             forwards=any(map(_forwards, runners.values())),
             base=None if parts.files.door is None else partial(Request.base_url, public_url=config.public_url),
             extensions=_extensions(config),
