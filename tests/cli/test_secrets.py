@@ -204,12 +204,12 @@ class Session:
         password = self.secrets["database password"]
         for written in (quote(password, safe=""), password):  # the second is no URL
             url = f"postgresql://ann:{written}@127.0.0.1:1/tasks"
-            self.said.run("serve", "agents.py", "--port", "0", "--store", url)
-        self.said.run("keys", "list", "--store", url)
-        self.said.run("admin", "tasks", "list", "--store", url)
-        self.said.run("store", "copy", url, "sqlite:///copy.db")
+            self.said.run_process("serve", "agents.py", "--port", "0", "--store", url)
+        self.said.run_process("keys", "list", "--store", url)
+        self.said.run_process("admin", "tasks", "list", "--store", url)
+        self.said.run_process("store", "copy", url, "sqlite:///copy.db")
         bus = f"nats://ann:{quote(self.secrets['bus password'], safe='')}@127.0.0.1:1"
-        self.said.run("serve", "agents.py", "--port", "0", "--store", "sqlite:///bus.db", "--bus", bus)
+        self.said.run_process("serve", "agents.py", "--port", "0", "--store", "sqlite:///bus.db", "--bus", bus)
 
     def _call_with_env_file(self) -> None:
         card = f"A2ACLI_AGENT_CARD={self.stranger.url}\n"

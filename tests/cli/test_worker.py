@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
@@ -439,18 +439,12 @@ async def test_the_bare_calls_of_beeos_drive_a_task(site: Site) -> None:
     assert answer["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize(
-    ("reference", "says"),
-    [
-        ("agents.py:gate", "no agent 'gate' here"),
-        (f"{ROOT}/examples/agents.py:echo", 'echo is not served by workers: declare it with run = "worker"'),
-    ],
-)
-def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(tmp_path: Path, reference: str, says: str) -> None:
-    (tmp_path / "agents.py").write_text(AGENTS)
+@pytest.fixture(scope="module")
+def echoing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server without workers."""
     server = subprocess.Popen(
         [*ENDS_WITH_US, DRAGOMAN, "serve", f"{ROOT}/examples/agents.py:echo", "--port", "0", "--store", "memory:"],
-        cwd=tmp_path,
+        cwd=tmp_path_factory.mktemp("echoing"),
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -458,17 +452,31 @@ def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(tmp_path: Path
         assert server.stdout is not None
         found = re.search(r"listens on (\S+)/ ", server.stdout.readline())
         assert found is not None
-        ran = subprocess.run(
-            [DRAGOMAN, "worker", reference, "--server", found[1]],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            env={**os.environ},
-        )
+        yield found[1]
     finally:
         server.kill()
         server.communicate()
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("agents.py:gate", "no agent 'gate' here"),
+        (f"{ROOT}/examples/agents.py:echo", 'echo is not served by workers: declare it with run = "worker"'),
+    ],
+)
+def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(
+    echoing: str, tmp_path: Path, reference: str, says: str
+) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    ran = subprocess.run(
+        [DRAGOMAN, "worker", reference, "--server", echoing],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ},
+    )
     assert ran.returncode == 1
     assert says in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -10,16 +10,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, urlsplit
 
+from click.testing import CliRunner
 from msgspec import Struct
 
+from dragoman.cli import main
 from tests.processes import ENDS_WITH_US
 
 DEADLINE_S = 60.0
@@ -56,21 +58,33 @@ class Transcript:
         self.noted.append(Noted(name, text, shows))
         return text
 
-    def run(self, *words: str, shows: str = "", stdin: str = "", **environment: str) -> str:
-        """Run a command to its end, and return what it wrote to standard output."""
+    def run(self, *words: str, shows: str = "", **environment: str) -> str:
+        """Run a command to its end, inside this process, and return what it wrote to standard output."""
+        unset = {name: None for name in os.environ if name.startswith(("A2ACLI_", "DRAGOMAN_"))}
+        with chdir(self.folder):
+            ran = CliRunner().invoke(
+                main, words, env={**unset, **self.environment, **environment}, prog_name="dragoman"
+            )
+        assert ran.exception is None or isinstance(ran.exception, SystemExit), ran.exception
+        return self._note_command(words, ran.stdout, ran.stderr, shows)
+
+    def run_process(self, *words: str, **environment: str) -> str:
+        """Run a command to its end in a process of its own: one that would be a server, or that fails unexpectedly."""
         ran = subprocess.run(
             [*COMMAND, *words],
             cwd=self.folder,
             env={**self.environment, **environment},
-            input=stdin,
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
             check=False,
         )
+        return self._note_command(words, ran.stdout, ran.stderr)
+
+    def _note_command(self, words: Sequence[str], out: str, err: str, shows: str = "") -> str:
         name = " ".join(words)[:80]
-        self.note(f"{name}: stderr", ran.stderr, shows)
-        return self.note(f"{name}: stdout", ran.stdout, shows)
+        self.note(f"{name}: stderr", err, shows)
+        return self.note(f"{name}: stdout", out, shows)
 
     def ask(self, method: str, url: str, body: object = None, *, shows: str = "", **headers: str) -> Mapping[str, str]:
         """Make a request, keep its answer with its headers, and return these."""

@@ -25,6 +25,13 @@ KEY = "k-51d3c0a8e7"
 """The key of a server, which no output may have."""
 
 
+@pytest.fixture(scope="module")
+def locked() -> Iterator[str]:
+    """The demo agents behind that key."""
+    with demo_agents_with(f"api_key={KEY!r}") as url:
+        yield url
+
+
 def found(report: Any, color: str) -> list[str]:
     return sorted({each["check"] for each in report["findings"] if each["color"] == color})
 
@@ -59,10 +66,11 @@ def test_a_terminal_gets_colors_and_whole_words(shell: Shell, demo: str) -> None
     assert "\r\n  " in plain
 
 
-def test_authentication_is_measured_with_a_key_and_without_and_the_key_is_not_printed(shell: Shell) -> None:
-    with demo_agents_with(f"api_key={KEY!r}") as url:
-        without = shell.run("doctor", url, "-o", "json")
-        given = shell.run("doctor", url, "-o", "json", A2ACLI_API_KEY=KEY)
+def test_authentication_is_measured_with_a_key_and_without_and_the_key_is_not_printed(
+    shell: Shell, locked: str
+) -> None:
+    without = shell.run("doctor", locked, "-o", "json")
+    given = shell.run("doctor", locked, "-o", "json", A2ACLI_API_KEY=KEY)
     for ran in (without, given):
         assert ran.status == 0, ran.out
         assert {"authentication-declared", "authentication-enforced", "authentication-challenge"} <= set(
@@ -115,18 +123,16 @@ def test_conformance_is_that_of_every_interface(shell: Shell, demo: str) -> None
     assert (ran.status, ran.json["conformant"]) == (0, True), ran.out
 
 
-def test_the_extended_card_is_asked_for_by_a_stranger(shell: Shell, demo: str) -> None:
-    with demo_agents_with(f"api_key={KEY!r}") as url:
-        given = shell.run("doctor", url, "-o", "json", A2ACLI_API_KEY=KEY)
+def test_the_extended_card_is_asked_for_by_a_stranger(shell: Shell, demo: str, locked: str) -> None:
+    given = shell.run("doctor", locked, "-o", "json", A2ACLI_API_KEY=KEY)
     assert "extended-card" in found(given.json, "green")
     asks_nobody = shell.run("doctor", demo, "-o", "json")
     assert not [each for each in asks_nobody.json["findings"] if each["check"] == "extended-card"]
 
 
 @pytest.mark.parametrize("command", [("doctor",), ("doctor", "--active"), ("conformance",)])
-def test_debug_shows_what_is_asked_and_no_key(shell: Shell, command: tuple[str, ...]) -> None:
-    with demo_agents_with(f"api_key={KEY!r}") as url:
-        ran = shell.run(*command, url, "--debug", "-o", "json", A2ACLI_API_KEY=KEY, A2ACLI_SECOND_KEY="")
+def test_debug_shows_what_is_asked_and_no_key(shell: Shell, locked: str, command: tuple[str, ...]) -> None:
+    ran = shell.run(*command, locked, "--debug", "-o", "json", A2ACLI_API_KEY=KEY, A2ACLI_SECOND_KEY="")
     assert ran.json  # the report alone is on stdout
     lines = [line.split(maxsplit=1)[1] for line in ran.err.splitlines()]
     assert any(line.startswith("card from ") for line in lines)
