@@ -35,7 +35,7 @@ _OURS = frozenset(
 )
 """Headers that the server sets itself. A caller that registers a webhook cannot choose them."""
 
-_UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
+_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """Characters that a header's value cannot contain (RFC 9110 §5.5); a line break would begin another header."""
 
 
