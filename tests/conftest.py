@@ -100,8 +100,11 @@ def used_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
         yield url
 
 
-LENGTHS = {"console": -7, "frameworks": -6, "durability": -5, "peers": -4, "systems": -3, "simulation": -2, "store": -1}
-"""Directories whose files take longest. They come first, so that no worker is left alone with one at the end."""
+LONGEST = (
+    *("console", "frameworks", "durability", "peers", "systems", "simulation", "store"),
+    *("server", "docs", "scripts", "cli", "compliance"),
+)
+"""Directories with the longest files. They come first, so that no worker is left alone with one at the end."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,7 +120,8 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the slow directories and those with a PostgreSQL, and put the longest files first."""
-    items.sort(key=lambda item: LENGTHS.get(_directory(item.path), 0))
+    turns = {name: turn for turn, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: turns.get(_directory(item.path), len(turns)))
     for item in items:
         if _directory(item.path) in SLOW or "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
