@@ -3,7 +3,7 @@
 
 import { session } from "./session.svelte";
 
-export type Topic = "tasks" | "agents" | "servers" | "acts";
+export type Topic = "tasks" | "agents" | "servers" | "acts" | "webhooks";
 
 const TOPICS: Readonly<Record<string, readonly Topic[]>> = {
   task: ["tasks", "agents"],
@@ -12,7 +12,8 @@ const TOPICS: Readonly<Record<string, readonly Topic[]>> = {
   workers: ["servers"],
   upstreams: ["servers"],
   replicas: ["servers"],
-  reset: ["tasks", "agents", "servers", "acts"],
+  webhooks: ["webhooks"],
+  reset: ["tasks", "agents", "servers", "acts", "webhooks"],
 };
 
 const REOPEN_MS = 2000;

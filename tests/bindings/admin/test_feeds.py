@@ -18,6 +18,7 @@ from dragoman.config import Config
 from dragoman.engine.admin.change_feeds import CHANGES_MAX, GAP_MAX_MS, ChangeReader
 from dragoman.engine.admin.change_hints import ChangeHints
 from dragoman.engine.admin.feeds import (
+    DeliveryFacts,
     FeedReset,
     ReplicaFacts,
     ServedAgentFacts,
@@ -291,10 +292,16 @@ async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytes
             missed += 1
         items = await slow.next()
         assert items is not None
-        reset, *lists = [item.data for item in items][:5]
+        reset, *lists = [item.data for item in items][:6]
         assert isinstance(reset, FeedReset)
         assert reset.reason == "slow"
-        assert [type(data) for data in lists] == [ServedAgentFacts, WorkerFacts, UpstreamFacts, ReplicaFacts]
+        assert [type(data) for data in lists] == [
+            ServedAgentFacts,
+            WorkerFacts,
+            UpstreamFacts,
+            DeliveryFacts,
+            ReplicaFacts,
+        ]
         assert len(items) <= 8
         assert any(item.position for item in items), "from which it may go on"
     finally:

@@ -14,6 +14,7 @@ from dragoman.config import Config
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
 from tests.bindings.admin.test_admin import DEADLINE_S, V1, bearer, make_keys, make_task, read, url_of, waiting_agent
+from tests.bindings.admin.test_feeds import CHANGES, reading
 from tests.push.receiver import Receiver, place_of, receiving
 
 SEQ = "x-dragoman-seq"
@@ -105,6 +106,20 @@ async def test_no_replica_sends_to_a_paused_host_until_it_is_resumed(
             await receiver.came(waiting)
         assert places(receiver) == sorted(places(receiver)), "in their order"
         assert (await change(one, "/webhooks:resume", ops, {"host": "127.0.0.1"}))["changed"] is False
+
+
+async def test_a_call_that_begins_to_wait_and_arrives_is_told_to_those_who_follow(tmp_path: Path) -> None:
+    store = url_of(tmp_path)
+    async with receiving() as receiver, servers(store, 1) as (http,):
+        ops = bearer(store)
+        await change(http, "/webhooks:pause", ops, {"host": "127.0.0.1"})
+        async with reading(http, CHANGES, ops) as reader:
+            assert (await reader.until("webhooks")).data == {"pending": 0, "dead": 0, "next": None}
+            await make_pushed_task(http, receiver.url, "one", {})
+            waiting = await reader.until("webhooks")
+            assert waiting.data["pending"] > 0
+            await change(http, "/webhooks:resume", ops, {"host": "127.0.0.1"})
+            await reader.until("webhooks", pending=0)
 
 
 async def test_a_pending_delivery_is_sent_at_once_or_deleted(tmp_path: Path) -> None:

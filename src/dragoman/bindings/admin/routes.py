@@ -20,6 +20,7 @@ from dragoman.engine.admin.deliveries import (
     TaskDeliveries,
 )
 from dragoman.engine.admin.feeds import (
+    DeliveryFacts,
     FeedReset,
     LogEnded,
     LogPruned,
@@ -206,6 +207,7 @@ ROUTES: tuple[AdminRoute, ...] = (
             "agents": ServedAgentFacts,
             "workers": WorkerFacts,
             "upstreams": UpstreamFacts,
+            "webhooks": DeliveryFacts,
             "replicas": ReplicaFacts,
         },
     ),

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dragoman.engine.admin.change_hints import ChangeHints
 from dragoman.engine.admin.feeds import (
+    DeliveryFacts,
     FeedData,
     FeedItem,
     FeedReset,
@@ -266,10 +267,14 @@ class ChangeReader:
         facts = self._facts()
         upstreams = facts.upstreams()
         replicas = (await self._overview.replicas()).replicas
+        pending, dead = await self._store.outbox.owed_count()
+        due_ms = await self._store.outbox.next_due_ms() if pending else None
+        due = None if due_ms is None else timestamp(due_ms)
         lists: tuple[tuple[str, object, FeedData], ...] = (
             ("agents", agents := facts.agents(), ServedAgentFacts(agents)),
             ("workers", workers := facts.workers(), WorkerFacts(workers)),
             ("upstreams", tuple((each.agent, each.breaker) for each in upstreams), UpstreamFacts(upstreams)),
+            ("webhooks", (pending, dead, due), DeliveryFacts(pending, dead, due)),
             ("replicas", replicas, ReplicaFacts(replicas)),
         )
         items = [FeedItem(name, data) for name, _, data in lists]

@@ -70,6 +70,14 @@ class ReplicaFacts(Struct, frozen=True):
     replicas: tuple[ReplicaLine, ...]
 
 
+class DeliveryFacts(Struct, frozen=True):
+    """How many webhook calls are pending and dead in the store, and when the next one is due at the earliest."""
+
+    pending: int
+    dead: int
+    next: str | None
+
+
 class LogPruned(Struct, frozen=True):
     """Events of a task up to `seq` have been deleted. `state` is that of the task."""
 
@@ -91,6 +99,7 @@ FeedData = (
     | WorkerFacts
     | UpstreamFacts
     | ReplicaFacts
+    | DeliveryFacts
     | TimelineEntry
     | LogPruned
     | LogEnded
