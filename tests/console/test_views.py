@@ -187,10 +187,18 @@ async def test_the_wire_shows_each_dialect(browser: Browser, site: Site) -> None
 
 
 async def test_agents_and_servers_are_listed(browser: Browser, site: Site) -> None:
-    async with console(browser, site.url, site.token) as (page, _):
+    async with console(browser, site.url, site.token, bypass_csp=True) as (page, _):
         await page.get_by_role("link", name="Agents").first.click()
         for agent in ("echo", "steps", "asks", "broken", "chief"):
             await expect(page.get_by_role("heading", name=agent)).to_be_visible()
+        await page.get_by_role("button", name="Card of echo").press("Enter")
+        card = page.get_by_role("region", name="The card of echo")
+        await expect(card).to_contain_text("Give the parts back.")
+        await expect(card).to_contain_text(f"{site.url}/agents/echo")
+        await expect(card).to_contain_text("streams, webhooks")
+        assert await axe(page) == []
+        await page.get_by_role("link", name="Try it").last.click()
+        await expect(page.get_by_role("combobox", name="Agent")).to_have_value("chief")
         await page.get_by_role("link", name="Servers and workers").click()
         await expect(page.get_by_role("cell", name="asks, broken, chief, echo, steps", exact=False)).to_be_visible()
 
@@ -307,9 +315,13 @@ async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, si
         await page.get_by_role("link", name="Try it").click()
         talk = page.get_by_role("region", name="Conversation")
         await page.get_by_role("combobox", name="Agent").select_option("asks")
+        await talk.get_by_role("combobox", name="Skill").select_option("ask")
+        await talk.get_by_label("Context").fill("tried-here")
         await talk.get_by_label("Message to asks").fill("hello")
         program = page.get_by_role("region", name="The same from a program")
         await expect(program).to_contain_text('"text":"hello"')
+        await expect(program).to_contain_text('"contextId":"tried-here"')
+        await expect(program).to_contain_text('"metadata":{"skill":"ask"}')
         await page.keyboard.press("Enter")
         await expect(talk).to_contain_text("Which way?")
         await talk.get_by_label("Message to asks").fill("right")
@@ -322,6 +334,7 @@ async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, si
         await expect(program).to_contain_text(f'connect("{site.url}/agents/asks")')
         await talk.get_by_role("link", name="its task").last.click()
         await expect(moment(page)).to_contain_text("so right")
+        await expect(page.get_by_role("link", name="tried-here")).to_be_visible()
 
 
 async def test_usage_is_added_up_and_silence_is_no_zero(browser: Browser, site: Site) -> None:

@@ -13,10 +13,21 @@ export interface SentMessage {
   readonly parts: readonly SentPart[];
   readonly contextId?: string;
   readonly taskId?: string;
+  readonly extensions?: readonly string[];
 }
+
+/** How messages are sent, as somebody has chosen it; what is empty is left out. */
+export interface MessageOptions {
+  readonly skill: string;
+  readonly context: string;
+  readonly extensions: readonly string[];
+}
+
+export const NO_OPTIONS: MessageOptions = { skill: "", context: "", extensions: [] };
 
 export interface SendRequest {
   readonly message: SentMessage;
+  readonly metadata?: Readonly<Record<string, unknown>>;
 }
 
 export interface Status {

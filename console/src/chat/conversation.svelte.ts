@@ -2,7 +2,7 @@
 
 import type { Artifact, Message, Part } from "../api/schema";
 import { joinParts } from "../task/record";
-import type { SendRequest, SentPart, Status, StreamEvent } from "./a2a";
+import { NO_OPTIONS, type MessageOptions, type SendRequest, type SentPart, type Status, type StreamEvent } from "./a2a";
 import type { Peer } from "./peer";
 
 export interface Turn {
@@ -30,17 +30,20 @@ export class Conversation {
   }
 
   /** The request that a message with these parts becomes: it continues a task that waits for an answer. */
-  request(parts: readonly SentPart[]): SendRequest {
+  request(parts: readonly SentPart[], { skill, context, extensions }: MessageOptions = NO_OPTIONS): SendRequest {
     const last = this.turns.at(-1);
     const waits = last !== undefined && WAITING.includes(last.state) && last.taskId !== null;
+    const contextId = context || (this.#contextId ?? "");
     return {
       message: {
         messageId: crypto.randomUUID(),
         role: "ROLE_USER",
         parts,
-        ...(this.#contextId === undefined ? {} : { contextId: this.#contextId }),
+        ...(contextId === "" ? {} : { contextId }),
         ...(waits && last.taskId !== null ? { taskId: last.taskId } : {}),
+        ...(extensions.length === 0 ? {} : { extensions }),
       },
+      ...(skill === "" ? {} : { metadata: { skill } }),
     };
   }
 

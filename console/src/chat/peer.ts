@@ -1,6 +1,7 @@
 // The agents that a conversation can be with: those of this server, which the page calls itself, and those elsewhere,
 // which the server calls for it. A credential for one elsewhere is sent with each exchange, and kept in the page alone.
 
+import type { Card } from "../agents/card";
 import { ApiError, post } from "../api/client";
 import type { RemoteAnswer, RemoteCredential, RemoteEnd, RemoteEndpoint, RemoteUpdate } from "../api/schema";
 import { postForEvents, type SendRequest, type StreamEvent } from "./a2a";
@@ -32,7 +33,8 @@ export function localAgent(id: string, keyed: boolean): Peer {
     address: { url, endpoint: url, binding: "HTTP+JSON", dialect: "1.0", keyHeader: keyed ? "x-api-key" : null },
     hasTasksHere: true,
     async *stream(request, signal) {
-      const headers = { "a2a-version": "1.0" };
+      const extensions = (request.message.extensions ?? []).join(", ");
+      const headers = { "a2a-version": "1.0", ...(extensions === "" ? {} : { "a2a-extensions": extensions }) };
       for await (const event of postForEvents(`${url}/message:stream`, request, headers, signal)) yield event.data;
     },
   };
@@ -43,6 +45,7 @@ export interface RemoteAccess {
   readonly url: string;
   readonly name: string;
   readonly endpoint: RemoteEndpoint | null;
+  readonly card: Card | null;
   readonly dialect: string;
   readonly credential: RemoteCredential | null;
 }

@@ -36,6 +36,12 @@ function call(address: Address, request: SendRequest): readonly [string, object]
   return [`${address.endpoint.replace(/\/$/, "")}/message:stream`, request];
 }
 
+/** The value of the header that names the extensions, if any. */
+function extensionsOf(request: SendRequest): readonly string[] {
+  const uris = request.message.extensions ?? [];
+  return uris.length === 0 ? [] : [uris.join(", ")];
+}
+
 function keyValue(address: Address, key: string): string {
   return address.keyHeader === "Authorization" ? `Bearer ${key}` : key;
 }
@@ -45,6 +51,7 @@ function curl(address: Address, request: SendRequest): string {
   return [
     `curl -N ${quoted(url)} \\`,
     `  -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' \\`,
+    ...extensionsOf(request).map((uris) => `  -H ${quoted(`A2A-Extensions: ${uris}`)} \\`),
     ...(address.keyHeader === null ? [] : [`  -H "${address.keyHeader}: ${keyValue(address, "$KEY")}" \\`]),
     `  -d ${quoted(JSON.stringify(body))}`,
   ].join("\n");
@@ -69,24 +76,48 @@ function textOf(request: SendRequest): string {
 function python(address: Address, request: SendRequest): string {
   const header = address.keyHeader;
   const kind = header === "Authorization" ? "BearerToken" : "ApiKey";
-  const named = header === null || header === "Authorization" || header === "x-api-key" ? "" : `, ${JSON.stringify(header)}`;
-  const credentials = header === null ? "" : `, credentials=${kind}(os.environ["KEY"]${named})`;
+  const headerName = header === null || header === "Authorization" || header === "x-api-key" ? "" : `, ${JSON.stringify(header)}`;
+  const credentials = header === null ? "" : `, credentials=${kind}(os.environ["KEY"]${headerName})`;
   const dialect = address.binding === "" ? `, dialect=${JSON.stringify(address.dialect)}` : "";
+  const content = contentOf(request);
+  const skill = request.metadata?.["skill"];
+  const { contextId, taskId } = request.message;
+  const named = [
+    ...(typeof skill === "string" ? [`skill=${JSON.stringify(skill)}`] : []),
+    ...(contextId ? [`context_id=${JSON.stringify(contextId)}`] : []),
+    ...(taskId ? [`task_id=${JSON.stringify(taskId)}`] : []),
+  ];
   return [
     `import asyncio`,
+    ...(content.includes("json.") ? [`import json`] : []),
     ...(header === null ? [] : [`import os`]),
+    ...(content.includes("Path(") ? [`from pathlib import Path`] : []),
     ``,
+    ...(content.includes("Part(") ? [`from dragoman import Part`] : []),
     `from dragoman.client import ${header === null ? "" : `${kind}, `}connect`,
     ``,
     ``,
     `async def main() -> None:`,
     `    async with connect(${JSON.stringify(address.url)}${dialect}${credentials}) as agent:`,
-    `        async for update in agent.stream(${JSON.stringify(textOf(request))}):`,
+    `        async for update in agent.stream(${[content, ...named].join(", ")}):`,
     `            print(update)`,
     ``,
     ``,
     `asyncio.run(main())`,
   ].join("\n");
+}
+
+/** What is sent, as Python: a text, or parts. Files are read from where the program runs. */
+function contentOf(request: SendRequest): string {
+  const { parts } = request.message;
+  if (parts.every((part) => part.text !== undefined)) return JSON.stringify(textOf(request));
+  const made = parts.map((part) => {
+    if (part.text !== undefined) return `Part(text=${JSON.stringify(part.text)})`;
+    if (part.data !== undefined) return `Part(data=json.loads(${JSON.stringify(JSON.stringify(part.data))}))`;
+    const name = JSON.stringify(part.filename ?? "file");
+    return `Part(raw=Path(${name}).read_bytes(), filename=${name}, media_type=${JSON.stringify(part.mediaType ?? "")})`;
+  });
+  return `[${made.join(", ")}]`;
 }
 
 function javascript(address: Address, request: SendRequest): string {
@@ -98,6 +129,7 @@ function javascript(address: Address, request: SendRequest): string {
     `  headers: {`,
     `    "A2A-Version": "1.0",`,
     `    "Content-Type": "application/json",`,
+    ...extensionsOf(request).map((uris) => `    "A2A-Extensions": ${JSON.stringify(uris)},`),
     ...(address.keyHeader === null ? [] : [`    ${JSON.stringify(address.keyHeader)}: ${key},`]),
     `  },`,
     `  body: JSON.stringify(${JSON.stringify(body)}),`,

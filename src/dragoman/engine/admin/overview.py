@@ -21,13 +21,17 @@ ENDS: tuple[StateWord, ...] = ("completed", "failed", "canceled", "rejected")
 
 
 class AgentFacts(Struct, frozen=True, kw_only=True):
-    """An agent as it is served here. `degraded` is why it cannot do all of its work."""
+    """An agent as it is served here. `degraded` is why it cannot do all of its work.
+
+    A run that works for longer than `deadline_s` at a stretch is stopped; null: none is.
+    """
 
     id: str
     name: str
     version: str
     kind: str
     degraded: str | None
+    deadline_s: float | None = None
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
@@ -105,7 +109,8 @@ class ServerFacts(Protocol):
 class AgentLine(Struct, frozen=True, kw_only=True):
     """An agent with the numbers of its tasks.
 
-    `oldest_queued_s` is the age of the task that has waited longest to be run; null if none waits.
+    `oldest_queued_s` is the age of the task that has waited longest to be run; null if none waits. A run that works for
+    longer than `deadline_s` at a stretch is stopped; null: none is.
     """
 
     id: str
@@ -118,6 +123,7 @@ class AgentLine(Struct, frozen=True, kw_only=True):
     interrupted: int
     total: int
     oldest_queued_s: float | None = None
+    deadline_s: float | None = None
 
 
 class AgentLines(Struct, frozen=True, kw_only=True):
@@ -251,6 +257,7 @@ class Overview:
             interrupted=0 if tasks is None else tasks.interrupted,
             total=await self._count(agent.id, None),
             oldest_queued_s=None if since_ms is None else max(0, self._clock.now_ms() - since_ms) / 1000,
+            deadline_s=agent.deadline_s,
         )
 
     async def _count(self, agent: str | None, word: str | None) -> int:
