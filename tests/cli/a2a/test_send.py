@@ -2,7 +2,13 @@
 
 import base64
 import json
+import os
+import re
+import shlex
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,6 +139,25 @@ def test_the_status_tells_what_the_command_did_and_not_what_the_agent_made_of_it
     ran = shell.run("send", "-a", f"{demo}/agents/{agent}", "hello")
     assert (ran.status, ran.fields["State"]) == (0, state)
     assert f"{words} ({state})" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("agent", "status"), [("echo", 0), ("breaker", 1), ("refuser", 1), ("login", 1), ("nowhere", 1)]
+)
+def test_a_script_learns_from_the_state_what_the_agent_made_of_it(
+    shell: Shell, demo: str, agent: str, status: int
+) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^dragoman send .*\n  jq -e .*exit 1$", page, re.MULTILINE)
+    command = f"{shlex.quote(sys.executable)} -m dragoman"
+    script = recipe.replace("dragoman", command, 1).replace("agent.example", f"{demo}/agents/{agent}")
+    environment = {**shell.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    ran = subprocess.run(
+        ["sh", "-c", script], env=environment, cwd=shell.work, capture_output=True, timeout=DEADLINE_S, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (status, b""), ran.stderr
 
 
 def test_a_timeout_leaves_the_task_and_its_id(shell: Shell, demo: str) -> None:
