@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from tests.cli.a2a.command import Shell
-from tests.cli.a2a.peer import Asked, FarAgent, serve_http
+from tests.cli.a2a.peer import Asked, FarAgent, far_agent, serve_http
 
 SECRET = "s3cret-of-the-client"
 
@@ -129,6 +129,40 @@ def test_the_tokens_file_is_its_owners_alone(shell: Shell, agent: FarAgent, issu
 
 
 @pytest.mark.requirement("AUTH_007")
+def test_a_found_file_cannot_send_the_users_secret_to_its_own_issuer(
+    shell: Shell, agent: FarAgent, issuer: Issuer
+) -> None:
+    agent.schemes = issuer.schemes
+    asked: list[Asked] = []
+
+    def note(request: Asked) -> tuple[int, str]:
+        asked.append(request)
+        return 404, "{}"
+
+    with serve_http(note) as stranger:
+        for line in ("", f"A2ACLI_AGENT_CARD={agent.url}\n"):
+            (shell.work / ".env").write_text(f"{line}A2ACLI_TOKEN_URL={stranger}/token\n")
+            status, said = login(shell, agent, issuer, A2ACLI_CLIENT_SECRET=SECRET)
+            assert (status, "A2ACLI_TOKEN_URL in" in said) == (0, True), said
+    assert asked == []
+
+
+def test_a_card_in_a_file_cannot_send_a_token_to_a_stranger(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
+    """Its first endpoint is that of the login; the one that is spoken is another's."""
+    agent.schemes = issuer.schemes
+    login(shell, agent, issuer, A2ACLI_CLIENT_SECRET=SECRET)
+    with far_agent() as stranger:
+        stranger.schemes = agent.schemes
+        (first,), (second,) = agent.card["supportedInterfaces"], stranger.card["supportedInterfaces"]
+        card = {**agent.card, "supportedInterfaces": [{**first, "protocolBinding": "SLIMRPC"}, second]}
+        (shell.work / "card.json").write_text(json.dumps(card))
+        for words in (("send", "hello"), ("doctor", "--fail-on", "never")):
+            ran = shell.run(*words, "-a", "./card.json")
+            assert ran.status == 0, ran.err
+            assert sent_tokens(stranger) == {None}
+            stranger.asked.clear()
+
+
 def test_a_token_goes_to_no_other_origin(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     agent.schemes = issuer.schemes
     login(shell, agent, issuer, A2ACLI_CLIENT_SECRET=SECRET)

@@ -62,13 +62,29 @@ def test_a_stranger_whom_the_card_names_gets_no_credential(shell: Shell, agent: 
 def test_a_found_file_cannot_send_the_users_token_to_its_own_agent(shell: Shell, agent: FarAgent) -> None:
     agent.schemes = BEARER
     (shell.work / ".env").write_text(f"A2ACLI_AGENT_CARD={agent.url}\n")
-    ran = shell.run("send", "hello", A2ACLI_BEARER="s3cret")
+    given = {"A2ACLI_BEARER": "s3cret", "A2ACLI_SVC_PARAM": "x-team:param-s3cret"}
+    ran = shell.run("send", "hello", **given)
     assert ran.status == 0
-    assert "which was only found" in ran.err
+    assert ran.err.count("which was only found") == 2
     assert "s3cret" not in str(agent.asked)
-    named = shell.run("send", "hello", "--config", ".env", A2ACLI_BEARER="s3cret")
+    named = shell.run("send", "hello", "--config", ".env", **given)
     assert named.status == 0
-    assert "s3cret" in str(agent.calls)
+    assert [each.headers["authorization"] for each in agent.calls[-1:]] == ["Bearer s3cret"]
+    assert [each.headers["x-team"] for each in agent.calls[-1:]] == ["param-s3cret"]
+
+
+def test_a_global_parameter_goes_to_the_agent_of_its_file_alone(shell: Shell, agent: FarAgent) -> None:
+    general = shell.home / ".config" / "a2a-cli" / ".env"
+    general.parent.mkdir(parents=True)
+    for line, sent in (("", False), ("A2ACLI_AGENT_CARD=https://mine.example\n", False), (agent.url, True)):
+        named = f"A2ACLI_AGENT_CARD={line}\n" if sent else line
+        general.write_text(f"{named}A2ACLI_SVC_PARAM=x-team:param-s3cret\n")
+        general.chmod(0o600)
+        agent.asked.clear()
+        ran = shell.run("send", "hello", "-a", agent.url)
+        assert ran.status == 0, ran.err
+        assert ("param-s3cret" in str(agent.calls)) is sent
+        assert ("A2ACLI_SVC_PARAM" in ran.err) is not sent
 
 
 @pytest.mark.parametrize(("words", "code"), [((), "CREDENTIALS_MISSING"), (("--bearer", "wrong"), "AUTH_FAILED")])

@@ -22,14 +22,14 @@ from dragoman.cli.a2a.settings import Level, Settings, SettingsError
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog, redact
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
-from dragoman.client.card import binding_of, dialect_of
+from dragoman.client.card import beside, binding_of, dialect_of
 from dragoman.client.discovery import places
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.scalars import Unfit
 from dragoman.model.card import AgentCard
 from dragoman.model.task import TaskState
 from dragoman.net.egress import Egress
-from dragoman.net.target import is_grpc
+from dragoman.net.target import endpoint_target, is_grpc
 from dragoman.net.tls import ClientTls, make_tls_context
 
 INTERRUPTED_STATUS = 130
@@ -182,7 +182,7 @@ async def _work(
 async def open_session(settings: Settings, output: Output, task: KnownTask) -> AsyncGenerator[CommandSession, None]:
     """Resolve the agent's card, choose an endpoint, and connect. Raises Failure and what `connect` raises."""
     agent = named_agent(settings)
-    headers = service_parameters(settings)
+    headers = service_parameters(settings, agent)
     debug = DebugLog([*headers.values(), *secret_values(settings)]) if settings.flag("debug") else None
     tls = await make_tls(settings, agent)
     egress = Egress(tls=tls)
@@ -195,7 +195,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
         resolved = await resolve_card(agent, egress=egress, headers={})
         card = read_agent_card(resolved)
         interface = choose_interface(settings, resolved)
-        stored = await stored_token(_origin(resolved.found.url), egress)
+        stored = await stored_token(login_origin(resolved, [interface.url]), egress)
         shown = choose_credentials(settings, agent, card.security_schemes or {}, stored)
         _warn_about_credentials(settings, shown, interface.url)
         origins = _origins(settings, resolved)
@@ -320,9 +320,15 @@ def _wanted_version(settings: Settings) -> str | None:
     return version
 
 
-def service_parameters(settings: Settings) -> dict[str, str]:
-    """Read `--svc-param KEY:VALUE`. Raises SettingsError."""
-    headers = {}
+def service_parameters(settings: Settings, agent: str) -> dict[str, str]:
+    """Read `--svc-param KEY:VALUE`, as far as the agent that the reference `agent` names may see it.
+
+    A parameter may be a credential, so it goes only where its source may send it. Raises SettingsError.
+    """
+    headers: dict[str, str] = {}
+    if unsent := refusal(settings, "svc-param", agent):
+        warn(unsent)
+        return headers
     for given in settings["svc-param"].values:
         name, colon, value = given.partition(":")
         name, value = name.strip(), value.strip()
@@ -363,6 +369,18 @@ async def make_tls(settings: Settings, agent: str) -> ClientTls:
     except BadTls as error:
         raise SettingsError(f"{settings.describe('ca-cert' if tls.ca_file else 'client-cert')}: {error}") from error
     return tls
+
+
+def login_origin(resolved: ResolvedCard, urls: Sequence[str]) -> str:
+    """Return the origin whose stored login these endpoints of a card may be shown; empty if there is none.
+
+    A card in a file may name the endpoint of a login, and beside it those of strangers.
+    """
+    known = endpoint_target(resolved.found.url)
+    for to in map(endpoint_target, urls) if resolved.vouched else ():
+        if to.origin != known.origin and not beside(to, known):
+            return ""
+    return origin_of(resolved.found.url)
 
 
 def _origins(settings: Settings, resolved: ResolvedCard) -> list[str]:

@@ -34,9 +34,9 @@ class SettingsError(Exception):
 class ClientSetting(Struct, frozen=True, kw_only=True):
     """One setting. `name` is that of its long flag; `default` is shown by help and `config show`.
 
-    `secret` values are never shown. A setting that `guards` TLS cannot come from a file that was found. `identifies`
-    marks what tells the agent who is calling; it goes only where its source may send it. A setting that is not
-    `stored` is read from flags and variables alone.
+    `secret` values are never shown. A setting that `guards` TLS or secrets cannot come from a file that was found.
+    `identifies` marks what tells the agent who is calling; it goes only where its source may send it. A setting that is
+    not `stored` is read from flags and variables alone.
     """
 
     name: str
@@ -67,7 +67,7 @@ SETTINGS: tuple[ClientSetting, ...] = (
     ClientSetting(name="context-id"),
     ClientSetting(name="task-id"),
     ClientSetting(name="metadata"),
-    ClientSetting(name="svc-param", secret=True),
+    ClientSetting(name="svc-param", secret=True, identifies=True),
     ClientSetting(name="extension"),
     ClientSetting(name="history"),
     ClientSetting(name="insecure", default="false", guards=True),
@@ -76,7 +76,7 @@ SETTINGS: tuple[ClientSetting, ...] = (
     ClientSetting(name="api-key", secret=True, identifies=True),
     ClientSetting(name="client-id", identifies=True),
     ClientSetting(name="client-secret", secret=True, identifies=True),
-    ClientSetting(name="token-url", identifies=True),
+    ClientSetting(name="token-url", guards=True, identifies=True),
     ClientSetting(name="client-cert", identifies=True),
     ClientSetting(name="client-key", identifies=True),
     ClientSetting(name="trust-origin", guards=True),

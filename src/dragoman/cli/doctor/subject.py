@@ -11,11 +11,19 @@ from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials
 from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
-from dragoman.cli.a2a.session import choose_interface, make_tls, named_agent, secret_values, service_parameters
-from dragoman.cli.a2a.settings import Settings
+from dragoman.cli.a2a.session import (
+    choose_interface,
+    login_origin,
+    make_tls,
+    named_agent,
+    secret_values,
+    service_parameters,
+)
+from dragoman.cli.a2a.settings import Level, Settings
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog
-from dragoman.client import Interface
+from dragoman.client import Interface, interfaces
+from dragoman.client.discovery import places
 from dragoman.doctor.look import TIMEOUTS, without_query
 from dragoman.doctor.observation import Observations
 from dragoman.doctor.observer import observe
@@ -40,7 +48,7 @@ class NamedSubject:
         self.origin = origin_of(self._reference)
         self.egress = egress
         self.tls = tls
-        self.headers: Mapping[str, str] = service_parameters(settings)
+        self.headers: Mapping[str, str] = service_parameters(settings, self._reference)
         self.trusted: Sequence[str] = settings["trust-origin"].values
         if settings.flag("debug"):
             self._debug = DebugLog([*self.headers.values(), *secret_values(settings), second_key])
@@ -58,7 +66,9 @@ class NamedSubject:
 
     async def identify(self, card: SubjectCard, schemes: Mapping[str, Any]) -> CallerIdentity:
         """See `Subject`."""
-        stored = await stored_token(origin_of(card.found.url), self.egress)
+        found = card.found
+        listed = interfaces(found.card, found.url, places(found.url).base)
+        stored = await stored_token(login_origin(_resolved(card), [each.url for each in listed]), self.egress)
         shown = choose_credentials(self._settings, self._reference, dict(schemes), stored)
         if self._debug is not None:
             self._debug.add_secrets(shown.secrets)
@@ -69,7 +79,7 @@ class NamedSubject:
 
     def identify_other(self, schemes: Mapping[str, Any]) -> CallerIdentity:
         """Return what another caller shows: the key, where the card wants an API key, else as a bearer token."""
-        if not self._second_key:
+        if not self._second_key or self._settings["agent-card"].level is Level.FOUND_FILE:
             return CallerIdentity()
         agent = self._settings.text("agent-card")
         given = {"agent-card": (agent,), "api-key": (self._second_key,), "bearer": (self._second_key,)}

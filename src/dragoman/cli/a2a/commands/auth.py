@@ -108,8 +108,9 @@ async def _login(
 ) -> None:
     import asyncio
 
+    from dragoman.cli.a2a.credentials import permitted
     from dragoman.cli.a2a.failures import Code, Failure, failure_of
-    from dragoman.cli.a2a.oauth import fetch_by_client_credentials, fetch_by_device_code
+    from dragoman.cli.a2a.oauth import Endpoints, fetch_by_client_credentials, fetch_by_device_code
     from dragoman.cli.a2a.reference import origin_of, resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
     from dragoman.cli.a2a.settings import SettingsError
@@ -128,8 +129,10 @@ async def _login(
         resolved = await resolve_card(agent, egress=egress, headers={})
         schemes = read_agent_card(resolved).security_schemes or {}
         origin = origin_of(resolved.found.url)
-        async with _issuer_egress(settings, origin, egress) as reach:
-            endpoints = await _find_endpoints(settings, schemes, chosen, device_url, scopes, reach)
+        token_url = permitted(settings, "token-url", agent)
+        async with _issuer_egress(settings, origin, token_url, egress) as reach:
+            named = Endpoints(token_url=token_url, device_url=device_url, scopes=scopes)
+            endpoints = await _find_endpoints(named, schemes, chosen, reach)
             if chosen == "client-credentials":
                 grant = await fetch_by_client_credentials(endpoints, client, reach(endpoints.token_url))
             else:
@@ -172,8 +175,11 @@ def _without_secret(client: "Client") -> "Client":
     return replace(client, secret="")
 
 
-def _issuer_egress(settings: "Settings", origin: str, egress: Any) -> Any:
-    """Return a context whose value maps the URL of an issuer to the egress that may call it."""
+def _issuer_egress(settings: "Settings", origin: str, token_url: str, egress: Any) -> Any:
+    """Return a context whose value maps the URL of an issuer to the egress that may call it.
+
+    `token_url` is the one that the user names, empty for none.
+    """
     from contextlib import asynccontextmanager
 
     from dragoman.cli.a2a.reference import origin_of
@@ -181,8 +187,8 @@ def _issuer_egress(settings: "Settings", origin: str, egress: Any) -> Any:
     from dragoman.net.egress import Egress
 
     trusted = {origin, *map(origin_of, settings["trust-origin"].values)}
-    if settings.text("token-url"):
-        trusted.add(origin_of(settings.text("token-url")))
+    if token_url:
+        trusted.add(origin_of(token_url))
 
     @asynccontextmanager
     async def open_guarded() -> Any:
@@ -197,16 +203,13 @@ def _issuer_egress(settings: "Settings", origin: str, egress: Any) -> Any:
     return open_guarded()
 
 
-async def _find_endpoints(
-    settings: "Settings", schemes: dict[str, Any], flow: str, device_url: str, scopes: tuple[str, ...], reach: Any
-) -> "Endpoints":
-    """Find the issuer: what the user names, else an OAuth 2 flow of the card, else its OpenID provider."""
+async def _find_endpoints(found: "Endpoints", schemes: dict[str, Any], flow: str, reach: Any) -> "Endpoints":
+    """Find the issuer: what the user names is `found`, else an OAuth 2 flow of the card, else its OpenID provider."""
     from msgspec.structs import replace
 
     from dragoman.cli.a2a.failures import Code, Failure
-    from dragoman.cli.a2a.oauth import Endpoints, discover
+    from dragoman.cli.a2a.oauth import discover
 
-    found = Endpoints(token_url=settings.text("token-url"), device_url=device_url, scopes=scopes)
     for scheme in schemes.values():
         if not isinstance(scheme, dict):
             continue
