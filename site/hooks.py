@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -42,6 +43,9 @@ SCRIPTS = {"mermaid.min.js": "mermaid/dist/mermaid.min.js", "iframe-worker.js": 
 
 SHIM = re.compile(r"https://unpkg\.com/iframe-worker/shim")
 """The place from which the theme loads the worker that searches pages which are read from a folder."""
+
+LOADED = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\s(?:src|href)=["']?(?:https?:)?//""")
+"""An element by which a page loads something from elsewhere, not a link to follow."""
 
 _origins: dict[str, str] = {}
 """Generated pages of the site, and what each is in the repository; "" for what is not there."""
@@ -96,6 +100,20 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """The page with every script from the site itself."""
     own = posixpath.relpath("assets/iframe-worker.js", posixpath.dirname(page.file.dest_uri) or ".")
     return SHIM.sub(own, output)
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """The page of errors, which is shown for any path, with every script from the site itself."""
+    return SHIM.sub("/assets/iframe-worker.js", output_content)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Refuse a site with a page that loads something from elsewhere."""
+    site = Path(config.site_dir)
+    pages = sorted(site.rglob("*.html"))
+    loading = [str(page.relative_to(site)) for page in pages if LOADED.search(page.read_text(encoding="utf-8"))]
+    if loading:
+        raise PluginError(f"these pages load something from elsewhere: {', '.join(loading)}")
 
 
 def _place(origin: str) -> str:
