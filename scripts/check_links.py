@@ -5,7 +5,7 @@ Exits 1 with one line for every finding.
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
@@ -138,6 +138,15 @@ def unlisted(root: Path) -> list[str]:
     ]
 
 
+def unshown(root: Path, pages: Iterable[Path]) -> list[str]:
+    """The pictures of docs/pictures that no page shows."""
+    shown = {
+        (page.parent / link).resolve() for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))
+    }
+    pictures = sorted((root / "docs" / "pictures").glob("*"))
+    return [f"{path.relative_to(root)}: no page shows it" for path in pictures if path.resolve() not in shown]
+
+
 def _beside(page: Path) -> Iterator[Path]:
     """The pages that `page` links to."""
     if page.exists():
@@ -160,7 +169,7 @@ def main() -> int:
         for module in sorted((root / "src").rglob("*.py"))
         for finding in published(module)
     ]
-    found += unlisted(root)
+    found += [*unlisted(root), *unshown(root, pages)]
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

@@ -98,3 +98,13 @@ def test_a_page_that_nothing_leads_to_is_found(tmp_path: Path) -> None:
         "site/mkdocs.yml: nav lacks lost.md",
         "docs/README.md: nothing leads to lost.md",
     ]
+
+
+def test_a_picture_that_no_page_shows_is_found(tmp_path: Path) -> None:
+    pictures = tmp_path / "docs" / "pictures"
+    pictures.mkdir(parents=True)
+    for name in ("shown.png", "left.png"):
+        (pictures / name).touch()
+    page = tmp_path / "docs" / "page.md"
+    page.write_text("![It](pictures/shown.png)")
+    assert check_links.unshown(tmp_path, [page]) == ["docs/pictures/left.png: no page shows it"]
