@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -23,6 +24,9 @@ SDIST = (
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"),
 )
 """The files and whole folders of the repository that are in the source distribution."""
+
+TEST = re.compile(r"(?:^|/)(?:test_[^/]*|conftest)\.py$")
+"""A test, which is in neither package; a template of `dragoman new` is none yet."""
 
 NEEDED = (
     *("dragoman/py.typed", "dragoman/commit.txt"),
@@ -89,7 +93,7 @@ def wheel_faults(root: Path, wheel: Path) -> list[str]:
     with ZipFile(wheel) as archive:
         there = {info.filename: archive.read(info) for info in archive.infolist()}
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info/"
-    known = {str(path.relative_to("src")) for path in tracked(root) if path.is_relative_to(PACKAGE)}
+    known = {str(path.relative_to("src")) for path in _shipped(root) if path.is_relative_to(PACKAGE)}
     built = {name for name in there if name.startswith(f"{CONSOLE.relative_to('src')}/")}
     expected = known | built | {f"{info}{name}" for name in METADATA} | {str(COMMIT.relative_to("src"))}
     return _compare(wheel.name, there, expected, NEEDED)
@@ -103,10 +107,15 @@ def sdist_faults(root: Path, sdist: Path) -> list[str]:
         for member in archive.getmembers():
             file = archive.extractfile(member)
             there[member.name.removeprefix(prefix)] = b"" if file is None else file.read()
-    known = {str(path) for path in tracked(root) if any(path.is_relative_to(each) for each in SDIST)}
+    known = {str(path) for path in _shipped(root) if any(path.is_relative_to(each) for each in SDIST)}
     built = {name for name in there if name.startswith(f"{CONSOLE}/")}
     needed = [f"src/{name}" for name in NEEDED]
     return _compare(sdist.name, there, known | built | {"PKG-INFO", str(COMMIT)}, needed)
+
+
+def _shipped(root: Path) -> Iterator[Path]:
+    """The files of the repository that may be in a package: all but the tests."""
+    return (path for path in tracked(root) if not TEST.search(str(path)))
 
 
 def _compare(
