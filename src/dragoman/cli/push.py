@@ -66,7 +66,7 @@ def list_(
     before: int | None,
     as_json: bool,
 ) -> None:
-    """Show pending deliveries and dead letters, oldest first, or those that arrived."""
+    """List pending and dead deliveries, or those that arrived."""
     _check_filters(which, state, after, before)
     if state == "delivered":
         show_receipts(place, task_id, limit, before, as_json=as_json)

@@ -65,7 +65,7 @@ def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, form: str, **
 @output
 @with_server
 def show(place: TaskPlace, task_id: str, form: str) -> None:
-    """Show where the task with that ID stands, and its webhook calls."""
+    """Show a task by its ID, with its webhook deliveries."""
     import msgspec
 
     report = place.read("tasks.show", lambda source: source.show(task_id), task_id)
