@@ -147,6 +147,7 @@ def test_a_found_file_cannot_send_the_users_secret_to_its_own_issuer(
     assert asked == []
 
 
+@pytest.mark.requirement("AUTH_007")
 def test_a_card_in_a_file_cannot_send_a_token_to_a_stranger(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     """Its first endpoint is that of the login; the one that is spoken is another's."""
     agent.schemes = issuer.schemes
@@ -163,6 +164,7 @@ def test_a_card_in_a_file_cannot_send_a_token_to_a_stranger(shell: Shell, agent:
             stranger.asked.clear()
 
 
+@pytest.mark.requirement("AUTH_007")
 def test_a_token_goes_to_no_other_origin(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
     agent.schemes = issuer.schemes
     login(shell, agent, issuer, A2ACLI_CLIENT_SECRET=SECRET)
