@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from playwright.async_api import Page
+from playwright.async_api import FloatRect, Page
 
 from dragoman.auth.operator_token import read_token
 from dragoman.cli.loader import load_served
@@ -48,22 +48,55 @@ It will be **sunny** in Rome.
 CONVERSATION = ("What is the weather in Oslo?", "And in Rome?", "Which of the two is warmer, and by how much?")
 CONTEXT = "weather-talk"
 
+UPPER = FloatRect(x=0, y=0, width=1280, height=520)
+"""The part of a table's view that says it all."""
 
-async def send(http: aiohttp.ClientSession, agent: str, *parts: dict[str, Any], context: str | None = None) -> str:
+
+async def send(
+    http: aiohttp.ClientSession, agent: str, *parts: dict[str, Any], context: str | None = None, webhook: str = ""
+) -> str:
     """Send a message over A2A 1.0; returns the id of its task."""
+    sent: dict[str, Any] = {}
+    if webhook:
+        sent["configuration"] = {"taskPushNotificationConfig": {"url": webhook}}
     message = {"messageId": f"{agent}-{id(parts)}", "role": "ROLE_USER", "parts": parts, "contextId": context}
     async with http.post(
-        f"/agents/{agent}/message:send", json={"message": message}, headers={"A2A-Version": "1.0"}
-    ) as sent:
-        return str((await sent.json())["task"]["id"])
+        f"/agents/{agent}/message:send", json={"message": message, **sent}, headers={"A2A-Version": "1.0"}
+    ) as answer:
+        return str((await answer.json())["task"]["id"])
 
 
-async def take(page: Page, seen: Faults, path: str, name: str) -> None:
-    """Show a view until nothing more is loaded, and take its picture."""
+async def take(page: Page, seen: Faults, path: str, name: str, clip: FloatRect | None = None) -> None:
+    """Show a view until nothing more is loaded, and take its picture, or that of its upper part."""
     await page.goto(f"/console{path}")
     await seen.settle(page)
-    await page.screenshot(path=PICTURES / f"{name}.png")
+    await page.screenshot(path=PICTURES / f"{name}.png", clip=clip)
     print(PICTURES.relative_to(ROOT) / f"{name}.png")
+
+
+async def take_keys(page: Page, seen: Faults) -> None:
+    """Make the first key of an operator, which ends the session of the server's token, and two keys of callers."""
+    await page.goto("/console/keys")
+    await make_key(page, "ops", "operator")
+    key = await page.get_by_label("The key", exact=True).inner_text()
+    await page.context.clear_cookies()
+    await page.reload()
+    await page.get_by_label("Operator's key").fill(key)
+    await page.keyboard.press("Enter")
+    await page.get_by_role("heading", level=1, name="Keys").wait_for()
+    for name in ("billing", "weather-app"):
+        await make_key(page, name, "caller")
+        await page.get_by_role("button", name="Done").click()
+    await take(page, seen, "/keys", "keys", UPPER)
+
+
+async def make_key(page: Page, name: str, role: str) -> None:
+    """Make a key; the page shows it then."""
+    await page.get_by_role("button", name="New key").click()
+    await page.get_by_label("Name of the caller").fill(name)
+    await page.get_by_role("dialog").get_by_label("Role").select_option(role)
+    await page.get_by_role("button", name="Make the key").click()
+    await page.get_by_label("The key", exact=True).wait_for()
 
 
 def make_stranger() -> web.Application:
@@ -81,6 +114,7 @@ def make_stranger() -> web.Application:
     app = web.Application()
     app.router.add_get("/card.json", card)
     app.router.add_post("/rpc", fail)
+    app.router.add_post("/hook", fail)
     return app
 
 
@@ -90,7 +124,9 @@ async def main() -> int:
     agents = load_served((), ["examples/agents.py"], None).agents
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/dragoman.db"
-        config = Config(port=0, store=store, shutdown_grace_s=0.5, cancel_grace_s=0.5)
+        config = Config(
+            port=0, store=store, shutdown_grace_s=0.5, cancel_grace_s=0.5, push_allowed_hosts=("127.0.0.1",)
+        )
         async with (
             serving(config, agents) as url,
             aiohttp.ClientSession(url) as http,
@@ -113,9 +149,11 @@ async def main() -> int:
                 "conversation": f"/conversations/{CONTEXT}?agent=echo&principal=anonymous",
                 "usage": "/usage",
             }
+            hook = str(stranger.make_url("/hook"))
             async with console(browser, url, token, color_scheme="light") as (page, seen):
                 for name, path in views.items():
                     await take(page, seen, path, name)
+                await take(page, seen, "/audit", "audit", UPPER)
                 await page.goto("/console/try?agent=papers")
                 await page.get_by_label("Message to papers").fill("Give me a file")
                 await page.keyboard.press("Enter")
@@ -126,10 +164,19 @@ async def main() -> int:
                 await page.keyboard.press("Enter")
                 await page.get_by_text("Its card:").wait_for()
                 await page.screenshot(path=PICTURES / "doctor.png")
+                await send(http, "echo", {"text": "Tell my webhook"}, webhook=hook)
+                await page.goto("/console/webhooks")
+                await page.get_by_role("row").filter(has_text="500").first.wait_for()
+                await page.get_by_label("Host to pause").fill("hooks.example.org")
+                await page.get_by_role("button", name="Pause").click()
+                await page.get_by_text("0 calls waiting").wait_for()
+                await page.screenshot(path=PICTURES / "webhooks.png", clip=UPPER)
             async with console(browser, url, token, color_scheme="dark") as (page, seen):
                 await take(page, seen, views["replay"], "replay-dark")
             async with console(browser, url, token, viewport=NARROW) as (page, seen):
                 await take(page, seen, "", "overview-narrow")
+            async with console(browser, url, token, color_scheme="light") as (page, seen):
+                await take_keys(page, seen)
     size = sum(picture.stat().st_size for picture in PICTURES.glob("*.png"))
     print(f"{size} bytes together")
     return 0 if size <= BYTES_MAX else 1
