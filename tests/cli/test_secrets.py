@@ -102,6 +102,7 @@ class Session:
             self._serve_without_keys()
             self._fail_to_reach()
             self._call_with_env_file()
+            self._log_in()
 
     def _make_keys(self) -> None:
         run = self.said.run
@@ -125,6 +126,8 @@ class Session:
             self._operate(url)
             self._ask(url)
             self._sign_in(url)
+        for words in (("backup", "keyed.tar"), ("check",), ("usage",)):
+            self.said.run("admin", *words, "--store", "sqlite:///keyed.db")
         with sqlite3.connect(self.said.folder / "keyed.db") as file:
             self.secrets["signing key"] = json.loads(file.execute("SELECT jwk FROM signing_keys").fetchone()[0])["d"]
         file.close()
@@ -218,6 +221,19 @@ class Session:
             (self.said.folder / ".env").write_text(card + line)
             for words in (("config", "show", "-o", "json"), ("send", "hi", "--debug"), ("card", "get", "--debug")):
                 self.said.run(*words)
+            for words in (("doctor", "--active", "--verbose"), ("conformance", "-o", "json"), ("chat", "--debug")):
+                self.said.run(*words, stdin="hi\n")
+        (self.said.folder / ".env").unlink()
+
+    def _log_in(self) -> None:
+        """The issuer grants the access token, and the agent repeats it."""
+        agent = ("-a", self.stranger.url)
+        secret = {"A2ACLI_CLIENT_SECRET": self.secrets["client secret"]}
+        issuer = ("--client-id", "me", "--token-url", f"{self.stranger.url}/token")
+        self.said.run("auth", "login", *agent, *issuer, "--debug", **secret)
+        for words in (("send", "hi"), ("doctor", "--active"), ("task", "get", "t1"), ("auth", "status")):
+            self.said.run(*words, *agent, "--debug")
+        self.said.run("auth", "logout", *agent)
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +252,11 @@ def test_the_secrets_were_used_and_shown_where_they_are_meant_to_be(session: Ses
     assert [kind for kind in ARRIVE if not session.stranger.was_given(session.secrets[kind])] == []
     assert [kind for kind in SHOWN if not session.said.shown(kind, session.secrets[kind])] == []
     assert session.secrets.keys() == {*GIVEN, *MADE}
+
+
+def test_the_token_of_a_login_was_repeated_by_its_agent(session: Session) -> None:
+    """Else its absence from the log of the wire would show nothing."""
+    logs = [each.text for each in session.said.noted if "--debug: stderr" in each.name and "send hi -a" in each.name]
+    assert len(logs) == 1
+    assert "this is wrong" in logs[0]
+    assert "[redacted]" in logs[0].partition("this is wrong")[2]

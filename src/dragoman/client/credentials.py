@@ -153,6 +153,7 @@ class BearerToken(ApiKey):
 
     def __init__(self, value: str) -> None:
         super().__init__(f"Bearer {value}", "Authorization")
+        self.token = value
 
 
 class _Answer(Struct, frozen=True):

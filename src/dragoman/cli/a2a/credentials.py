@@ -73,7 +73,8 @@ def choose_credentials(
     """
     bearer, key = permitted(settings, "bearer", agent), permitted(settings, "api-key", agent)
     warnings = [text for name in ("bearer", "api-key") if (text := refusal(settings, name, agent))]
-    secrets = tuple(value for name in ("bearer", "api-key", "client-secret") if (value := settings.text(name)))
+    given = (settings.text(name) for name in ("bearer", "api-key", "client-secret"))
+    secrets = tuple(value for value in (*given, stored.token if stored is not None else "") if value)
     if key:
         place = _api_key_place(schemes)
         if place is not None:
