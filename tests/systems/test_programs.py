@@ -4,6 +4,7 @@ killed."""
 import asyncio
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -179,10 +180,13 @@ async def test_a_program_that_has_gone_since_fails_its_task_with_a_reference(tmp
         assert re.fullmatch(r"The agent failed \(reference \w{12}\)\.", said(task))
 
 
-READS = """
-text() { python3 -c 'import json, sys; print(json.load(sys.stdin)["text"])'; }
-answers() { python3 -c 'import json, sys; print(len(json.load(sys.stdin)["answers"]))'; }
-answer() { python3 -c 'import json, sys; print(json.load(sys.stdin)["answers"][int(sys.argv[1])]["text"])' "$1"; }
+PYTHON = f"{shlex.quote(sys.executable)} -I -S -c"
+"""A Python that starts in a tenth of the time that the `python3` of a version manager takes."""
+
+READS = f"""
+text() {{ {PYTHON} 'import json, sys; print(json.load(sys.stdin)["text"])'; }}
+answers() {{ {PYTHON} 'import json, sys; print(len(json.load(sys.stdin)["answers"]))'; }}
+answer() {{ {PYTHON} 'import json, sys; print(json.load(sys.stdin)["answers"][int(sys.argv[1])]["text"])' "$1"; }}
 """
 
 ASKS = (

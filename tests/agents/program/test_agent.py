@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import shlex
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -266,10 +268,13 @@ async def test_its_stderr_goes_to_the_log_bounded(bash: Made, caplog: pytest.Log
 
 # -- asking ------------------------------------------------------------------------------------------------------------
 
-READS = """
-text() { python3 -c 'import json, sys; print(json.load(sys.stdin)["text"])'; }
-answers() { python3 -c 'import json, sys; print(len(json.load(sys.stdin)["answers"]))'; }
-answer() { python3 -c 'import json, sys; print(json.load(sys.stdin)["answers"][int(sys.argv[1])]["text"])' "$1"; }
+PYTHON = f"{shlex.quote(sys.executable)} -I -S -c"
+"""A Python that starts in a tenth of the time that the `python3` of a version manager takes."""
+
+READS = f"""
+text() {{ {PYTHON} 'import json, sys; print(json.load(sys.stdin)["text"])'; }}
+answers() {{ {PYTHON} 'import json, sys; print(len(json.load(sys.stdin)["answers"]))'; }}
+answer() {{ {PYTHON} 'import json, sys; print(json.load(sys.stdin)["answers"][int(sys.argv[1])]["text"])' "$1"; }}
 """
 
 ASKS_TWICE = (
