@@ -415,10 +415,11 @@ async def test_new_requests_pass_by_a_server_that_takes_its_time_to_stop(site: S
             await asyncio.sleep(0.01)
         while await send(http, f"{gate} until") != 200:  # the proxy may have chosen it just before
             pass
-        statuses = [await send(http, f"{gate} {number}") for number in range(30)]
-        assert not stopping.done(), "the server has stopped too soon to show anything"
+        statuses: list[int] = []
+        while len(statuses) < 30 and not stopping.done():  # a busy machine sends fewer in that time
+            statuses.append(await send(http, f"{gate} {len(statuses)}"))
         await stopping
-    assert statuses == [200] * 30, site.front.log[-3000:]
+    assert set(statuses) == {200}, site.front.log[-3000:]
 
 
 async def test_a_server_that_stops_fails_no_request(site: Site) -> None:
