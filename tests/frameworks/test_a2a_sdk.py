@@ -88,6 +88,16 @@ def test_a_class_that_needs_arguments_says_so() -> None:
         served(Configured)
 
 
+class Unset(Booking):
+    def __init__(self) -> None:
+        raise KeyError("BOOKING_KEY")
+
+
+def test_a_class_that_cannot_be_made_says_why_and_where() -> None:
+    with pytest.raises(ValueError, match=r"^Unset\(\) failed with KeyError: 'BOOKING_KEY' \(.*test_a2a_sdk\.py:\d+\)$"):
+        served(Unset)
+
+
 MODULE = """
 from tests.frameworks.executors import Booking, card
 
@@ -147,6 +157,26 @@ async def test_chunks_of_artifacts_stay_chunks() -> None:
     assert (ran.state, ran.text, ran.statuses) == (TaskState.COMPLETED, "0 1 2 ", ["counting"])
     assert ran.message is not None
     assert ran.message.text == "done"
+
+
+async def test_events_of_several_tasks_stay_in_the_order_in_which_they_were_enqueued() -> None:
+    async def count_at_once(context: Any, queue: Any, updater: Any) -> None:
+        chunks = [
+            updater.add_artifact(text(f"{number} "), artifact_id="count", append=number > 0) for number in range(5)
+        ]
+        await asyncio.gather(queue.enqueue_event(new_task(context)), *chunks, updater.complete())
+
+    ran = await run(served(Scripted(count_at_once)), "Go")
+    assert (ran.state, ran.text) == (TaskState.COMPLETED, "0 1 2 3 4 ")
+
+    async def name_at_once(context: Any, queue: Any, updater: Any) -> None:
+        await asyncio.gather(*(updater.add_artifact(text(name), artifact_id=name) for name in "abc"))
+        await updater.complete()
+
+    async with client(served(Scripted(name_at_once))) as connection:
+        task = await connection.send("Go")
+    assert isinstance(task, Task)
+    assert [each.artifact_id for each in task.artifacts] == ["a", "b", "c"]
 
 
 async def test_a_task_is_streamed() -> None:

@@ -9,6 +9,7 @@ Invariant: an executor cannot tell that another server than the SDK's calls it, 
 
 import inspect
 from collections.abc import Mapping
+from traceback import extract_tb
 from typing import Any
 
 from dragoman.agents.frameworks.a2a_sdk.agent import ExecutorAgent
@@ -27,7 +28,7 @@ def adapts(value: object) -> bool:
 def adapt(value: Any, agent_id: str) -> ExecutorAgent:
     """Put the executor behind a card, which says what its class does. A class is called without arguments.
 
-    Raises ValueError if it needs some.
+    Raises ValueError if it needs some, or if its `__init__` raises.
     """
     executor = _make(value) if isinstance(value, type) else value
     return ExecutorAgent(executor, find_sdk(), profile_without_card(executor, agent_id))
@@ -52,4 +53,9 @@ def _make(kind: type) -> Any:
         raise ValueError(
             f"{kind.__name__} needs {', '.join(needed)}: name an object of it, executor = {kind.__name__}(…)"
         )
-    return kind()
+    try:
+        return kind()
+    except Exception as error:  # a user's class may raise anything
+        places = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith("<frozen ")]
+        place = f"{places[-1].filename}:{places[-1].lineno}"
+        raise ValueError(f"{kind.__name__}() failed with {type(error).__name__}: {error} ({place})") from error

@@ -19,7 +19,7 @@ from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.principal import ANONYMOUS
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, TaskStatus
-from dragoman.model.updates import ArtifactUpdate, StatusUpdate
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 log = logging.getLogger("dragoman.frameworks")
 
@@ -68,6 +68,8 @@ class ExecutorRun:
         """The status with which the task waits once `execute` returns."""
         self._showing: asyncio.Task[None] | None = None
         self._shown = False
+        self._taking = asyncio.Lock()
+        """Held while an event is taken. An executor may enqueue from several tasks, which are served in their order."""
 
     async def carry_out(self) -> None:
         """Do the task. Raises Ended, or Replied if a message is the whole answer."""
@@ -172,8 +174,13 @@ class ExecutorRun:
     async def enqueue_event(self, event: Any) -> None:
         """Take an event. Raises TypeError if it is none, ValueError if it belongs to another task."""
         update = self._sdk.read_event(event)
+        async with self._taking:
+            await self._take(update)
+
+    async def _take(self, update: Update) -> None:
+        """Take an event, now that those before it are taken."""
         if self._end is not None or self._reply is not None:
-            log.warning("task %s: %s after its end was dropped", self._run.head.id, type(event).__name__)
+            log.warning("task %s: %s after its end was dropped", self._run.head.id, type(update).__name__)
             return
         if isinstance(update, Message):
             self._reply = update
