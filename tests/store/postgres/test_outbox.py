@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
@@ -24,6 +25,7 @@ from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.writes import Told
 from dragoman.testing.store_cases.bench import AGENTS, W, by_run, chunk, ending, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
+from dragoman.testing.store_cases.receipts import arrived
 from tests.soak import times
 
 PATIENCE_S = 120
@@ -247,3 +249,17 @@ async def test_a_webhook_that_is_registered_and_removed_by_several_processes_sta
         for config in configs:
             assert await other.outbox.remove("t1", config.id)
     assert await check_store(used_postgres_url) == []
+
+
+async def test_a_receipt_writes_nothing_to_those_of_its_task_that_stay(used_postgres_url: str) -> None:
+    """A task has up to a hundred: to lock them would write them all again for each delivery that arrives."""
+    async with process(used_postgres_url, "h1") as store:
+        await store.create(replace(new_task("t1"), push=webhook(), deliveries=tuple(map(telling, range(1, 9)))))
+        while dues := [due for lane in Lane for due in await store.outbox.claim(lane, 1 << 50, 1 << 51, 1, 1)]:
+            await asyncio.gather(*(store.outbox.settle(arrived(due, 1 << 50)) for due in dues))
+        assert len(await store.receipts.page(task_id="t1")) == 8
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        assert await connection.fetchval("SELECT count(*) FROM dragoman.receipts WHERE xmax <> 0") == 0
+    finally:
+        await connection.close()
