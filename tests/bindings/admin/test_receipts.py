@@ -180,6 +180,8 @@ async def test_it_says_why_a_delivery_is_not_sent_again(tmp_path: Path) -> None:
         ("state=dead&before=3", "before"),
         ("state=late", "state"),
         ("state=delivered&before=0", "before"),
+        (f"state=delivered&before={1 << 53}", "before"),
+        (f"after={1 << 63}", "after"),
     ],
 )
 async def test_a_wrong_list_is_refused_by_its_field(running: tuple[Any, Ops], query: str, field: str) -> None:
@@ -187,6 +189,15 @@ async def test_a_wrong_list_is_refused_by_its_field(running: tuple[Any, Ops], qu
     status, answer = await read(http, f"/webhooks?{query}", ops)
     faults = [each["field"] for detail in answer["error"]["details"] for each in detail.get("fieldViolations", ())]
     assert (status, faults) == (400, [field]), answer
+
+
+async def test_a_number_that_no_delivery_has_is_refused_by_its_field(running: tuple[Any, Ops]) -> None:
+    http, ops = running
+    chosen = {"numbers": [(1 << 63) - 1], "delivered": True}
+    status, answer = await read(http, "/webhooks:redeliver", ops, "POST", json=chosen)
+    assert (status, answer["error"]["message"]) == (400, "numbers[0]: has a wrong value")
+    for number in ((1 << 53) - 1, (1 << 63) - 1):
+        assert (await read(http, f"/webhooks/{number}", ops))[0] == 404
 
 
 @pytest.fixture(scope="module")
