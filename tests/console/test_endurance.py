@@ -123,10 +123,13 @@ async def test_a_flood_of_events_takes_few_renderings_and_little_memory(browser:
             await open_task(page, site, task)
             await expect(timeline(page)).to_contain_text("working")
             await page.evaluate(COUNT_RENDERINGS)
+            begun_anew: list[str] = []
+            page.on("request", lambda request: begun_anew.append(request.url) if "/moment" in request.url else None)
             gate.set()
             await expect(timeline(page)).to_contain_text("completed")
             await expect(moment(page)).to_contain_text(f"word {EVENTS - 1}")
             assert await page.evaluate("() => globalThis.renderings") < EVENTS / 10
+            assert begun_anew == [], "a log that is followed is read on, however fast it grows"
             assert await count_elements(page) < ELEMENTS_MAX
             slider = page.get_by_label("Moment of the replay")
             assert int(await slider.get_attribute("max") or 0) > EVENTS

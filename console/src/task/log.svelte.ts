@@ -192,7 +192,8 @@ export class TaskLog {
     }
     const cut = page.next_after != null && page.events.length < LIMIT;
     if (!this.loaded && cut) this.#stretch = Math.min(STRETCH, STRETCH_PAGES * page.events.length);
-    if (page.seq - this.last > (cut && !this.loaded ? this.#stretch : KEPT)) {
+    // Only at first: a log that grows faster than the server folds it would be begun anew for ever.
+    if (!this.loaded && page.seq - this.last > (cut ? this.#stretch : KEPT)) {
       this.record = recordOf(await get<"readMoment">(`${this.#path}/moment`, {}, signal));
       this.#begin(Math.max(this.last, page.seq - this.#stretch), null);
       this.loaded = true;
