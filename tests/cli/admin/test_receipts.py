@@ -1,14 +1,13 @@
 """`dragoman admin webhooks` and `tasks show` about deliveries that arrived, on the local store and from afar."""
 
-import asyncio
 import json
 from pathlib import Path
 
 from dragoman.auth.operator_token import read_token
-from tests.bindings.admin.test_admin import DEADLINE_S, bearer, url_of
-from tests.bindings.admin.test_receipts import told_task
+from tests.bindings.admin.test_admin import bearer, url_of
+from tests.bindings.admin.test_receipts import told_task, until_arrived
 from tests.bindings.admin.test_webhooks import servers
-from tests.cli.admin.site import dragoman
+from tests.cli.admin.site import Ran, dragoman
 from tests.push.receiver import receiving
 
 
@@ -45,12 +44,12 @@ async def test_deliveries_that_arrived_are_listed_shown_and_sent_again(tmp_path:
         assert [line.split()[:2] for line in task.splitlines()[-len(numbers) :]] == [[n, "delivered"] for n in numbers]
         assert "secret" not in listed + page + shown + task
 
+        redeliver = "admin", "webhooks", "redeliver", numbers[0]
+        sends: list[Ran] = []
         for where in ({"DRAGOMAN_STORE": store}, away):
-            came = len(receiver.asked)
-            sent = await dragoman(tmp_path, "admin", "webhooks", "redeliver", numbers[0], "--delivered", **where)
-            assert sent == (0, "1 delivered delivery to be sent again.\n", "")
-            async with asyncio.timeout(DEADLINE_S):
-                await receiver.came(came + 1)
+            sends.append(await dragoman(tmp_path, *redeliver, "--delivered", **where))
+            assert sends[-1] == (0, "1 delivered delivery to be sent again.\n", "")
+            await until_arrived(http, bearer(store), task_id, len(deliveries) + len(sends))
             assert receiver.asked[-1].headers["webhook-id"] == deliveries[0]["id"]
             assert receiver.asked[-1].body == receiver.asked[0].body
         without = await both("webhooks", "redeliver", numbers[0], status=1)
