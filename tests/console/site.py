@@ -84,6 +84,15 @@ class Site:
         async with self._http.post(f"{self.url}/agents/{agent}/message:send", json=sent, headers=V1) as answer:
             return str((await answer.json())["task"]["id"])
 
+    async def remove_webhooks(self, agent: str, task: str) -> None:
+        """Remove the webhooks of a task, as its caller."""
+        at = f"{self.url}/agents/{agent}/tasks/{task}/pushNotificationConfigs"
+        async with self._http.get(at, headers=V1) as answer:
+            configs = (await answer.json())["configs"]
+        for config in configs:
+            async with self._http.delete(f"{at}/{config['id']}", headers=V1) as answer:
+                assert answer.ok, await answer.text()
+
     async def lease(self, agent: str, worker: str) -> None:
         """Give a worker the agent's next task."""
         sent = {"worker": worker, "wait_s": 20}

@@ -142,11 +142,15 @@ async def test_the_first_key_tells_what_changes(browser: Browser, site: Site) ->
 
 
 async def test_a_paused_host_gets_its_calls_when_it_is_resumed(browser: Browser, tmp_path: Path) -> None:
-    """And a call that fails is sent again at once from its task."""
+    """And a call that fails is sent again at once from its task, and so is one that arrived, with the same id."""
     works = False
+    taken: list[str] = []
 
     async def take(request: web.Request) -> web.Response:
-        return web.Response(status=HTTPStatus.OK if works else HTTPStatus.SERVICE_UNAVAILABLE)
+        if not works:  # no attempt follows by itself
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "3600"})
+        taken.append(request.headers["webhook-id"])
+        return web.Response()
 
     receiver = web.Application()
     receiver.router.add_post("/hook", take)
@@ -174,7 +178,23 @@ async def test_a_paused_host_gets_its_calls_when_it_is_resumed(browser: Browser,
         own = page.get_by_role("region", name="Webhook calls")
         await own.get_by_label("Select all calls on this page").check()
         await own.get_by_role("button", name="Send now").click()
-        await expect(own.get_by_text("No call is pending")).to_be_visible()
+        rows = own.get_by_role("row").filter(has_text="arrived")
+        await expect(own.get_by_role("row").filter(has_not_text="arrived")).to_have_count(1)  # the head
+        arrived = await rows.count()
+        assert len(taken) == arrived
+        await rows.first.get_by_role("checkbox").check()
+        await own.get_by_role("button", name="Send again").click()
+        await expect(own.get_by_text("1 call will be sent now")).to_be_visible()
+        await expect(rows).to_have_count(arrived + 1)
+        assert taken == [*taken[:arrived], taken[0]]
+        await site.remove_webhooks("echo", task)
+        await page.get_by_role("link", name="Webhooks").click()
+        await page.get_by_role("combobox", name="Calls").select_option("Arrived")
+        await expect(calls.filter(has_text="HTTP 200 in").first).to_be_visible()
+        await calls.get_by_role("button", name="Call").first.click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("It cannot be sent again: its webhook has been removed.")
+        await expect(dialog.get_by_role("button", name="Send again")).to_be_disabled()
 
 
 async def test_workers_are_shown_with_their_leases(browser: Browser, tmp_path: Path) -> None:
