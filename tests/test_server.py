@@ -299,6 +299,7 @@ async def test_the_sweep_goes_on_until_nothing_is_left_and_outlives_a_store_that
     assert len(store.audit.before_ms) == 3
     assert len(store.receipts.before_ms) == 3
     assert 0 <= SystemClock().now_ms() - 90 * 86_400_000 - store.audit.before_ms[0] < 60_000
+    assert 0 <= SystemClock().now_ms() - 7 * 86_400_000 - store.receipts.before_ms[0] < 60_000
     sweeper.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await sweeper

@@ -48,6 +48,21 @@ async def test_a_call_is_a_post_of_the_body_with_its_headers(receiver: Receiver)
     assert it.counts.pushes == {"delivered": 1}
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_call_that_arrives_leaves_a_receipt_unless_none_is_kept(receiver: Receiver, keeps: bool) -> None:
+    receiver.answers = lambda number: 503 if number == 0 else 201
+    async with rig(settings=replace(QUICK, keeps_receipts=keeps)) as it:
+        url = f"{receiver.url}/in/s3cret?key=s3cret"
+        task = await it.task(url, token="s3cret")
+        await it.owe(task, url, *numbered(3), token="s3cret")
+        await it.settled()
+        receipts = await it.store.receipts.page()
+    assert [(each.attempts, each.status, each.url) for each in receipts] == [
+        (failed, 201, f"{receiver.url}/in/…") for failed in (0, 0, 1) if keeps
+    ]
+    assert "s3cret" not in repr(receipts)
+
+
 async def test_calls_of_a_configuration_come_in_order_one_at_a_time(receiver: Receiver) -> None:
     async with rig() as it:
         task = await it.task(receiver.url)

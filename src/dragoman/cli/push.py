@@ -143,7 +143,8 @@ def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending:
         click.echo(f"{_changed(changed)} to be sent {'again' if not changed.pending else 'now'}.")
     for each in changed.refused:
         click.echo(f"{each.number} is not sent again: {each.reason}", err=True)
-    _report_missing(numbers, changed, pending, "--pending and --delivered take others too")
+    others = "--pending takes others too" if delivered else "--pending and --delivered take others too"
+    _report_missing(numbers, changed, pending, others)
 
 
 @push.command()
