@@ -112,8 +112,9 @@ def never(work: object) -> NoReturn:
     raise AssertionError("no context gets counters here")
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["without statistics", "with statistics"])
-async def large(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> AsyncIterator[Large]:
+@pytest.fixture(scope="module")
+async def filled(postgres_server: PostgresServer) -> AsyncIterator[str]:
+    """The name of a database with the rows, to which nobody is connected."""
     with postgres_server.database() as url:
         store = open_store(url, SystemClock())
         await store.open("h1")
@@ -122,6 +123,14 @@ async def large(request: pytest.FixtureRequest, postgres_server: PostgresServer)
         for table in LARGE:
             await connection.execute(f"ALTER TABLE dragoman.{table} SET (autovacuum_enabled = false)")
         await connection.execute(FILL)
+        await connection.close()
+        yield url.rpartition("/")[2]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["without statistics", "with statistics"])
+async def large(request: pytest.FixtureRequest, postgres_server: PostgresServer, filled: str) -> AsyncIterator[Large]:
+    with postgres_server.database(template=filled) as url:
+        connection = await asyncpg.connect(url)
         if request.param:
             await connection.execute("ANALYZE")
         yield Large(connection, request.param)
