@@ -544,13 +544,13 @@ class Engine:
     # -- operators ---------------------------------------------------------------------------------------------------
 
     async def follow(self, task_id: str, after: str) -> OpenStream:
-        """Follow the log of any task: see `engine.handlers.access.OperatedEngine`."""
+        """Follow the log of any task: see `engine.admin.access.OperatedEngine`."""
         if self._stopping.begun:
             raise policy.stopping()
         return await self._tails.of_log(task_id, after)
 
     async def request(self, task_id: str) -> tuple[TaskHead, Message]:
-        """Read the message that made any task: see `engine.handlers.access.OperatedEngine`."""
+        """Read the message that made any task: see `engine.admin.access.OperatedEngine`."""
         stored = await self._store.load(task_id)
         if stored is None:
             raise TaskNotFound(task_id)
@@ -558,7 +558,7 @@ class Engine:
         return stored.head, await self._files.message(record.history[0])
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
-        """Delete tasks that have ended: see `engine.handlers.access.OperatedEngine`."""
+        """Delete tasks that have ended: see `engine.admin.access.OperatedEngine`."""
         deleted = await self._store.delete(task_ids)
         for task_id in deleted:
             self.tasks.forget(task_id)

@@ -95,7 +95,7 @@ class _Home(Struct):
 
 
 class LocalTaskManager(TaskManager):
-    """Tasks of one function, in memory. `kaos.process.ProcessFn` describes its arguments and results.
+    """Tasks of one function, in memory. `ProcessFn` describes its arguments and results.
 
     `max_tasks`, from 1 to 10000, is how many are kept: those that ended first are dropped first. The manager starts
     with its first message, and belongs to the event loop of that.

@@ -16,7 +16,7 @@ from dragoman.engine.api import Runner
 
 
 class ServedAgents:
-    """See `engine.overview.ServerFacts`."""
+    """See `engine.admin.overview.ServerFacts`."""
 
     def __init__(self, runners: Mapping[str, Runner]) -> None:
         self._runners = runners

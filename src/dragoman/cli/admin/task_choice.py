@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dragoman.engine.admin.inspection import TaskLine
 
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
-"""The words of `engine.inspection`, repeated here so that `--help` imports nothing."""
+"""The words of `engine.admin.inspection`, repeated here so that `--help` imports nothing."""
 
 TEXT_SHOWN = 40
 """Most characters of a message in a table."""
