@@ -5,13 +5,14 @@ The body is not kept, so it is rendered again from the log of the task.
 Invariant: a body is sent again only if its digest is that of the first one. A receiver that knows the id may ignore it.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
 from dragoman.engine.admin.inspection import LOG_BYTES
 from dragoman.engine.announcements import Step, standing_step, steps_of
-from dragoman.model.events import Event
+from dragoman.model.events import Event, Logged
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead
 from dragoman.store.api import Store
@@ -54,12 +55,13 @@ class SentDeliveries(Struct, frozen=True):
 
 async def send_again(store: Store, render: Render, numbers: Collection[int], now_ms: int) -> SentDeliveries:
     """Queue those of these deliveries that arrived once more, in their order. Raises StoreError."""
+    logs = LogReader(store)
     count, refused = 0, []
     for number in sorted(set(numbers)):
         receipt = await store.receipts.find(number)
         if receipt is None:
             continue
-        made = await rebuild(store, render, receipt)
+        made = await rebuild(store, render, receipt, logs)
         if isinstance(made, Delivery):
             queued = await store.outbox.queue_again(receipt.task_id, made, now_ms)
             if queued is QueuedAgain.QUEUED:
@@ -70,15 +72,16 @@ async def send_again(store: Store, render: Render, numbers: Collection[int], now
     return SentDeliveries(count, tuple(refused))
 
 
-async def rebuild(store: Store, render: Render, receipt: Receipt) -> Delivery | str:
+async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "LogReader | None" = None) -> Delivery | str:
     """A delivery as it was when it arrived, or why it cannot be made again. Raises StoreError."""
+    logs = logs or LogReader(store)
     configs = await store.outbox.configs(receipt.task_id)
     config = next((each for each in configs if each.id == receipt.config_id), None)
     found = await store.head(receipt.task_id)
     if config is None or found is None:
         return REMOVED
     head, dialect = found[0], receipt.dialect or config.dialect
-    logged = await _read_until(store, head, receipt.seq)
+    logged = await logs.read_until(head, receipt.seq)
     if logged is None:
         return PRUNED
     fold, event = logged
@@ -99,14 +102,32 @@ async def rebuild(store: Store, render: Render, receipt: Receipt) -> Delivery | 
     return OTHER_BODY
 
 
-async def _read_until(store: Store, head: TaskHead, seq: int) -> tuple[Fold, Event] | None:
-    """The task before its event `seq`, and that event; None if the log does not have them any more."""
-    fold = Fold(head)
-    while True:
-        page = await store.read(head.id, fold.seq, LOG_BYTES)
-        if not page or page[0].seq != fold.seq + 1:
-            return None
-        for logged in page:
-            if logged.seq == seq:
-                return fold, logged.event
+class LogReader:
+    """Reads logs up to events; for rising seqs each once. A task has up to a hundred deliveries that arrived."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._task_id = ""
+        self._fold: Fold | None = None
+        self._page: deque[Logged] = deque()
+        """Events that were read and are not folded yet."""
+
+    async def read_until(self, head: TaskHead, seq: int) -> tuple[Fold, Event] | None:
+        """The task before its event `seq`, and that event; None if the log does not have them any more.
+
+        The fold goes on with the next call. Raises StoreError.
+        """
+        fold = self._fold
+        if fold is None or self._task_id != head.id or fold.seq >= seq:
+            fold = self._fold = Fold(head)
+            self._task_id = head.id
+            self._page.clear()
+        while True:
+            if not self._page:
+                self._page.extend(await self._store.read(head.id, fold.seq, LOG_BYTES))
+            if not self._page or self._page[0].seq != fold.seq + 1:
+                return None
+            if self._page[0].seq == seq:
+                return fold, self._page[0].event
+            logged = self._page.popleft()
             fold.add(logged.seq, logged.event)

@@ -1,0 +1,53 @@
+"""Deliveries that arrived, queued once more with a body that is made again from the log."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import cast
+
+from msgspec.structs import replace
+
+from dragoman.engine.admin.redelivery import SentDeliveries, send_again
+from dragoman.engine.announcements import Step
+from dragoman.model.ids import SystemClock
+from dragoman.model.task import TaskHead
+from dragoman.store.api import Store
+from dragoman.store.open import open_store
+from dragoman.store.outbox import Lane
+from dragoman.testing.store_cases.bench import by_run, chunk, new_task
+from dragoman.testing.store_cases.deliveries import telling, webhook
+from dragoman.testing.store_cases.receipts import arrived
+from tests.engine.replicas import Counted
+
+EVENTS = 12
+
+
+def render(head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+    """The body of `telling`, with what the task holds."""
+    held = len(step.stands().artifacts[0].parts) if step.seq > 1 else 0
+    assert held == min(1, step.seq - 1), "chunks of text are joined"
+    return (telling(step.seq).body,)
+
+
+async def deliver_all(store: Store, task_id: str) -> None:
+    """Make a task with a delivery for each event, all of which arrive."""
+    await store.create(replace(new_task(task_id), push=webhook(), deliveries=(telling(1),)))
+    for seq in range(2, EVENTS + 1):
+        await store.append(replace(by_run(task_id, chunk("a")), deliveries=(telling(seq),)))
+    while dues := [due for lane in Lane for due in await store.outbox.claim(lane, 1 << 50, 1 << 51, 1, 1)]:
+        await asyncio.gather(*(store.outbox.settle(arrived(due, 1 << 50)) for due in dues))
+
+
+async def test_the_log_of_a_task_is_read_once_for_all_of_its_deliveries() -> None:
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    try:
+        for task_id in ("t1", "t2"):
+            await deliver_all(store, task_id)
+        counted = Counted(store)
+        numbers = [receipt.number for receipt in await store.receipts.page()]
+        assert await send_again(cast(Store, counted), render, numbers, 0) == SentDeliveries(2 * EVENTS, ())
+        assert counted.reads["read"] == 2
+        owed = [(each.task_id, each.seq) for each in await store.outbox.owed()]
+        assert owed == [(task_id, seq) for task_id in ("t1", "t2") for seq in range(1, EVENTS + 1)]
+    finally:
+        await store.close()
