@@ -89,13 +89,20 @@ def test_a_class_that_needs_arguments_says_so() -> None:
 
 
 class Unset(Booking):
+    fault: BaseException = KeyError("BOOKING_KEY")
+
     def __init__(self) -> None:
-        raise KeyError("BOOKING_KEY")
+        raise self.fault
 
 
-def test_a_class_that_cannot_be_made_says_why_and_where() -> None:
-    with pytest.raises(ValueError, match=r"^Unset\(\) failed with KeyError: 'BOOKING_KEY' \(.*test_a2a_sdk\.py:\d+\)$"):
-        served(Unset)
+class Leaving(Unset):
+    fault = SystemExit(3)
+
+
+@pytest.mark.parametrize(("kind", "why"), [(Unset, "KeyError: 'BOOKING_KEY'"), (Leaving, "SystemExit: 3")])
+def test_a_class_that_cannot_be_made_says_why_and_where(kind: type, why: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{kind.__name__}\(\) failed with {why} \(.*test_a2a_sdk\.py:\d+\)$"):
+        served(kind)
 
 
 MODULE = """
@@ -464,6 +471,27 @@ async def test_an_exception_is_not_shown_to_the_caller() -> None:
     assert task.status.state is TaskState.FAILED
     assert task.status.message is not None
     assert task.status.message.text.startswith("The agent failed (reference ")
+
+
+async def test_an_executor_that_would_end_the_process_ends_its_task() -> None:
+    async def leave(context: Any, queue: Any, updater: Any) -> None:
+        await queue.enqueue_event(new_task(context))
+        raise SystemExit(3)
+
+    async def wait_then_leave(context: Any, queue: Any, updater: Any) -> None:
+        await queue.enqueue_event(new_task(context))
+        await updater.requires_input()
+
+    async with client(served(Scripted(leave))) as connection:
+        failed = await connection.send("Go")
+    executor = Scripted(wait_then_leave, on_cancel=leave)
+    async with client(served(executor)) as connection, asyncio.timeout(LIMIT_S):
+        waiting = await connection.send("Go")
+        assert isinstance(waiting, Task)
+        canceled = await connection.cancel(waiting.id)
+        await executor.canceled.wait()
+    assert isinstance(failed, Task)
+    assert (failed.status.state, canceled.status.state) == (TaskState.FAILED, TaskState.CANCELED)
 
 
 async def test_nothing_follows_the_end() -> None:

@@ -55,7 +55,7 @@ def _make(kind: type) -> Any:
         )
     try:
         return kind()
-    except Exception as error:  # a user's class may raise anything
+    except (Exception, SystemExit) as error:  # a user's class may raise anything
         places = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith("<frozen ")]
         place = f"{places[-1].filename}:{places[-1].lineno}"
         raise ValueError(f"{kind.__name__}() failed with {type(error).__name__}: {error} ({place})") from error
