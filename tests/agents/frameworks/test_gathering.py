@@ -157,3 +157,14 @@ async def test_closing_it_ends_the_run_first() -> None:
     async with aclosing(gather_texts(endless(), Windows(WINDOW_S))) as gathering:
         assert await anext(gathering) == "a"
     assert ended.is_set()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+async def test_what_would_end_the_process_ends_the_run(error: BaseException) -> None:
+    async def run() -> AsyncGenerator[object, None]:
+        yield "a"
+        raise error
+
+    with pytest.raises(RuntimeError) as raised:
+        await all_of(run())
+    assert raised.value.__cause__ is error

@@ -12,7 +12,7 @@ every token counts.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -123,6 +123,17 @@ def text_sink() -> Callable[[str], bool]:
     return gathering.say
 
 
+async def contain(call: Awaitable[None]) -> None:
+    """Await work of an agent in a task of its own.
+
+    Raises RuntimeError for SystemExit and KeyboardInterrupt, which would leave the task and end the server.
+    """
+    try:
+        await call
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the agent raised {error!r}") from error
+
+
 async def gather_texts(pieces: AsyncGenerator[object, None], windows: Windows) -> AsyncGenerator[object, None]:
     """The same pieces, with the texts of a window joined. The run has a task of its own, which ends here."""
     gathering = Gathering()
@@ -134,7 +145,7 @@ async def gather_texts(pieces: AsyncGenerator[object, None], windows: Windows) -
                 if not gathering.add(piece):
                     await gathering.drain()
 
-    pulling = asyncio.create_task(pull())
+    pulling = asyncio.create_task(contain(pull()))
     pulling.add_done_callback(lambda _: gathering.end())
     try:
         while True:

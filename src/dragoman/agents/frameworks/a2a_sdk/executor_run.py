@@ -7,7 +7,6 @@ later run of the task begins with the first message that has not been answered, 
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks.a2a_sdk.turn import Sdk, Turn
+from dragoman.agents.frameworks.runs import contain
 from dragoman.engine.api import Ended, Replied, Run
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -90,7 +90,7 @@ class ExecutorRun:
         """Call `execute` with a message, and return the question that follows. Raises Ended otherwise."""
         self._begin(stored)
         context = self._sdk.make_context(await self._turn(message, stored))
-        working = asyncio.create_task(_contain(self._executor.execute(context, self)))
+        working = asyncio.create_task(contain(self._executor.execute(context, self)))
         try:
             await asyncio.wait((working,))
         except asyncio.CancelledError:
@@ -293,7 +293,7 @@ async def call_cancel(executor: Any, sdk: Sdk, record: Record, queue: Any) -> No
         extensions=head.extensions,
         caller=_caller(head.owner),
     )
-    canceling = asyncio.create_task(_contain(executor.cancel(sdk.make_context(turn), queue)))
+    canceling = asyncio.create_task(contain(executor.cancel(sdk.make_context(turn), queue)))
     try:
         await asyncio.wait((canceling,), timeout=CANCEL_S)
         if not canceling.done():
@@ -320,14 +320,6 @@ def _question_of(status: TaskStatus) -> Question:
 
 def _ended(status: TaskStatus) -> Ended:
     return Ended(status.state, () if status.message is None else status.message.parts)
-
-
-async def _contain(call: Awaitable[None]) -> None:
-    """Await a call of the executor. Raises RuntimeError for SystemExit, with which its task would end the server."""
-    try:
-        await call
-    except SystemExit as error:
-        raise RuntimeError(f"the executor raised {error!r}") from error
 
 
 async def _stop(work: "asyncio.Task[None]") -> None:
