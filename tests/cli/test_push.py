@@ -204,6 +204,8 @@ def test_where_there_is_no_store_the_command_says_so(run: Run) -> None:
         ("https://h.example/one/two?three=four", "https://h.example/one/…"),
         ("https://h.example/services/T0/B0/secret#five", "https://h.example/services/…"),
         ("https://h.example?secret", "https://h.example"),
+        ("https://h.example/bot123456:AAsecretsecret/sendMessage", "https://h.example/…"),
+        ("https://h.example/0b6f3c1e-8d5a-4c0e-9a7e-1f2d3c4b5a69", "https://h.example/…"),
     ],
 )
 def test_of_a_url_the_host_and_the_first_word_are_shown(url: str, shown: str) -> None:

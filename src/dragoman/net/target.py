@@ -18,6 +18,9 @@ MAX_URL = 2048
 KNOWN_MAX = 4096
 """How many parsed URLs are remembered: the same webhooks are registered and called again and again."""
 
+_WORD_MAX = 20
+"""Most characters of the first segment of a path that `shown_url` shows."""
+
 _SHOWN_MAX = 200
 _PORTS = {"http": 80, "https": 443}
 _GRPC = {"grpc": "http", "grpcs": "https"}
@@ -125,10 +128,15 @@ def parse_operator_url(url: str, shown: str) -> tuple[Target, str]:
 
 
 def shown_url(url: str) -> str:
-    """The URL of a webhook for operators: its host and the first segment of its path. The rest may contain secrets."""
+    """The URL of a webhook for operators: its host and the first word of its path. The rest may contain secrets.
+
+    A first segment of more than 20 characters is shown as `…`: it may be a secret itself, as in the URLs of some bots.
+    """
     scheme, separator, rest = url.partition("?")[0].partition("#")[0].partition("://")
     host, *path = rest.split("/", 2)
-    if len(path) > 1 and path[1]:
+    if path and len(path[0]) > _WORD_MAX:
+        path = ["…"]
+    elif len(path) > 1 and path[1]:
         path[1] = "…"
     return scheme + separator + "/".join((host, *path))
 

@@ -1,6 +1,6 @@
 """Deliveries: webhook deliveries that are pending, dead or have arrived, and paused hosts, for operators.
 
-Invariant: nothing in an answer is a secret. A URL is shown up to the first segment of its path, and no body at all.
+Invariant: nothing in an answer is a secret. A URL is shown up to the first word of its path, and no body at all.
 """
 
 from collections.abc import Collection
