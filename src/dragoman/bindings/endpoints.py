@@ -1,6 +1,6 @@
 """The endpoints of the server's HTTP side: the functions that answer the requests of each route.
 
-Invariant: every name of a route has an endpoint. What the server was started without answers that it is not there.
+Invariant: every name of a route has an endpoint. That of a part that is not in use answers that it is not there.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -28,7 +28,7 @@ def usage_on_one_line() -> Iterator[None]:
 
 
 def usage_text(error: click.UsageError) -> str:
-    """What is wrong, on one line."""
+    """The fault, on one line."""
     return " ".join(error.format_message().split()).removesuffix(".")
 
 

@@ -32,7 +32,7 @@ DETAILS = "grpc-status-details-bin"
 """The trailer that holds a google.rpc.Status (A2A 1.0 §10.6)."""
 
 WRITE_ERRORS = (grpc.aio.BaseError, asyncio.InvalidStateError)
-"""What a write raises when its client has left. It may fail before C-core cancels the RPC."""
+"""The errors of a write whose client has left. It may fail before C-core cancels the RPC."""
 
 CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 

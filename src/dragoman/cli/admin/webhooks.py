@@ -100,7 +100,7 @@ def paused(place: TaskPlace, form: str) -> None:
 
 
 def renderer() -> "Render":
-    """What makes the bodies of deliveries again."""
+    """Renders the bodies of deliveries again."""
     from functools import partial
 
     from dragoman.dialects.systems import push_forms

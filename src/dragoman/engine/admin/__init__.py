@@ -1,11 +1,11 @@
 """The engine's other door, for operators: `administration` answers them, and `access` refuses and notes what they ask.
 
-What they read: `inspection` has tasks and their logs, `playback` a log with all that it holds, `wire` the same as
+For reading, `inspection` has tasks and their logs, `playback` a log with all that it holds, `wire` the same as
 clients of each dialect get it, `moments` a task as it stood (both from `folded_places`), `delegation_tree` what a task
 delegated. `conversations`, `overview` and `usage_report` sum tasks up, and `records` reads the audit trail.
 `shared_reads` makes equal reads once.
 
-What they change: `task_changes`, `deliveries` with `redelivery` and `paused_hosts`, and `keys`.
+For changing, there are `task_changes`, `deliveries` with `redelivery` and `paused_hosts`, and `keys`.
 
 `feeds` are their streams; `change_feeds` reads what changes once for all of them, after the hints of `change_hints`.
 """
