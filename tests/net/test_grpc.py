@@ -18,7 +18,7 @@ from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress, operator_named
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, TooLarge, Unreachable
 from dragoman.net.grpc import GrpcEgress, GrpcReply
-from dragoman.net.grpc.dialer import CALLS_MAX
+from dragoman.net.grpc.dialer import CALLS_MAX, GrpcChannel
 from dragoman.net.target import Target, grpc_target
 from dragoman.net.tls import ClientTls
 from tests.net.grpc_peer import (
@@ -498,7 +498,13 @@ async def test_a_name_that_changes_its_address_is_dialled_where_it_was_allowed(p
     assert not trap.metadata
 
 
-async def test_a_lost_connection_is_replaced_by_one_to_the_address_of_now() -> None:
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_lost_connection_is_replaced_by_one_to_the_address_of_now(
+    noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not `noticed`: the call is made before C-core says that the connection is gone."""
+    if not noticed:
+        monkeypatch.setattr(GrpcChannel, "connected", property(lambda channel: not channel.closed))
     async with street(operator_named) as (found, names):
         names.has("moved.test", "127.0.0.1")
         async with serving_grpc() as old:
@@ -512,7 +518,50 @@ async def test_a_lost_connection_is_replaced_by_one_to_the_address_of_now() -> N
                         await ask(found.egress.grpc, at(port, "moved.test"))
                     except Broken:  # the server's goodbye was under way
                         await asyncio.sleep(0)
-        assert found.dialled[-1] == "127.0.0.2"
+        assert found.dialled == ["127.0.0.1", "127.0.0.2"]
+
+
+async def test_a_stream_is_opened_anew_if_its_connection_had_been_lost_unnoticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(GrpcChannel, "connected", property(lambda channel: not channel.closed))
+
+    async def say(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield b"here"
+
+    async with street(operator_named) as (found, names):
+        names.has("moved.test", "127.0.0.1")
+        async with serving_grpc() as old:
+            port = old.port
+            assert (await ask(found.egress.grpc, at(port, "moved.test"))).ok
+        names.has("moved.test", "127.0.0.2")
+        async with serving_grpc("127.0.0.2", port=port) as new:
+            new.streams["/s/Say"] = say
+            heard: bytes | GrpcReply = b""
+            async with asyncio.timeout(DEADLINE_S):
+                while heard != b"here":
+                    async with opened(found.egress.grpc, at(port, "moved.test"), "/s/Say") as flow:
+                        try:
+                            heard = await flow.read()
+                        except Broken:  # the server's goodbye was under way
+                            await asyncio.sleep(0)
+        assert found.dialled == ["127.0.0.1", "127.0.0.2"]
+
+
+async def test_a_host_that_is_gone_is_unreachable_after_its_connection_was_lost() -> None:
+    async with street(operator_named) as (found, names):
+        names.has("gone.test", "127.0.0.1")
+        async with serving_grpc() as old:
+            port = old.port
+            assert (await ask(found.egress.grpc, at(port, "gone.test"))).ok
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    await ask(found.egress.grpc, at(port, "gone.test"))
+                except Broken:  # the server's goodbye was under way
+                    await asyncio.sleep(0)
+                except Unreachable:
+                    break
 
 
 async def test_a_host_that_moved_gets_new_calls_at_its_new_address_and_keeps_old_ones(

@@ -40,9 +40,12 @@ REASON_S = 1.0
 
 
 class GrpcChannel:
-    """A channel to one address. `calls` are under way; when a retired one has none left, it is closed."""
+    """A channel to one address. `calls` are under way; when a retired one has none left, it is closed.
 
-    __slots__ = ("address", "calls", "channel", "closed", "looked_up_s", "retired")
+    It is `used` once a call on it has ended.
+    """
+
+    __slots__ = ("address", "calls", "channel", "closed", "looked_up_s", "retired", "used")
 
     def __init__(self, channel: Any, address: str, looked_up_s: float) -> None:
         self.channel = channel
@@ -51,6 +54,7 @@ class GrpcChannel:
         self.calls = 0
         self.retired = False
         self.closed = False
+        self.used = False
 
     @property
     def connected(self) -> bool:
@@ -98,9 +102,14 @@ class GrpcDialer:
     def release(self, channel: GrpcChannel) -> None:
         """End a call on a channel."""
         channel.calls -= 1
+        channel.used = True
         if channel.retired and not channel.calls:
             self._retired.discard(channel)
             self._close(channel)
+
+    def retire(self, to: Target, channel: GrpcChannel) -> None:
+        """Use a channel for no further call, and close it after the last one."""
+        self._retire((to.scheme, to.host, to.port), channel)
 
     async def close(self) -> None:
         """Close every channel, which ends the calls on them. A later call opens new ones."""
@@ -135,7 +144,7 @@ class GrpcDialer:
             return channel if channel.connected else None
         if channel.address in addresses and self._policy(channel.address) is None:
             return channel if channel.connected else None
-        self._retire((to.scheme, to.host, to.port), channel)
+        self.retire(to, channel)
         return None
 
     async def _connect_once(self, to: Target, destination: Destination, until_s: float) -> GrpcChannel:
@@ -238,7 +247,7 @@ class GrpcDialer:
         return grpc.aio.secure_channel(place, self._tls_credentials, options=options)
 
     def _retire(self, destination: Destination, channel: GrpcChannel) -> None:
-        """Use a channel for no further call, and close it after the last one."""
+        """As `retire`; a channel that is retired already stays so."""
         if channel not in (channels := self._channels.get(destination, [])):
             return
         channels.remove(channel)

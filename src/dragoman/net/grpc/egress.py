@@ -13,7 +13,7 @@ from dragoman.net.address import Resolves
 from dragoman.net.dialer import Policy
 from dragoman.net.errors import BadUrl, EgressError, TimedOut
 from dragoman.net.grpc.dialer import HEALTH, GrpcChannel, GrpcDialer
-from dragoman.net.grpc.status import GrpcReply, broken, read_status, texts
+from dragoman.net.grpc.status import GrpcReply, broken, read_status, texts, was_not_sent
 from dragoman.net.target import Target
 from dragoman.net.tls import MACHINE_TLS, ClientTls
 
@@ -159,16 +159,36 @@ class GrpcEgress:
         Raises EgressError, whose `sent` says whether the other side may have carried the call out.
         """
         sent = _encode(to, metadata)
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + timeout_s
-        channel = await self._dialer.take(to, until_s)
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        reply = None
+        while reply is None:
+            channel = await self._dialer.take(to, until_s)
+            reply = await self._call_on(channel, to, method, message, until_s, timeout_s, sent)
+        return reply
+
+    async def _call_on(
+        self,
+        channel: GrpcChannel,
+        to: Target,
+        method: str,
+        message: bytes,
+        until_s: float,
+        timeout_s: float,
+        sent: tuple[tuple[str, str], ...],
+    ) -> GrpcReply | None:
+        """Make a call on a channel, and give the channel back. Returns None if the call was not sent because the
+        connection, which earlier calls had used, was lost; the channel is retired then."""
         import grpc
 
+        loop = asyncio.get_running_loop()
         try:
             call = channel.channel.unary_unary(method)(message, timeout=until_s - loop.time(), metadata=sent)
             body = await call
             return GrpcReply(metadata=texts(await call.initial_metadata()), body=body)
         except grpc.aio.AioRpcError as error:
+            if channel.used and was_not_sent(error.code(), error.details()):
+                self._dialer.retire(to, channel)
+                return None
             late = loop.time() >= until_s - 0.001
             return read_status(error, to.shown, max_bytes=self._max_bytes, timeout_s=timeout_s, late=late)
         except asyncio.CancelledError:
@@ -194,7 +214,25 @@ class GrpcEgress:
         """
         sent = _encode(to, metadata)
         until_s = asyncio.get_running_loop().time() + head_timeout_s
-        channel = await self._dialer.take(to, until_s)
+        flow = None
+        while flow is None:
+            channel = await self._dialer.take(to, until_s)
+            flow = await self._open_on(channel, to, method, message, until_s, head_timeout_s, idle_timeout_s, sent)
+        return flow
+
+    async def _open_on(
+        self,
+        channel: GrpcChannel,
+        to: Target,
+        method: str,
+        message: bytes,
+        until_s: float,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        sent: tuple[tuple[str, str], ...],
+    ) -> GrpcFlow | None:
+        """Open a stream on a channel, as `_call_on` makes a call. A stream that is returned gives the channel back."""
+        used = channel.used
         try:
             call = channel.channel.unary_stream(method)(message, metadata=sent)
         except BaseException:
@@ -211,13 +249,18 @@ class GrpcEgress:
         )
         try:
             await flow.begin(until_s)
+            lost = used and call.done() and was_not_sent(await call.code(), await call.details())
         except TimeoutError as error:
             flow.close()
             raise TimedOut(to.shown, head_timeout_s) from error
         except BaseException:
             flow.close()
             raise
-        return flow
+        if not lost:
+            return flow
+        self._dialer.retire(to, channel)
+        flow.close()
+        return None
 
     async def reach(self, to: Target, *, timeout_s: float) -> None:
         """Connect as for a call, under the same policy, without making one. Raises EgressError."""

@@ -103,6 +103,11 @@ def _failure(
     return None
 
 
+def was_not_sent(code: Any, message: str | None) -> bool:
+    """Whether a status says that there was no connection, so that the other side cannot have seen the call."""
+    return int(code.value[0]) == _UNAVAILABLE and (message or "").startswith(_NOT_CONNECTED)
+
+
 def broken(shown: str) -> Broken:
     """Return the error for a connection or a stream that ended before the answer did."""
     return Broken(shown, "the connection ended before the answer did, or what came is not gRPC")
