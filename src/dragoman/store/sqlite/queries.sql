@@ -124,16 +124,21 @@ INSERT OR REPLACE INTO probes (probe, written_ms) VALUES (1, ?1);
 
 -- name: load
 -- A task's row, its snapshot if it has one, and a row for every page after the snapshot, which ends where a page ends.
-SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
-    s.record, p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
+-- Head and snapshot are in the first row alone: a long log has thousands of pages after a snapshot of megabytes.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files,
+    CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE t.head END,
+    CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE s.record END,
+    p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.id = ?1 ORDER BY p.first_seq;
 
 -- name: load_by_number
 -- The same, by the task's number.
-SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
-    s.record, p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files,
+    CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE t.head END,
+    CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE s.record END,
+    p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.task = ?1 ORDER BY p.first_seq;

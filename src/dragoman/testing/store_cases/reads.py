@@ -4,6 +4,8 @@ Invariant: a case uses nothing but the Store protocol.
 """
 
 import asyncio
+import tracemalloc
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -28,6 +30,7 @@ from dragoman.testing.store_cases.bench import (
     Bench,
     Case,
     D,
+    W,
     by_run,
     chunk,
     ending,
@@ -187,6 +190,38 @@ async def a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> Non
         assert await store.load("none") is None
 
 
+async def a_read_of_a_long_task_takes_no_more_memory_than_the_task(bench: Bench) -> None:
+    """However many pages of its log follow its snapshot."""
+    text, pages = "x" * 1_000_000, 200
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        kept = record("t1", 2, W, parts=[Part(text=text)])
+        await store.append(replace(by_run("t1", chunk(text)), snapshot=kept))
+        await asyncio.gather(*[store.append(by_run("t1", chunk("y"))) for _ in range(pages)])
+        query = ListQuery(owner="ann", agent="echo", artifacts=True)
+        reads: dict[str, Callable[[], Awaitable[object]]] = {
+            "load": lambda: store.load("t1"),
+            "find": lambda: store.find("t1", "ann", "echo"),
+            "list": lambda: store.list(query),
+            "messages": lambda: store.messages("ann", "echo", "c1", 1),
+        }
+        found = await loaded(store, "t1")
+        assert (found.snapshot, seqs(found.events)) == (kept, list(range(3, pages + 3)))
+        for name, read in reads.items():
+            peak = await peak_bytes(read)
+            assert peak < 10 * len(text), f"{name} took {peak:,} bytes"
+
+
+async def peak_bytes(work: Callable[[], Awaitable[object]]) -> int:
+    """How many bytes of memory were in use at once, beside those before."""
+    tracemalloc.start()
+    try:
+        await work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 async def a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> None:
     async with bench.store() as store:
         owner, agent = "ann\\0", "echo\0"
@@ -286,6 +321,7 @@ READS: tuple[Case, ...] = (
     the_children_of_a_task_are_found_until_they_end,
     the_events_of_many_tasks_are_read_at_once,
     a_large_task_is_known_to_be_one_and_is_read_whole,
+    a_read_of_a_long_task_takes_no_more_memory_than_the_task,
     a_task_is_found_only_for_its_owner_with_its_agent,
     what_was_delegated_is_kept_with_its_files,
     a_sweep_takes_what_is_too_old_and_nothing_else,
