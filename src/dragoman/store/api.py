@@ -321,7 +321,7 @@ class TaskSearch(Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """A task without its log. `text` begins its first message."""
+    """A task without its log. `text` begins its first message: it has the first 200 characters."""
 
     head: TaskHead
     state: TaskState
@@ -410,6 +410,14 @@ class Listed(Struct, frozen=True):
     """A page of tasks. `total` counts the matches on all pages; `more` says whether another page follows."""
 
     tasks: tuple[Stored, ...]
+    total: int
+    more: bool
+
+
+class ListedRows(Struct, frozen=True):
+    """A page of tasks without their logs. `total` and `more` are as in Listed."""
+
+    rows: tuple[TaskRow, ...]
     total: int
     more: bool
 
@@ -542,6 +550,13 @@ class Store(Protocol):
 
     async def list(self, query: ListQuery) -> Listed:
         """A page of tasks, with the total of all pages."""
+        ...
+
+    async def list_rows(self, query: ListQuery) -> ListedRows:
+        """The same page without logs, artifacts and history: a task costs the same, however much it has said.
+
+        The bytes that count against `max_bytes` are those of the heads.
+        """
         ...
 
     async def search(self, query: TaskSearch) -> SearchPage:

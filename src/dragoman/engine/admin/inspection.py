@@ -199,7 +199,7 @@ class Inspector:
         until_ms = None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms)
         if before is None and until_ms is not None and chosen == "newest-changed":
             before = until_ms, ""
-        listed = await self._store.list(
+        listed = await self._store.list_rows(
             ListQuery(
                 owner=Owners.ALL if wanted.principal is None else wanted.principal,
                 agent=wanted.agent,
@@ -209,14 +209,13 @@ class Inspector:
                 order=ListOrder(chosen),
                 limit=limit,
                 before=before,
-                history=0,
                 max_bytes=PAGE_BYTES,
             )
         )
-        tasks = [stored for stored in listed.tasks if until_ms is None or stored.status_ms < until_ms]
-        last = tasks[-1] if listed.more and tasks and len(tasks) == len(listed.tasks) else None
+        rows = [row for row in listed.rows if until_ms is None or row.status_ms < until_ms]
+        last = rows[-1] if listed.more and rows and len(rows) == len(listed.rows) else None
         return TaskLines(
-            tasks=tuple(_line(_row(stored), now_ms) for stored in tasks),
+            tasks=tuple(_line(row, now_ms) for row in rows),
             next_cursor="" if last is None else _cursor(last.status_ms, chosen, last.head.id),
             total=None if until_ms is not None else listed.total,
         )

@@ -262,5 +262,5 @@ class Overview:
 
     async def _count(self, agent: str | None, word: str | None) -> int:
         state = None if word is None else STATES_BY_WORD[word]
-        query = ListQuery(owner=Owners.ALL, agent=agent, state=state, limit=1, history=0, max_bytes=1)
-        return (await self._store.list(query)).total
+        query = ListQuery(owner=Owners.ALL, agent=agent, state=state, limit=1, max_bytes=1)
+        return (await self._store.list_rows(query)).total

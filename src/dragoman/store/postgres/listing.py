@@ -9,7 +9,7 @@ that run.
 import logging
 import re
 from asyncio import Future, get_running_loop
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from dragoman.model.parts import Swaps
@@ -21,6 +21,7 @@ from dragoman.store.api import (
     ContextQuery,
     ContextRow,
     Listed,
+    ListedRows,
     ListOrder,
     ListQuery,
     OutcomeUnknown,
@@ -29,9 +30,11 @@ from dragoman.store.api import (
     StoreError,
     make_context_page,
 )
+from dragoman.store.codec import Codec
 from dragoman.store.files import leaving_out, putting_back
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.search import task_row
 
 log = logging.getLogger("dragoman.store")
 
@@ -68,10 +71,15 @@ class TaskLists:
     """
 
     def __init__(
-        self, reads: Reads, sql: Mapping[str, str], start: Callable[[Callable[[], Awaitable[None]]], "Future[None]"]
+        self,
+        reads: Reads,
+        sql: Mapping[str, str],
+        codec: Codec,
+        start: Callable[[Callable[[], Awaitable[None]]], "Future[None]"],
     ) -> None:
         self._reads = reads
         self._sql = sql
+        self._codec = codec
         self._start = start
         self._not_before_s = 0.0
         """When a context may get counters, a time of the loop."""
@@ -79,10 +87,7 @@ class TaskLists:
     async def page(self, query: ListQuery) -> Listed:
         """Read the page that `query` asks for."""
         reads, artifacts, history = self._reads, query.artifacts, query.history != 0
-        rows = await reads.pool.read(*_page(self._sql, query, files=artifacts or history))
-        total, indexed, found = rows[0]["total"], rows[0]["indexed"], rows[0]["found"]
-        if indexed >= MANY:
-            self._count(query)
+        rows = await self._read(query, "list", files=artifacts or history)
         opened = [await reads.opened(row) for row in rows if row["task"] is not None]
         with_files = [one for one in opened if one.row["files"]]
         files = await reads.files(
@@ -98,7 +103,20 @@ class TaskLists:
                 tasks.append(reads.stored(one, swaps))
             except KeyError:
                 continue  # it has been deleted meanwhile
-        return Listed(tuple(tasks), total, found > len(opened))
+        return Listed(tuple(tasks), rows[0]["total"], rows[0]["found"] > len(opened))
+
+    async def rows(self, query: ListQuery) -> ListedRows:
+        """Read the same page without logs."""
+        rows = await self._read(query, "list_rows")
+        found = tuple(task_row(self._codec, row) for row in rows if row["task"] is not None)
+        return ListedRows(found, rows[0]["total"], rows[0]["found"] > len(found))
+
+    async def _read(self, query: ListQuery, name: str, *, files: bool = False) -> Sequence[Any]:
+        """The rows of a page, at least one. A large context is counted for the pages to come."""
+        rows = await self._reads.pool.read(*_page(self._sql, query, name, files=files))
+        if rows[0]["indexed"] >= MANY:
+            self._count(query)
+        return rows
 
     async def contexts(self, query: ContextQuery) -> ContextPage:
         """Read the page of contexts that `query` asks for."""
@@ -163,8 +181,8 @@ def _look(done: "Future[None]") -> None:
         done.exception()
 
 
-def _page(sql: Mapping[str, str], query: ListQuery, *, files: bool) -> tuple[Any, ...]:
-    """The statement for a page, and its values."""
+def _page(sql: Mapping[str, str], query: ListQuery, name: str, *, files: bool) -> tuple[Any, ...]:
+    """The statement `name` for a page, and its values."""
     in_context = query.context_id is not None
     several = query.owner is Owners.ALL or query.agent is None
     after = sql["after"] if query.status_after_ms is not None else ""
@@ -176,7 +194,7 @@ def _page(sql: Mapping[str, str], query: ListQuery, *, files: bool) -> tuple[Any
     any_state = len(_states(query)) == len(STATES)
     total = total.replace("STATES", "" if any_state else sql["in_states"]).replace("BOUNDS", after)
     text = (
-        sql["list"]
+        sql[name]
         .replace("LIST", arm.replace("BOUNDS", f"{after} {before}"))
         .replace("TOTAL", total)
         .replace("SCOPES", _scopes(sql, query))

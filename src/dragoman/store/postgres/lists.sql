@@ -25,6 +25,21 @@ LEFT JOIN LATERAL (
     FROM dragoman.pages p WHERE p.task = v.task AND p.first_seq > coalesce(s.seq, 0)) p ON true
 ORDER BY v.place;
 
+-- name: list_rows
+-- The same page without snapshots and pages of logs: the bytes are those of the heads.
+WITH found AS MATERIALIZED (
+    SELECT l.*, row_number() OVER (ORDER BY ORDERED) AS place FROM (LIST ORDER BY ORDERED LIMIT :limit + 1 OFFSET :offset) l
+), sized AS MATERIALIZED (
+    SELECT f.*, sum(octet_length(t.head)) OVER (ORDER BY f.place) AS bytes
+    FROM found f CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = f.task LIMIT 1) t
+)
+SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text, n.total, n.indexed,
+    (SELECT count(*) FROM found) AS found
+FROM (TOTAL) AS n
+LEFT JOIN sized v ON v.place <= :limit AND (v.place = 1 OR :max_bytes IS NULL OR v.bytes <= :max_bytes)
+LEFT JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = v.task LIMIT 1) t ON true
+ORDER BY v.place;
+
 -- name: contexts
 -- The :limit first tasks of a list, each with its context if no other task of that has a newer status: how many tasks it has,
 -- and the text of the first. At most :most are counted and compared.

@@ -4,6 +4,7 @@ Invariant: no log is read. A search looks at so many rows of the table and no mo
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from dragoman.model.task import STATES
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
@@ -41,18 +42,21 @@ async def search_tasks(pool: Pool, sql: Mapping[str, str], codec: Codec, query: 
         _text(query.text),
         query.limit,
     )
-    rows = tuple(
-        TaskRow(
-            head=codec.head(row["head"]),
-            state=STATES[row["state"]],
-            status_ms=row["status_ms"],
-            holder=row["holder"],
-            cancel_requested=row["cancel"],
-            text=from_text(row["text"]),
-        )
-        for row in found
+    return SearchPage(
+        tuple(task_row(codec, row) for row in found), found[-1]["task"] if len(found) == query.limit else end
     )
-    return SearchPage(rows, found[-1]["task"] if len(found) == query.limit else end)
+
+
+def task_row(codec: Codec, row: Mapping[str, Any]) -> TaskRow:
+    """Decode a task without its log."""
+    return TaskRow(
+        head=codec.head(row["head"]),
+        state=STATES[row["state"]],
+        status_ms=row["status_ms"],
+        holder=row["holder"],
+        cancel_requested=row["cancel"],
+        text=from_text(row["text"]),
+    )
 
 
 async def changed_tasks(pool: Pool, sql: Mapping[str, str], since_ms: int, limit: int) -> tuple[StatusRow, ...]:

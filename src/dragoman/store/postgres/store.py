@@ -24,6 +24,7 @@ from dragoman.store.api import (
     Dedupe,
     Held,
     Listed,
+    ListedRows,
     ListQuery,
     Moved,
     NewTask,
@@ -123,7 +124,7 @@ class PostgresStore:
         pool.on_changed(ledger.forget)
         pool.on_changed(self._encoder.forget)
         pool.on_changed(self._replicas.rewound)
-        lists = TaskLists(reads, self._list_sql, self._start)
+        lists = TaskLists(reads, self._list_sql, self._codec, self._start)
         self._opened = StoreParts(pool, reads, lists, ledger, Writer(ledger, self.clock, self._address.shown))
 
     async def close(self) -> None:
@@ -314,6 +315,10 @@ class PostgresStore:
     async def list(self, query: ListQuery) -> Listed:
         """One statement. It may start another one, which counts a context that has become large."""
         return await self._open().lists.page(query)
+
+    async def list_rows(self, query: ListQuery) -> ListedRows:
+        """One statement."""
+        return await self._open().lists.rows(query)
 
     async def search(self, query: TaskSearch) -> SearchPage:
         """Two statements. Tasks that are made in between are not looked at."""

@@ -17,14 +17,17 @@ from dragoman.store.api import (
     ContextQuery,
     ContextRow,
     Listed,
+    ListedRows,
     ListOrder,
     ListQuery,
     Owners,
     Stored,
+    TaskRow,
     make_context_page,
 )
 from dragoman.store.files import leaving_out
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.search import task_row
 
 STATEMENTS = {
     (False, False): ("list_states", "scope_counts", "count_after"),
@@ -39,19 +42,38 @@ is about several scopes, and about one context."""
 def list_tasks(reads: Reads, query: ListQuery) -> Listed:
     """Read the page that `query` asks for."""
     with reads.moment():
-        scope = _scope(reads, query)
-        if scope is None:
-            return Listed((), 0, False)
-        states = [STATES.index(query.state)] if query.state is not None else list(range(len(STATES)))
-        if query.order is ListOrder.LONGEST_RUNNING:
-            states = [state for state in states if STATES[state] in RUNNING]
-        total, holding = _total(reads, scope, query, states)
-        rows = _page(reads, scope, query, holding)
-        numbers = [task for task, _, _ in rows[: query.limit]]
+        numbers, total = _find(reads, query)
         artifacts: Swap | None = None if query.artifacts else leaving_out
         history: Swap | None = leaving_out if query.history == 0 else None
-        tasks = reads.by_number(numbers, artifacts, history, query.max_bytes)
-        return Listed(tasks, total, len(rows) > len(tasks))
+        tasks = reads.by_number(numbers[: query.limit], artifacts, history, query.max_bytes)
+        return Listed(tasks, total, len(numbers) > len(tasks))
+
+
+def list_rows(reads: Reads, query: ListQuery) -> ListedRows:
+    """Read the same page without logs."""
+    with reads.moment():
+        numbers, total = _find(reads, query)
+        rows: list[TaskRow] = []
+        size = 0
+        for number in numbers[: query.limit]:
+            row: Any = reads.cursor.execute(reads.sql["task_row"], (number,)).fetchone()
+            size += len(row[0])
+            if query.max_bytes is not None and size > query.max_bytes and rows:
+                break
+            rows.append(task_row(reads.codec, row))
+        return ListedRows(tuple(rows), total, len(numbers) > len(rows))
+
+
+def _find(reads: Reads, query: ListQuery) -> tuple[list[int], int]:
+    """The numbers of the page's tasks, and of one more if there is one, and how many tasks match."""
+    scope = _scope(reads, query)
+    if scope is None:
+        return [], 0
+    states = [STATES.index(query.state)] if query.state is not None else list(range(len(STATES)))
+    if query.order is ListOrder.LONGEST_RUNNING:
+        states = [state for state in states if STATES[state] in RUNNING]
+    total, holding = _total(reads, scope, query, states)
+    return [task for task, _, _ in _page(reads, scope, query, holding)], total
 
 
 def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit: int) -> tuple[Stored, ...]:

@@ -212,6 +212,10 @@ SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     ORDER BY ORDERED LIMIT :limit + :offset)
 WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
 
+-- name: task_row
+-- A task of a list without its log.
+SELECT head, state, status_ms, holder, cancel, text FROM tasks WHERE task = ?1;
+
 -- name: context_of
 -- The context of task :task, if no other task of it has a newer status, with how many tasks it has, and the text of the first;
 -- at most :most are counted and compared.

@@ -3,10 +3,12 @@
 Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from dragoman.model.task import STATES
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
+from dragoman.store.codec import Codec
 from dragoman.store.sqlite.reads import Reads
 
 NUMBER_MAX = (1 << 63) - 1
@@ -40,18 +42,22 @@ def search_tasks(reads: Reads, query: TaskSearch) -> SearchPage:
             "limit": query.limit,
         }
         found: list[Any] = reads.cursor.execute(reads.sql["search"].replace("DESC", direction), values).fetchall()
-    rows = tuple(
-        TaskRow(
-            head=reads.codec.head(head),
-            state=STATES[state],
-            status_ms=status_ms,
-            holder=holder,
-            cancel_requested=bool(cancel),
-            text=text,
-        )
-        for _, head, state, status_ms, holder, cancel, text in found
+    return SearchPage(
+        tuple(task_row(reads.codec, row) for _, *row in found), found[-1][0] if len(found) == query.limit else end
     )
-    return SearchPage(rows, found[-1][0] if len(found) == query.limit else end)
+
+
+def task_row(codec: Codec, row: Sequence[Any]) -> TaskRow:
+    """Decode the columns of a task without its log: head, state, status, holder, cancel and text."""
+    head, state, status_ms, holder, cancel, text = row
+    return TaskRow(
+        head=codec.head(head),
+        state=STATES[state],
+        status_ms=status_ms,
+        holder=holder,
+        cancel_requested=bool(cancel),
+        text=text,
+    )
 
 
 def changed_tasks(reads: Reads, since_ms: int, limit: int) -> tuple[StatusRow, ...]:

@@ -27,6 +27,7 @@ from dragoman.store.api import (
     Dedupe,
     Held,
     Listed,
+    ListedRows,
     ListQuery,
     Moved,
     NewTask,
@@ -52,7 +53,7 @@ from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
-from dragoman.store.sqlite.listing import list_contexts, list_tasks, newest_of_context
+from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, newest_of_context
 from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.pool import ConnectionPool, Readers
 from dragoman.store.sqlite.reads import Reads
@@ -390,6 +391,10 @@ class SqliteStore:
         for stored in listed.tasks:
             self._recent.seen(stored.head.id, stored.seq)
         return listed
+
+    async def list_rows(self, query: ListQuery) -> ListedRows:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: list_rows(reads, query))
 
     async def search(self, query: TaskSearch) -> SearchPage:
         """On a reader thread."""

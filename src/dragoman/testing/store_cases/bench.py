@@ -3,6 +3,7 @@
 Invariant: nothing here knows a driver.
 """
 
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -174,3 +175,13 @@ def seqs(events: Sequence[Logged]) -> list[int]:
 def said_event(said: Message) -> Submitted:
     """The first event of a task."""
     return Submitted(said, timestamp(START_MS))
+
+
+async def peak_bytes(work: Callable[[], Awaitable[object]]) -> int:
+    """How many bytes of memory were in use at once, beside those in use before."""
+    tracemalloc.start()
+    try:
+        await work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -12,10 +12,13 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import (
     Append,
     ContextQuery,
+    Listed,
+    ListedRows,
     ListOrder,
     ListQuery,
     Owners,
     Store,
+    TaskRow,
 )
 from dragoman.testing.store_cases.bench import (
     START_MS,
@@ -29,6 +32,8 @@ from dragoman.testing.store_cases.bench import (
     loaded,
     message,
     new_task,
+    peak_bytes,
+    record,
     seqs,
     status,
 )
@@ -153,12 +158,29 @@ async def _paged(
         )
         listed = await store.list(query)
         assert len(listed.tasks) == 7 or not listed.more
+        assert await store.list_rows(query) == _rows(listed)
         found += [stored.head.id for stored in listed.tasks]
         totals.add(listed.total)
         more = listed.more
         before = (listed.tasks[-1].status_ms, listed.tasks[-1].head.id) if listed.tasks else None
     assert totals == {len(found)}
     return found
+
+
+def _rows(listed: Listed) -> ListedRows:
+    """The same page without logs. All tasks begin with the same words."""
+    rows = tuple(
+        TaskRow(
+            head=stored.head,
+            state=stored.state,
+            status_ms=stored.status_ms,
+            holder=stored.holder,
+            cancel_requested=stored.cancel_requested,
+            text="hello",
+        )
+        for stored in listed.tasks
+    )
+    return ListedRows(rows, listed.total, listed.more)
 
 
 async def a_list_has_its_order_on_every_page(bench: Bench) -> None:
@@ -217,6 +239,35 @@ async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) 
         assert (len(tiny.tasks), tiny.more) == (1, True)
         some = await store.list(ListQuery(owner="ann", agent="echo", limit=2, max_bytes=1_000_000))
         assert (len(some.tasks), some.more) == (2, True)
+
+
+async def a_list_of_rows_reads_no_log(bench: Bench) -> None:
+    """A row has what its task's first message began with, and only heads count against the bound of a page."""
+    text = "x" * 1_000_000
+    async with bench.store() as store:
+        for number in range(4):
+            new = new_task(f"t{number}", at=START_MS + number)
+            earlier = (message("y" * 10_000),)
+            await store.create(replace(new, head=replace(new.head, earlier=earlier)))
+            kept = record(f"t{number}", 2, W, parts=[Part(text=text)])
+            await store.append(replace(by_run(f"t{number}", chunk(text)), snapshot=kept))
+            await store.append(by_run(f"t{number}", chunk(text), StatusChanged(W, timestamp(1))))
+        await store.request_cancel("t1")
+        query = ListQuery(owner="ann", agent="echo", artifacts=True)
+        peak = await peak_bytes(lambda: store.list_rows(query))
+        assert peak < len(text) / 2, f"{peak:,} bytes for rows"
+        listed = await store.list_rows(query)
+        assert [(row.head.id, row.cancel_requested) for row in listed.rows] == [
+            ("t3", False),
+            ("t2", False),
+            ("t1", True),
+            ("t0", False),
+        ]
+        assert listed == _rows(await store.list(query))
+        some = await store.list_rows(replace(query, max_bytes=25_000))
+        assert (some.rows, some.total, some.more) == (listed.rows[:2], 4, True)
+        least = await store.list_rows(replace(query, max_bytes=1))
+        assert (least.rows, least.total, least.more) == (listed.rows[:1], 4, True)
 
 
 async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status(bench: Bench) -> None:
@@ -293,6 +344,7 @@ LISTS: tuple[Case, ...] = (
     tasks_of_all_agents_are_listed,
     a_list_has_its_order_on_every_page,
     a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
+    a_list_of_rows_reads_no_log,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     the_newest_tasks_of_a_context_come_oldest_first,
     contexts_are_listed_by_their_newest_task,

@@ -4,7 +4,6 @@ Invariant: a case uses nothing but the Store protocol.
 """
 
 import asyncio
-import tracemalloc
 from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
@@ -37,6 +36,7 @@ from dragoman.testing.store_cases.bench import (
     loaded,
     message,
     new_task,
+    peak_bytes,
     record,
     said_event,
     seqs,
@@ -210,16 +210,6 @@ async def a_read_of_a_long_task_takes_no_more_memory_than_the_task(bench: Bench)
         for name, read in reads.items():
             peak = await peak_bytes(read)
             assert peak < 10 * len(text), f"{name} took {peak:,} bytes"
-
-
-async def peak_bytes(work: Callable[[], Awaitable[object]]) -> int:
-    """How many bytes of memory were in use at once, beside those before."""
-    tracemalloc.start()
-    try:
-        await work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 async def a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> None:
