@@ -188,8 +188,12 @@ class Connection:
         after: str | None = None,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
+        on_link: Callable[[bool], None] | None = None,
     ) -> TaskStream:
-        """Return a stream that resumes after a break, with its position and the task it has built so far."""
+        """Return a stream that resumes after a break, with its position and the task it has built so far.
+
+        `on_link` is called with False when it breaks, and with True when the agent is heard again.
+        """
         return TaskStream(
             self,
             operation,
@@ -200,6 +204,7 @@ class Connection:
             after=after,
             idempotency_key=idempotency_key,
             traceparent=traceparent,
+            on_link=on_link,
         )
 
     def conversation(self, context_id: str | None = None) -> Conversation:

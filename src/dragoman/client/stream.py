@@ -11,7 +11,7 @@ task in the end; and the first terminal state that was yielded stays.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, NoReturn, Protocol
 
@@ -70,7 +70,8 @@ class TaskStream:
     """One stream that resumes after a break. `fold` is the task built so far, `position` the place in the stream.
 
     `streams` False: the agent has no streams, so a send is answered once and the task is then polled. The agent
-    recognises a repeated send for `repeats_s` seconds.
+    recognises a repeated send for `repeats_s` seconds. `on_link` is called with False when the connection is lost, and
+    with True when something comes again.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class TaskStream:
         after: str | None = None,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
+        on_link: Callable[[bool], None] | None = None,
     ) -> None:
         self.fold = TaskFold(operation.id if isinstance(operation, Subscribe) else "")
         self.position = StreamPosition(after or "")
@@ -98,6 +100,8 @@ class TaskStream:
         self._streams = streams and agent.tongue.streams
         self._key = idempotency_key
         self._traceparent = traceparent
+        self._on_link = on_link
+        self._lost = False
         self._state = recovery.start(
             operation,
             streams=streams,
@@ -160,7 +164,15 @@ class TaskStream:
                     self._fail(action, error)
                 case Reopen():
                     self.resumptions += 1
+                    if isinstance(error, NoAnswer):
+                        self._set_link(up=False)
                     await self._pause(action)
+
+    def _set_link(self, *, up: bool) -> None:
+        """Tell whether the agent can be heard."""
+        self._lost = not up
+        if self._on_link is not None:
+            self._on_link(up)
 
     # -- a piece -------------------------------------------------------------------------------------------------------
 
@@ -230,6 +242,8 @@ class TaskStream:
 
     def _begin(self, batch: Batch) -> bool:
         """Begin with the first batch of a piece. Returns whether it can be joined to the updates so far."""
+        if self._lost:
+            self._set_link(up=True)
         event_id = next((event_id for event_id, _ in batch if event_id), "")
         continues = succeeds(event_id, self.position.id)
         self._state, fits = recovery.begin_piece(self._state, self._circumstances(), batch[0][1], continues=continues)

@@ -191,6 +191,10 @@ class Run(Protocol):
         """Keep a note for a later run of the task, which reads it from `record.note`. Callers never see it."""
         ...
 
+    def note_soon(self, **note: str) -> None:
+        """As `note`, but it waits briefly for another event, to be written with it."""
+        ...
+
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the same context; empty if there is none."""
         ...

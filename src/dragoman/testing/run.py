@@ -239,6 +239,10 @@ class FakeRun(DetachedRun):
         """Keep a note for a later run."""
         self._add(Noted(note))
 
+    def note_soon(self, **note: str) -> None:
+        """Keep a note for a later run."""
+        self.note(**note)
+
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Return the next answer. Without one the agent is stopped there, like one that waits too long."""
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED

@@ -12,12 +12,13 @@ from typing import Any
 
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.lifecycle import CheckResult
-from dragoman.agents.remote.card import profile_of, untold_text
+from dragoman.agents.remote.card import is_dragoman, profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
 from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
 from dragoman.agents.remote.task import STOP_S, UpstreamTask
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Run
+from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.task import Record
@@ -88,6 +89,11 @@ class UpstreamAgent:
         """Why it cannot be called; None if it can, as far as is known."""
         return self.route.state
 
+    @property
+    def dragoman(self) -> bool | None:
+        """Whether the upstream's card is that of a Dragoman; None if no card was read."""
+        return None if self._card is None else is_dragoman(self._card)
+
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
         wait_s = int(self.route.breaker.wait_s) + 1
@@ -140,8 +146,7 @@ class UpstreamAgent:
 
     def stopped(self, record: Record) -> None:
         """Cancel the upstream's task, because ours was canceled while nobody ran it."""
-        task_id = (record.note or {}).get("task")
-        if task_id:
+        if task_id := read_upstream_notes(record.note or {}).task:
             self.route.run_beside(self._stop(task_id))
 
     async def _stop(self, task_id: str) -> None:

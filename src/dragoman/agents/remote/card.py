@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from dragoman.dialects import json_bounds
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.scalars import Unfit
+from dragoman.dialects.extensions import DEDUPE
 from dragoman.model.card import AgentCard, AgentSkill, Profile
 from dragoman.model.errors import A2AError
 from dragoman.net.egress import Egress
@@ -84,6 +85,14 @@ def untold_text(whole: dict[str, Any]) -> tuple[str, ...]:
     except Unfit:
         return ()
     return () if _with_text(modes) == modes else modes
+
+
+def is_dragoman(whole: dict[str, Any]) -> bool:
+    """Whether a card is that of a Dragoman. One that poses as another system (`profile`) is none, by its card."""
+    try:
+        return any(each.uri == DEDUPE for each in decode_card(whole).capabilities.extensions)
+    except Unfit:
+        return False
 
 
 class NoKeys(Exception):

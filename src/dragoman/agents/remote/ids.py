@@ -12,6 +12,7 @@ from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.client import Connection
 from dragoman.dialects.extensions import LINEAGE
 from dragoman.engine.api import Run
+from dragoman.engine.upstream_notes import UpstreamNotes, read_upstream_notes
 from dragoman.model.message import Message, Role
 from dragoman.model.operations import StreamMessage
 from dragoman.model.task import TaskHead
@@ -32,9 +33,9 @@ class UpstreamIds:
         self._run = run
         self._route = route
 
-    def load(self, note: dict[str, str], number: int) -> None:
+    def load(self, notes: UpstreamNotes, number: int) -> None:
         """Load the ids that an earlier run noted. `number` messages are recorded."""
-        self.task_id, self._context_id = note.get("task", ""), note.get("context", "")
+        self.task_id, self._context_id = notes.task, notes.context
         self.number = number
 
     @property
@@ -48,10 +49,10 @@ class UpstreamIds:
             self._run.note(sent=str(self.number))
         self.number += 1
 
-    def record_task(self, task_id: str, context_id: str) -> None:
-        """Record the upstream's ids of the task and the conversation."""
+    def record_task(self, task_id: str, context_id: str, standing: dict[str, str]) -> None:
+        """Record the upstream's ids of the task and the conversation, with the notes of its standing."""
         self.task_id = task_id
-        self._run.note(task=task_id, context=context_id or self._context_id)
+        self._run.note(task=task_id, context=context_id or self._context_id, **standing)
         self.keep_context(context_id)
 
     def keep_context(self, context_id: str) -> None:
@@ -66,8 +67,8 @@ class UpstreamIds:
         metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
         references: list[str] = []
         if message.reference_task_ids:
-            notes = [record.note for record in await run.references() if record.note]
-            references = [note["task"] for note in notes if "task" in note]
+            named = [read_upstream_notes(record.note or {}).task for record in await run.references()]
+            references = [task_id for task_id in named if task_id]
         if not self._context_id:
             self._context_id = route.contexts.of(head) or await self._context_before() or _derive_context_id(head)
         sent = replace(
@@ -95,7 +96,7 @@ class UpstreamIds:
         head = self._run.head
         if self._route.contexts.kept or head.context_id[:_TIME_CHARS] == head.id[:_TIME_CHARS]:
             return ""
-        return (await self._run.noted()).get("context", "")
+        return read_upstream_notes(await self._run.noted()).context
 
 
 def _derive_context_id(head: TaskHead) -> str:

@@ -24,6 +24,7 @@ from dragoman.agents.remote.failures import (
     NOT_READ,
     NOT_SIGNED,
     UNFOUND,
+    Unfound,
     fault_of,
     in_words,
 )
@@ -36,7 +37,7 @@ from dragoman.client.errors import NoAnswer, NoCard, PeerError
 from dragoman.client.http import HttpClient, complete
 from dragoman.client.retries import Retrier
 from dragoman.model.errors import A2AError
-from dragoman.model.task import TaskHead
+from dragoman.model.task import Task, TaskHead
 from dragoman.net.egress import Egress
 from dragoman.net.target import is_grpc, target
 from dragoman.telemetry.coalescing import about
@@ -209,14 +210,14 @@ class UpstreamRoute:
         if connection is not None and connection.card is not None and connection.card.whole is not self._card:
             self._take_over(connection.card.whole)
 
-    async def cancel_task(self, task_id: str) -> None:
-        """Cancel the upstream's task. Failure is only logged: the upstream may refuse."""
+    async def cancel_task(self, task_id: str) -> Task | A2AError | Unfound | None:
+        """Cancel the upstream's task, and return its answer, or why there is none. The upstream may refuse."""
         try:
             connection = await self.connection()
-            if connection is not None:
-                await connection.cancel(task_id)
+            return None if connection is None else await connection.cancel(task_id)
         except (A2AError, *UNFOUND) as error:
             log.info("upstream %s: its task %s was not canceled: %s", self.name, task_id, self.describe(error))
+            return error
 
     def run_beside(self, work: Coroutine[Any, Any, None]) -> bool:
         """Start work that outlives the run that needs it. The work must be bounded. False if nothing is open."""

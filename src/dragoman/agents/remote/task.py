@@ -20,10 +20,12 @@ from dragoman.agents.remote.failures import UNFOUND
 from dragoman.agents.remote.ids import UpstreamIds
 from dragoman.agents.remote.relay import Relay
 from dragoman.agents.remote.route import UpstreamRoute
+from dragoman.agents.remote.standing import UpstreamStanding
 from dragoman.client import Connection
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, PeerError, StreamLost
 from dragoman.client.stream import TaskStream
 from dragoman.engine.api import Ended, Run
+from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.errors import (
     A2AError,
     AgentOffline,
@@ -76,7 +78,7 @@ class UpstreamTask:
     `queues`: the task waits for an upstream that cannot be reached.
     """
 
-    __slots__ = ("_admission", "_due", "_ids", "_moves", "_relay", "_resumptions", "_route", "_run")
+    __slots__ = ("_admission", "_due", "_ids", "_moves", "_relay", "_resumptions", "_route", "_run", "_standing")
 
     def __init__(self, run: Run, route: UpstreamRoute, *, queues: bool) -> None:
         self._run = run
@@ -84,6 +86,7 @@ class UpstreamTask:
         self._ids = UpstreamIds(run, route)
         self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
         self._relay = Relay(run, route.credentials)
+        self._standing = UpstreamStanding(run, route.retrier.clock)
         self._due = False
         self._resumptions = 0
         self._moves = 0
@@ -96,12 +99,14 @@ class UpstreamTask:
                 status = await self._send(await self._ask(status))
             if status is not None:
                 await self._end(status)
+            self._standing.record()
         except Ended as ended:
+            self._standing.record()
             parts = self._route.credentials.masking.parts(ended.parts)
             raise Ended(ended.state, parts, ended.reason, ended.retry_after_s) from ended
         except asyncio.CancelledError:
             if self._run.canceled and self._ids.task_id:
-                await self._route.cancel_task(self._ids.task_id)
+                self._standing.record_cancel(await self._route.cancel_task(self._ids.task_id))
             raise
 
     # -- sending -------------------------------------------------------------------------------------------------------
@@ -119,7 +124,9 @@ class UpstreamTask:
             operation = await self._ids.build_send(message, connection)
             self._due = True
             try:
-                stream = connection.task_stream(operation, traceparent=self._run.traceparent)
+                stream = connection.task_stream(
+                    operation, traceparent=self._run.traceparent, on_link=self._standing.set_link
+                )
                 status = await self._follow(stream, connection)
             except (A2AError, NoAnswer, PeerError) as error:
                 if (retry := await self._after_failure(error, connection)) is None:
@@ -139,7 +146,7 @@ class UpstreamTask:
         if isinstance(error, StreamLost) and ids.task_id:
             return await self._continue(lost=True)
         if isinstance(error, TaskTimeout) and error.task_id:
-            ids.record_task(error.task_id, "")
+            ids.record_task(error.task_id, "", self._standing.begin(()))
             return await self._continue()
         if isinstance(error, Unauthorized | Forbidden) and route.forwards:
             await admission.ask_for_credentials()
@@ -198,7 +205,7 @@ class UpstreamTask:
     async def _pass_on(self, batch: Sequence[Update], stream: TaskStream) -> None:
         relay = self._relay
         if not self._ids.task_id and (task_id := stream.fold.task_id):
-            self._ids.record_task(task_id, stream.fold.context_id)
+            self._ids.record_task(task_id, stream.fold.context_id, self._standing.begin(batch))
         if stream.resumptions != self._resumptions:
             self._resumptions = stream.resumptions
             relay.expect_repetition()
@@ -209,6 +216,9 @@ class UpstreamTask:
                 await relay.pass_status(update)
             elif type(update) is Task:
                 await relay.pass_snapshot(update)  # after an answer, it has the artifacts from before the question
+        status = stream.fold.status
+        if status is not None and status is not self._standing.status:
+            self._standing.hear(status)
 
     def _note_taken(self) -> None:
         """Record that the upstream has the message."""
@@ -220,6 +230,7 @@ class UpstreamTask:
     async def _ask(self, status: TaskStatus) -> Message:
         """Ask the caller what the upstream asks, and return the answer."""
         parts = status.message.parts if status.message is not None else ()
+        self._standing.record()
         self._run.note(used=self._relay.usage_note)
         question = self._route.credentials.masking.parts(parts or QUESTIONS[status.state])
         return await self._run.ask(question, auth=status.state is TaskState.AUTH_REQUIRED)
@@ -257,7 +268,9 @@ class UpstreamTask:
         answers = await self._answers(int(note.get("sent", "1")))
         if used := note.get("used"):
             self._relay.load_usage(used)
-        ids.load(note, 1 + len(answers))
+        notes = read_upstream_notes(note)
+        ids.load(notes, 1 + len(answers))
+        self._standing.load(notes)
         if not ids.task_id:
             if (
                 run.epoch > 1
@@ -306,6 +319,7 @@ class UpstreamTask:
                 task = await connection.get(ids.task_id)
                 route.record_answer()
                 self._run.working()
+                self._standing.hear(task.status)
                 lost_at, pause_s = None, 0.2
                 if unsent is not None:
                     known = any(ids.message_id == each.message_id for each in task.history)
@@ -318,7 +332,9 @@ class UpstreamTask:
                 if task.status.state in TERMINAL or task.status.state in INTERRUPTED:
                     await relay.settle()
                     return task.status
-                stream = connection.task_stream(Subscribe(id=ids.task_id), traceparent=run.traceparent)
+                stream = connection.task_stream(
+                    Subscribe(id=ids.task_id), traceparent=run.traceparent, on_link=self._standing.set_link
+                )
                 stream.fold.add(replace(task, artifacts=()) if relay.deltas else task)
                 relay.expect_whole()
                 status = await self._follow(stream, connection)
@@ -327,6 +343,8 @@ class UpstreamTask:
                 return status
             except (A2AError, NoAnswer, PeerError) as error:
                 self._admission.record_failure(error)
+                if isinstance(error, NoAnswer):
+                    self._standing.set_link(up=False)
                 if isinstance(error, Unauthorized | Forbidden) and route.forwards:
                     await self._admission.ask_for_credentials()
                     continue

@@ -214,6 +214,10 @@ class RemoteRun(DetachedRun):
         self._notes |= note
         self._add(Noted(note))
 
+    def note_soon(self, **note: str) -> None:
+        """Write notes down, as `note`."""
+        self.note(**note)
+
     async def read(self, part: Part) -> bytes:
         """Return the bytes of a file part, fetched from here: see `engine.api.Run.read`."""
         return await read_here(part)

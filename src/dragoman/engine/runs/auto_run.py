@@ -290,6 +290,13 @@ class AutoRun:
         else:
             self._hold(Noted(note))
 
+    def note_soon(self, **note: str) -> None:
+        """Keep a note with the task, written with its next event or after a moment."""
+        if (run := self._taken_over()) is not None:
+            run.note_soon(**note)
+        else:
+            self.note(**note)
+
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the context."""
         return await self._services.past.note(self.head)

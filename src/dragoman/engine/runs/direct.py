@@ -92,6 +92,9 @@ class DirectRun:
     def note(self, **note: str) -> None:
         """Do nothing: there is no later run."""
 
+    def note_soon(self, **note: str) -> None:
+        """Do nothing: there is no later run."""
+
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the context."""
         return await self._past.note(self.head)

@@ -396,6 +396,11 @@ class TaskRun:
         self._check()
         self._writer.put(Noted(note))
 
+    def note_soon(self, **note: str) -> None:
+        """Keep a note for a later run, written with the next event or after a moment."""
+        self._check()
+        self._writer.put(Noted(note), quietly=True)
+
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the context."""
         return await self._services.past.note(self.head)

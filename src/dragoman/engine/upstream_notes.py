@@ -1,0 +1,44 @@
+"""The notes in a task's log in which an agent of another server keeps what it knows of its task there.
+
+Invariant: pure. A later note replaces an earlier one of the same name. Nothing in them is a secret.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+CancelOutcome = Literal["accepted", "refused", "unanswered"]
+"""What the other server answered to a cancel that followed ours."""
+
+_OUTCOMES: dict[str, CancelOutcome] = {"accepted": "accepted", "refused": "refused", "unanswered": "unanswered"}
+
+
+class UpstreamNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a task at another server: its ids there, and its statuses. What is empty is not known.
+
+    `said` is the state that the other server last told, as `SPELLED`. `first` and `last` are the times of the first and
+    the last status, by that server's clock. `lost` is when the connection broke, by our clock, if nothing has come
+    since.
+    """
+
+    task: str = ""
+    context: str = ""
+    said: str = ""
+    first: str = ""
+    last: str = ""
+    lost: str = ""
+    cancel: CancelOutcome | Literal[""] = ""
+
+
+def read_upstream_notes(note: Mapping[str, str]) -> UpstreamNotes:
+    """Read the notes of a task. Other names, which belong to the run alone, are passed over."""
+    return UpstreamNotes(
+        task=note.get("task", ""),
+        context=note.get("context", ""),
+        said=note.get("said", ""),
+        first=note.get("first", ""),
+        last=note.get("last", ""),
+        lost=note.get("lost", ""),
+        cancel=_OUTCOMES.get(note.get("cancel", ""), ""),
+    )
