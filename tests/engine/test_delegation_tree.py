@@ -1,13 +1,17 @@
 """The trees of delegations."""
 
+import pytest
 from msgspec.structs import replace
 
-from dragoman.engine.admin.delegation_tree import DelegationTrees
-from dragoman.model.events import Delegated, Noted, StatusChanged
-from dragoman.model.ids import SystemClock
-from dragoman.model.task import TaskState
+from dragoman.engine.admin.delegation_tree import DelegationTrees, UpstreamWord
+from dragoman.engine.admin.inspection import LOG_BYTES
+from dragoman.engine.admin.overview import UpstreamLine
+from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
+from dragoman.model.ids import SystemClock, timestamp
+from dragoman.model.lifecycle import fold
+from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import new_task
+from dragoman.testing.store_cases.bench import DAY_MS, START_MS, ending, new_task, status
 
 
 async def test_a_circle_of_delegations_is_a_tree_that_ends() -> None:
@@ -28,6 +32,14 @@ async def test_a_circle_of_delegations_is_a_tree_that_ends() -> None:
         await store.close()
 
 
+def line(agent: str, url: str, dragoman: bool | None = None) -> UpstreamLine:
+    return UpstreamLine(agent=agent, breaker="closed", succeeded=0, refused=0, failed=0, url=url, dragoman=dragoman)
+
+
+FAR = {"far": line("far", "https://far.example", dragoman=True), "near": line("near", "http://localhost")}
+WORD = {"said": "working", "first": "2027-01-15T07:00:00.000Z", "last": "2027-01-15T07:00:01.000Z"}
+
+
 async def test_a_task_at_another_server_is_a_row_of_its_own_unless_it_is_in_this_store() -> None:
     """Only agents of other servers note the ids of tasks there; the notes of others are their own."""
     store = open_store("memory:", SystemClock())
@@ -38,15 +50,88 @@ async def test_a_task_at_another_server_is_a_row_of_its_own_unless_it_is_in_this
             ended = StatusChanged(TaskState.COMPLETED, "2027-01-15T08:00:09.000Z")
             events = (*new.events, Noted({"task": there}), ended)
             await store.create(replace(new, events=events, state=TaskState.COMPLETED, holder=None))
-        trees, upstreams = DelegationTrees(store), {"far": "https://far.example", "near": "http://localhost"}
-        ours, theirs = (await trees.read("t1", upstreams)).tasks
-        assert (ours.id, ours.url, ours.elsewhere) == ("t1", None, False)
+        ours, theirs = (await DelegationTrees(store).read("t1", FAR)).tasks
+        assert (ours.id, ours.url, ours.elsewhere, ours.upstream) == ("t1", None, False, None)
         assert (theirs.id, theirs.parent, theirs.url) == ("x1", "t1", "https://far.example")
         assert (theirs.elsewhere, theirs.state, theirs.ended_at) == (True, "completed", "2027-01-15T08:00:09.000Z")
-        here = (await trees.read("t2", upstreams)).tasks
+        assert theirs.upstream == UpstreamWord(known=False, dragoman=True), "it is from before states were noted"
+        here = (await DelegationTrees(store).read("t2", FAR)).tasks
         assert [(task.id, task.parent, task.agent, task.elsewhere) for task in here] == [
             ("t2", None, "near", False),
             ("t3", "t2", "own", False),
         ]
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("ours", "notes", "state", "word"),
+    [
+        (
+            TaskState.CANCELED,
+            WORD | {"cancel": "refused"},
+            "working",
+            UpstreamWord(
+                known=True,
+                first_status_at=WORD["first"],
+                last_status_at=WORD["last"],
+                followed_until="2027-01-15T08:00:09.000Z",
+                cancel="refused",
+                differs=True,
+                dragoman=True,
+            ),
+        ),
+        (
+            TaskState.WORKING,
+            {"said": "submitted", "lost": "2027-01-15T08:00:05.000Z", "cancel": "nonsense"},
+            "submitted",
+            UpstreamWord(
+                known=True,
+                lost_at="2027-01-15T08:00:05.000Z",
+                followed_until="2027-01-15T08:00:05.000Z",
+                dragoman=True,
+            ),
+        ),
+        (TaskState.WORKING, {"said": "failed"}, "failed", UpstreamWord(known=True, differs=True, dragoman=True)),
+        (TaskState.WORKING, {"said": "nonsense"}, "working", UpstreamWord(known=False, dragoman=True)),
+    ],
+)
+async def test_the_last_word_on_a_task_there_is_told_apart_from_ours(
+    ours: TaskState, notes: dict[str, str], state: str, word: UpstreamWord
+) -> None:
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    try:
+        new = new_task("t1", agent="far")
+        now = StatusChanged(ours, "2027-01-15T08:00:09.000Z")
+        events = (*new.events, Noted({"task": "x1"}), Noted(notes), now)
+        await store.create(replace(new, events=events, state=ours, holder=None if ours in TERMINAL else new.holder))
+        _, theirs = (await DelegationTrees(store).read("t1", FAR)).tasks
+        assert (theirs.state, theirs.upstream) == (state, word)
+        tasks = (await DelegationTrees(store).read("t1", {})).tasks
+        if word.known:
+            assert (tasks[1].url, tasks[1].upstream) == (None, replace(word, dragoman=None)), "it is served elsewhere"
+        else:
+            assert len(tasks) == 1
+    finally:
+        await store.close()
+
+
+async def test_a_task_whose_log_was_deleted_still_has_its_end_and_the_last_word_there() -> None:
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    try:
+        new = new_task("t1", agent="far")
+        await store.create(new)
+        noted, ended = Noted({"task": "x1"} | WORD | {"said": "completed"}), status(TaskState.COMPLETED)
+        record = fold(new.head, None, [Logged(seq, event) for seq, event in enumerate((*new.events, noted, ended), 1)])
+        await store.append(replace(ending("t1", 1), events=(noted, ended), snapshot=record))
+        while await store.sweep(START_MS + DAY_MS, -1, DAY_MS // 2, -1):
+            pass
+        assert not await store.read("t1", 0, LOG_BYTES)
+        ours, theirs = (await DelegationTrees(store).read("t1", FAR)).tasks
+        assert (ours.ended_at, theirs.id, theirs.state) == (timestamp(START_MS), "x1", "completed")
+        assert theirs.upstream is not None
+        assert theirs.upstream.last_status_at == WORD["last"]
     finally:
         await store.close()

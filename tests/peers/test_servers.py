@@ -37,6 +37,7 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Updat
 from tests.peers.test_peers import FASTA2A, MODULES, NODE, PYTHON_A2A, SDK03, SDK1
 from tests.processes import ENDS_WITH_US
 from tests.systems.test_upstream import fronted, partner
+from tests.systems.test_upstream_tree import front
 
 HERE = Path(__file__).parent
 START_TIMEOUT_S = 60.0
@@ -468,3 +469,15 @@ async def test_behind_a_card_of_ours_text_is_taken_whatever_its_card_says(url: s
         assert text_of(task) == "hello"
         with pytest.raises(ContentTypeNotSupported):
             await ours.send(Part(raw=b"x", media_type="image/png"))
+
+
+@lanes([lane for lane in LANES if lane.name in ("python-1 1.0 JSONRPC", "python-0.3 0.3 JSONRPC")])
+async def test_its_task_is_in_the_tree_of_ours_with_its_own_times(url: str, tmp_path: Path) -> None:
+    async with front(tmp_path, partner(url)) as ours, connect(url) as theirs:
+        task = await sent(ours.caller, "ask")
+        _, row = await ours.tree(task.id)
+        there = await theirs.get(row["id"])
+        assert (row["state"], there.status.state) == ("input-required", TaskState.INPUT_REQUIRED)
+        assert row["upstream"]["last_status_at"] == there.status.timestamp
+        assert row["upstream"]["dragoman"] is False
+        assert not row["upstream"]["differs"]

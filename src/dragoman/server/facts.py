@@ -61,6 +61,7 @@ class ServedAgents:
                 agent=agent_id,
                 breaker=runner.route.calls.state(),
                 url=runner.route.place,
+                dragoman=runner.dragoman,
                 **runner.route.calls.outcomes,
             )
             for agent_id, runner in self._runners.items()

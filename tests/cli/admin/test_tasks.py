@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
 from dragoman.auth.operator_token import read_token
-from tests.cli.admin.site import DEADLINE_S, dragoman, site
+from tests.cli.admin.site import DEADLINE_S, dragoman, make_task, site
 from tests.drills.proxy import before
+from tests.systems.test_upstream import partner
 
 
 async def test_tasks_are_found_read_and_canceled(tmp_path: Path) -> None:
@@ -182,3 +184,25 @@ async def test_a_server_that_refuses_or_is_not_there_is_one_line(tmp_path: Path)
         assert (refused.status, len(refused.err.splitlines())) == (1, 1)
     gone = await here.admin("tasks", "list", "--server", here.url)
     assert (gone.status, len(gone.err.splitlines()), "is the server running?" in gone.err) == (1, 1, True)
+
+
+async def test_the_tree_of_a_task_shows_what_another_server_made_of_it(tmp_path: Path) -> None:
+    behind, ours = tmp_path / "behind", tmp_path / "ours"
+    behind.mkdir()
+    ours.mkdir()
+    async with site(behind) as there, site(ours, partner(f"{there.url}/agents/echo")) as here:
+        async with aiohttp.ClientSession(here.url) as http:
+            task = await make_task(http, "partner", "for you")
+        shown = await here.admin("tasks", "tree", task)
+        head, mine, theirs = shown.out.splitlines()
+        assert head.split() == ["TASK", "AGENT", "STATE", "BEGAN", "ENDED", "AT", "REMARKS"]
+        assert mine.split()[:3] == [task, "partner", "input-required"]
+        assert theirs.startswith("  ")
+        assert theirs.split()[1:3] == ["partner", "input-required"]
+        assert f"{there.url}/agents/echo" in theirs
+        assert "its clock: 20" in theirs
+        assert "a Dragoman" in theirs
+        as_json = await here.admin("tasks", "tree", task, "-o", "json")
+        assert [each["elsewhere"] for each in json.loads(as_json.out)["tasks"]] == [False, True]
+        missing = await here.admin("tasks", "tree", "none")
+        assert (missing.status, len(missing.err.splitlines())) == (1, 1)

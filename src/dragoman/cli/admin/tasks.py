@@ -30,7 +30,8 @@ ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created"
     places={
         name: f"dragoman.cli.admin.task_changes:{name.replace('-', '_')}"
         for name in ("answer", "cancel", "delete", "send-again")
-    },
+    }
+    | {"tree": "dragoman.cli.admin.task_tree:tree"},
 )
 def tasks() -> None:
     """Find, read, answer, cancel and delete the tasks of all callers."""

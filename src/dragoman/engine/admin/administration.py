@@ -147,7 +147,7 @@ class Administration:
 
     async def read_tree(self, operator: Operator, task_id: str) -> Tree:
         """The task with those that were delegated from it. Raises A2AError."""
-        upstreams = {each.agent: each.url for each in self._facts.upstreams()}
+        upstreams = {each.agent: each for each in self._facts.upstreams()}
         work = self._trees.read(task_id, upstreams)
         return await self._notes.noted(operator, "tasks.tree", work, task_id=task_id)
 

@@ -1,32 +1,54 @@
-"""The tree of delegations: a task with the tasks that were delegated from it, for an operator.
+"""The tree of delegations: a task with the tasks that were delegated from it, and what other servers made of them.
 
-Invariant: it only reads.
+Invariant: it only reads the store, and asks no other server. The times of another server's clock are told apart.
 """
 
 from collections.abc import Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
-from dragoman.engine.admin.inspection import LOG_BYTES, StateWord
+from dragoman.engine.admin.inspection import LOG_BYTES, STATES_BY_WORD, StateWord
+from dragoman.engine.admin.overview import UpstreamLine
+from dragoman.engine.upstream_notes import CancelOutcome, UpstreamNotes, read_upstream_notes
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Delegated, Noted, StatusChanged
-from dragoman.model.lifecycle import SPELLED
-from dragoman.model.task import TERMINAL
+from dragoman.model.lifecycle import SPELLED, fold
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Store
 
 TREE_TASKS = 100
 """Most tasks of one tree of delegations."""
 
-UPSTREAM_TASK = "task"
-"""The note in which an agent of another server keeps the id that a task has there."""
+
+class UpstreamWord(Struct, frozen=True, kw_only=True):
+    """The last word of an agent of another server on its task.
+
+    `known` is false if the state was not noted: then the state of the tree's task is that of the task that was sent on.
+    The times of the first and the last status are those of the other server's clock, null if it sends none. All other
+    times are this server's. `lost_at` is when the connection broke, null if something has come since. Nothing was heard
+    after `followed_until`, when the connection broke or the task that was sent on ended; null as long as that task is
+    open, and if the end was heard. `cancel` is the answer to a cancel that followed ours, null if the run sent none.
+    `differs`: the state does not fit that of the task that was sent on. `dragoman`: the card of the other server is a
+    Dragoman's, so that the tasks that it delegated are in its own tree; null if its card is not known here.
+    """
+
+    known: bool
+    first_status_at: str | None = None
+    last_status_at: str | None = None
+    lost_at: str | None = None
+    followed_until: str | None = None
+    cancel: CancelOutcome | None = None
+    differs: bool = False
+    dragoman: bool | None = None
 
 
 class TreeTask(Struct, frozen=True, kw_only=True):
     """A task of a tree of delegations. `ended_at` is null while it is open.
 
-    A task that was sent to an agent of another server has that server's `url` and the id that it has there. If it is
-    not in this store, too, it is `elsewhere`: then its state and times are those of the task that was sent on.
+    A task that was sent to an agent of another server has that server's `url`, if the agent is served here, and the id
+    that it has there. If it is not in this store, too, it is `elsewhere`, and `upstream` has what the other server said
+    of it: `state` is its own, and `ended_at` is when this server heard of its end.
     """
 
     id: str
@@ -37,6 +59,7 @@ class TreeTask(Struct, frozen=True, kw_only=True):
     ended_at: str | None = None
     url: str | None = None
     elsewhere: bool = False
+    upstream: UpstreamWord | None = None
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -52,10 +75,10 @@ class DelegationTrees:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def read(self, task_id: str, upstreams: Mapping[str, str]) -> Tree:
+    async def read(self, task_id: str, upstreams: Mapping[str, UpstreamLine]) -> Tree:
         """The task with those that were delegated from it, at most `TREE_TASKS`, and what other servers made of them.
 
-        `upstreams` are the URLs of the agents of other servers. Raises TaskNotFound, or StoreError.
+        `upstreams` are the agents of other servers that are served here. Raises TaskNotFound, or StoreError.
         """
         if await self._store.head(task_id) is None:
             raise TaskNotFound(task_id)
@@ -68,7 +91,7 @@ class DelegationTrees:
             if known is None:
                 continue  # it has been deleted since
             head, _, state = known
-            log = await self._read_log(here, sends_on=head.agent in upstreams)
+            log = await self._read_log(head)
             children = dict.fromkeys([*log.children, *[child.id for child in await self._store.children(here)]])
             task = TreeTask(
                 id=here,
@@ -82,39 +105,98 @@ class DelegationTrees:
             found.append(task)
             ahead += [(child, here, None) for child in children if child not in known_ids]
             known_ids |= children.keys()
-            for there, at in log.sent_on.items():
-                if there in known_ids:
-                    continue
-                known_ids.add(there)
-                if await self._store.head(there) is not None:  # the agent is of this server, or of another replica
-                    ahead.append((there, here, upstreams[head.agent]))
+            line = upstreams.get(head.agent)
+            for sent in log.sent_on:
+                if sent.notes.task in known_ids or (line is None and sent.notes.said not in STATES_BY_WORD):
+                    continue  # the notes of other agents are their own
+                known_ids.add(sent.notes.task)
+                if await self._store.head(sent.notes.task) is not None:  # of this server, or of another replica
+                    ahead.append((sent.notes.task, here, None if line is None else line.url))
                 else:
-                    url_there = upstreams[head.agent]
-                    found.append(replace(task, id=there, parent=here, created_at=at, url=url_there, elsewhere=True))
+                    found.append(_upstream_task(task, state, sent, line))
         return Tree(tasks=tuple(found), more=bool(ahead))
 
-    async def _read_log(self, task_id: str, *, sends_on: bool) -> "_Log":
+    async def _read_log(self, head: TaskHead) -> "_Log":
         children: list[str] = []
-        sent_on: dict[str, str] = {}
+        sent_on: list[_SentOn] = []
         ended_at = None
         after, at = 0, ""
-        while page := await self._store.read(task_id, after, LOG_BYTES):
+        while page := await self._store.read(head.id, after, LOG_BYTES):
+            if after == 0 and page[0].seq > 1:
+                break  # the beginning has been deleted
             after = page[-1].seq
             for logged in page:
                 at = getattr(logged.event, "timestamp", at)
                 match logged.event:
                     case Delegated(task_id=child) if child:
                         children.append(child)
-                    case Noted(note) if sends_on and (there := note.get(UPSTREAM_TASK)):
-                        sent_on.setdefault(there, at)
+                    case Noted(note):
+                        _add_note(sent_on, note, at)
                     case StatusChanged(state=reached) if reached in TERMINAL:
                         ended_at = at
-        return _Log(tuple(children), sent_on, ended_at)
+        if not after and (stored := await self._store.load(head.id)) is not None:
+            record = fold(stored.head, stored.snapshot, stored.events)
+            ended_at = record.status.timestamp if record.terminal else None
+            _add_note(sent_on, record.note or {}, head.created_at)
+        return _Log(tuple(children), tuple(sent_on), ended_at)
+
+
+class _SentOn(Struct, frozen=True):
+    """The notes on a task at an upstream, and the time before it was named."""
+
+    notes: UpstreamNotes
+    at: str
 
 
 class _Log(Struct, frozen=True):
-    """Facts of a task's log: delegated tasks, tasks at an upstream with the time before each was named, and the end."""
+    """Facts of a task's log: delegated tasks, tasks at an upstream, and the end."""
 
     children: tuple[str, ...]
-    sent_on: dict[str, str]
+    sent_on: tuple[_SentOn, ...]
     ended_at: str | None
+
+
+def _add_note(sent_on: list[_SentOn], note: Mapping[str, str], at: str) -> None:
+    """Add a note to those on the task that it names, or else on the one that was named before."""
+    task_id = note.get("task", sent_on[-1].notes.task if sent_on else "")
+    if not task_id:
+        return
+    if not sent_on or sent_on[-1].notes.task != task_id:
+        sent_on.append(_SentOn(read_upstream_notes(note), at))
+        return
+    earlier = {name: text for name, text in asdict(sent_on[-1].notes).items() if text}
+    sent_on[-1] = _SentOn(read_upstream_notes(earlier | dict(note)), sent_on[-1].at)
+
+
+def _upstream_task(task: TreeTask, state: TaskState, sent: _SentOn, line: UpstreamLine | None) -> TreeTask:
+    """The task that an upstream made of `task`, as it was last heard. `state` is that of `task`."""
+    notes = sent.notes
+    theirs = STATES_BY_WORD.get(notes.said, state)
+    lost_at = notes.lost or None
+    ended_at = task.ended_at if theirs in TERMINAL else None
+    return TreeTask(
+        id=notes.task,
+        parent=task.id,
+        agent=task.agent,
+        state=SPELLED[theirs],  # type: ignore[arg-type]  # the words of StateWord
+        created_at=sent.at,
+        ended_at=ended_at,
+        url=None if line is None else line.url,
+        elsewhere=True,
+        upstream=UpstreamWord(
+            known=notes.said in STATES_BY_WORD,
+            first_status_at=notes.first or None,
+            last_status_at=notes.last or None,
+            lost_at=lost_at,
+            followed_until=None if theirs in TERMINAL else lost_at or task.ended_at,
+            cancel=notes.cancel or None,
+            differs=_differs(state, theirs),
+            dragoman=None if line is None else line.dragoman,
+        ),
+    )
+
+
+def _differs(ours: TaskState, theirs: TaskState) -> bool:
+    """Whether the states of a task and of the one that it was sent on as do not fit. Both may be open in either way."""
+    settled = TERMINAL | INTERRUPTED
+    return ours is not theirs and (ours in settled or theirs in settled)

@@ -75,7 +75,7 @@ class KnownWorker(Struct, frozen=True, kw_only=True):
 class UpstreamLine(Struct, frozen=True, kw_only=True):
     """An agent of another server, with the URL of the server. `breaker` is `closed` while it is called.
 
-    The numbers count calls since the start.
+    The numbers count calls since the start. `dragoman`: its card is that of a Dragoman; null if none was read.
     """
 
     agent: str
@@ -84,6 +84,7 @@ class UpstreamLine(Struct, frozen=True, kw_only=True):
     refused: int
     failed: int
     url: str = ""
+    dragoman: bool | None = None
 
 
 class ServerFacts(Protocol):

@@ -1,0 +1,87 @@
+"""`dragoman admin tasks tree`: the tasks that came of a task, here and at other servers.
+
+Invariant: nothing here changes anything. Only a server knows its upstreams, so a server answers.
+"""
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.tables import output, table
+
+if TYPE_CHECKING:
+    from dragoman.engine.admin.delegation_tree import Tree, TreeTask
+
+HEAD = ("TASK", "AGENT", "STATE", "BEGAN", "ENDED", "AT", "REMARKS")
+
+INDENT = "  "
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@output
+@with_server
+def tree(place: TaskPlace, task_id: str, form: str) -> None:
+    """Show a task by its ID with all that came of it.
+
+    Tasks at other servers have their id and state there, as this server last heard it.
+    """
+    import msgspec
+
+    from dragoman.engine.admin.delegation_tree import Tree
+
+    found = run(place.client().get(f"/tasks/{quote(task_id, safe='')}/tree", {}, Tree))
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    click.echo(table(HEAD, _rows(found)))
+    if found.more:
+        click.echo("There are more tasks below these.", err=True)
+
+
+def _rows(found: "Tree") -> list[tuple[str, ...]]:
+    """A row for each task, below the task that it came from."""
+    below: dict[str | None, list[TreeTask]] = {}
+    for task in found.tasks:
+        below.setdefault(task.parent, []).append(task)
+    rows: list[tuple[str, ...]] = []
+    ahead: list[tuple[TreeTask, int, str]] = [(task, 0, "") for task in reversed(below.get(None, []))]
+    while ahead:
+        task, depth, parent_state = ahead.pop()
+        remarks = "; ".join(_remarks(task, parent_state))
+        times = (_second(task.created_at), _second(task.ended_at))
+        rows.append((INDENT * depth + task.id, task.agent, task.state, *times, task.url or "", remarks))
+        ahead += [(child, depth + 1, task.state) for child in reversed(below.get(task.id, []))]
+    return rows
+
+
+def _remarks(task: "TreeTask", parent_state: str) -> list[str]:
+    """Remarks on a task at another server. `parent_state` is the state of the task that was sent on."""
+    upstream = task.upstream
+    if upstream is None:
+        return []
+    remarks = []
+    if not upstream.known:
+        remarks.append("its own state is not known")
+    if upstream.differs:
+        remarks.append(f"ours is {parent_state}")
+    if upstream.cancel is not None:
+        answers = {"accepted": "accepted our cancel", "refused": "refused our cancel"}
+        remarks.append(f"it {answers.get(upstream.cancel, 'did not answer our cancel')}")
+    if upstream.lost_at is not None:
+        remarks.append(f"connection lost at {_second(upstream.lost_at)}")
+    elif upstream.followed_until is not None:
+        remarks.append(f"not followed since {_second(upstream.followed_until)}")
+    if upstream.last_status_at is not None:
+        first = upstream.first_status_at or upstream.last_status_at
+        remarks.append(f"its clock: {_second(first)} to {_second(upstream.last_status_at)}")
+    if upstream.dragoman:
+        remarks.append("a Dragoman: its own delegations are in its own tree")
+    return remarks
+
+
+def _second(at: str | None) -> str:
+    """A time to the second; empty for None."""
+    return "" if at is None else f"{at[:19]}Z"
