@@ -19,6 +19,9 @@ from dragoman.model.operations import SendMessage
 MAX_DEPTH = 64
 """Deepest nesting unless a setting says otherwise; real calls stay below 20."""
 
+EXACT_MAX = (1 << 53) - 1
+"""Highest integer that every reader of JSON keeps exact (RFC 8259 §6). The stores' integers go further."""
+
 MAX_VALUES = 200_000
 """Most values in a body unless a setting says otherwise: names of members, strings, numbers, objects and arrays.
 

@@ -302,6 +302,12 @@ async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
             ("DELETE", "/tasks/none?force=maybe", None, 400, "force"),
             ("GET", "/audit?limit=0", None, 400, "limit"),
             ("GET", "/audit?refused=often", None, 400, "refused"),
+            ("GET", f"/audit?since_ms={1 << 63}", None, 400, "since_ms"),
+            ("GET", f"/audit?until_ms={1 << 63}", None, 400, "until_ms"),
+            ("GET", f"/tasks/none/log?after={1 << 63}", None, 400, "after"),
+            ("GET", f"/tasks/none/content?after={1 << 63}", None, 400, "after"),
+            ("GET", f"/tasks/none/wire?after={1 << 63}", None, 400, "after"),
+            ("GET", f"/tasks/none/moment?seq={1 << 63}", None, 400, "seq"),
             ("GET", "/webhooks?dead=maybe", None, 400, "dead"),
             ("POST", "/webhooks:redeliver", {}, 400, "numbers"),
             ("POST", "/webhooks:delete", {"numbers": [1], "all": True}, 400, "one of the two"),
@@ -355,6 +361,40 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
             assert msgspec.convert(answer, route.answer)
         status, answer = await read(http, "/tasks/none", ops)
         check(document, operation["responses"]["default"], answer)
+
+
+async def test_every_number_that_is_given_has_a_maximum(tmp_path: Path) -> None:
+    """An integer beyond those of the stores would be an internal error."""
+    store = url_of(tmp_path)
+    async with server(store) as http:
+        _, document = await read(http, "/openapi.json", bearer(store))
+    numbers = [
+        (place, schema)
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        for given in (operation.get("parameters", []), operation.get("requestBody", {}))
+        for place, schema in numbers_in(document, given, f"{method} {path}")
+    ]
+    assert len(numbers) > 20
+    assert [place for place, schema in numbers if "maximum" not in schema] == []
+
+
+def numbers_in(document: Any, value: Any, place: str) -> list[tuple[str, Any]]:
+    """The schemas of numbers in a part of the document, each with its place."""
+    if isinstance(value, list):
+        return [found for each in value for found in numbers_in(document, each, place)]
+    if not isinstance(value, dict):
+        return []
+    if "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        return numbers_in(document, document["components"]["schemas"][name], f"{place} {name}")
+    if value.get("type") in ("integer", "number"):
+        return [(place, value)]
+    return [
+        found
+        for key, each in value.items()
+        for found in numbers_in(document, each, f"{place} {value.get('name', key)}")
+    ]
 
 
 def check(document: Any, response: Any, answer: Any) -> None:

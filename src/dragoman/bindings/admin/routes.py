@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
 from dragoman.bindings.admin.route import AdminRoute
+from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.engine.admin.conversations import ConversationLines, ConversationQuery
 from dragoman.engine.admin.delegation_tree import Tree
 from dragoman.engine.admin.deliveries import (
@@ -76,7 +77,7 @@ class TaskQuery(TaskFilter, frozen=True, kw_only=True):
 class LogQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The events after seq `after`, at most `limit`."""
 
-    after: Annotated[int, Meta(ge=0)] = 0
+    after: Annotated[int, Meta(ge=0, le=EXACT_MAX)] = 0
     limit: Limit = 200
 
 
@@ -89,7 +90,7 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class MomentQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The task after its event `seq`; as it stands if that is left out."""
 
-    seq: Annotated[int, Meta(ge=1)] | None = None
+    seq: Annotated[int, Meta(ge=1, le=EXACT_MAX)] | None = None
 
 
 class WireQuery(LogQuery, frozen=True, kw_only=True):

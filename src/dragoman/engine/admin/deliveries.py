@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
+from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.paused_hosts import (
     HostChanged,
@@ -33,11 +34,8 @@ from dragoman.store.receipts import RECEIPTS_MAX, Receipt
 NUMBERS_SHOWN = 10
 """The audit trail lists up to this many numbers of deliveries; beyond that, only their count."""
 
-NUMBER_MAX = (1 << 53) - 1
-"""The highest number of a delivery, which every reader of JSON keeps exact (RFC 8259 §6). Above it is an id."""
-
 NUMBER_CHARS_MAX = 16
-"""The digits of NUMBER_MAX."""
+"""The digits of EXACT_MAX, the highest number of a delivery. Above it is an id."""
 
 SENT_AGAIN_MAX = 200
 """Most numbers with which deliveries that arrived may be sent again: for each, the log of its task is read."""
@@ -63,9 +61,9 @@ class DeliveryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     state: DeliveryState | None = None
     dead: bool | None = None
-    before: Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None = None
+    before: Annotated[int, Meta(ge=1, le=EXACT_MAX)] | None = None
     task: str | None = None
-    after: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
+    after: Annotated[int, Meta(ge=0, le=EXACT_MAX)] = 0
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
 
 
@@ -147,7 +145,7 @@ class DeadLetters(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     With `delivered` also those that arrived, which can be sent again but not deleted.
     """
 
-    numbers: tuple[Annotated[int, Meta(ge=1, le=NUMBER_MAX)], ...] = ()
+    numbers: tuple[Annotated[int, Meta(ge=1, le=EXACT_MAX)], ...] = ()
     all: bool = False
     pending: bool = False
     delivered: bool = False
@@ -289,7 +287,7 @@ async def drop(outbox: Outbox, chosen: DeadLetters, now_ms: int) -> DeadLettersC
 async def report_delivery(store: Store, render: Render, wanted: str, now_ms: int) -> DeliveryReport:
     """One delivery, by its number or its id. Raises NotFound or StoreError."""
     known: int | str = wanted
-    if wanted.isascii() and wanted.isdigit() and len(wanted) <= NUMBER_CHARS_MAX and int(wanted) <= NUMBER_MAX:
+    if wanted.isascii() and wanted.isdigit() and len(wanted) <= NUMBER_CHARS_MAX and int(wanted) <= EXACT_MAX:
         known = int(wanted)
     outbox = store.outbox
     found = await outbox.find(known)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
@@ -26,8 +27,8 @@ class AuditQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent: str | None = None
     text: Annotated[str, Meta(max_length=200)] | None = None
     refused: bool = False
-    since_ms: Annotated[int, Meta(ge=0)] = 0
-    until_ms: Annotated[int, Meta(ge=0)] | None = None
+    since_ms: Annotated[int, Meta(ge=0, le=EXACT_MAX)] = 0
+    until_ms: Annotated[int, Meta(ge=0, le=EXACT_MAX)] | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
     cursor: str = ""
     forward: bool = False

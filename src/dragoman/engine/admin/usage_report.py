@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from dragoman.config.prices import NO_PRICES, Prices
+from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import Clock
 from dragoman.store.api import Store
@@ -51,7 +52,7 @@ class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     since: str = ""
     until: str = ""
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
-    cursor: Annotated[int, Meta(ge=0)] = 0
+    cursor: Annotated[int, Meta(ge=0, le=EXACT_MAX)] = 0
 
 
 class UsageLine(Struct, frozen=True, kw_only=True):
