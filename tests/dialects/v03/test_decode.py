@@ -11,7 +11,7 @@ from dragoman.dialects import v03
 from dragoman.dialects.api import RestRequest
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, MethodNotFound, ParseError
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.operations import SendMessage
+from dragoman.model.operations import ListTasks, SendMessage
 
 REST = [v03.REST, v03.REST_TWICE]
 SCALARS = (
@@ -73,6 +73,17 @@ def test_only_protobuf_json_wraps_data() -> None:
         operation = v03.JSONRPC.decode("message/send", json.dumps({"message": dialect_message}).encode())
         assert isinstance(operation, SendMessage)
         assert operation.message.parts[0].data == data
+
+
+@pytest.mark.parametrize("name", ["statusTimestampAfter", "lastUpdatedAfter"])
+def test_a_time_in_milliseconds_must_be_a_number_that_a_store_can_hold(name: str) -> None:
+    asked = v03.JSONRPC.decode("tasks/list", json.dumps({name: 1_700_000_000_000}).encode())
+    assert isinstance(asked, ListTasks)
+    assert asked.status_after_ms == 1_700_000_000_000
+    for number in (1 << 53, 1 << 63, -(1 << 63) - 1, 10**30):
+        with pytest.raises(InvalidParams) as refused:
+            v03.JSONRPC.decode("tasks/list", json.dumps({name: number}).encode())
+        assert refused.value.violations[0][0] == "statusTimestampAfter"
 
 
 def test_the_skill_may_be_named_in_either_metadata() -> None:

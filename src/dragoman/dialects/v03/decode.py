@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.dialects.json_fields import from_seq, raw_bytes, timestamp_ms
 from dragoman.dialects.v03 import webhooks
 from dragoman.dialects.v03.fields import MAX_ID, Fields, read
@@ -298,7 +299,7 @@ def _moment(fields: Fields, *names: str) -> int | None:
     value = fields.find(*names)
     if value is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= EXACT_MAX:
         return value
     moment = timestamp_ms(value) if isinstance(value, str) else None
     if moment is None:
