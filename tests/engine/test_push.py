@@ -496,6 +496,16 @@ async def test_what_nobody_is_told_of_is_not_rendered() -> None:
     assert telling.steps == []
 
 
+async def test_a_webhook_for_the_end_alone_costs_no_other_event_anything() -> None:
+    telling = Telling()
+    async with house(Scripted(ask_once), announcer=telling) as h:
+        task_id = (await h.send(push_config=replace(at(), events=("completed",)))).head.id
+        assert telling.steps == []
+        await h.send("yes", task_id=task_id)
+        assert told(await calls(h)) == [ended("completed")]
+    assert len(telling.steps) == 1
+
+
 async def test_a_webhook_is_shown_with_its_settings_and_without_its_secrets() -> None:
     """A2A 1.0 §3.1.8: and one that is not there is not found."""
     async with house(announcer=Telling()) as h:

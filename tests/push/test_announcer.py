@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman.dialects import v03
@@ -33,6 +35,8 @@ from dragoman.store.api import Append
 from dragoman.store.outbox import Delivery, Registration
 from tests.push.rig import FORM
 
+assert v03.JSONRPC.push is not None
+WHOLE = v03.JSONRPC.push
 TIME = "2026-01-01T00:00:00.000Z"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HEAD = TaskHead(
@@ -422,6 +426,50 @@ def test_a_write_that_fails_is_told_the_same_when_it_is_tried_again() -> None:
         assert write(ArtifactChunk(made_of(1), True, True), fails=fails) == []
     for fails in (True, False):
         assert write(end, TaskState.COMPLETED, fails=fails) == ["artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]
+
+
+LOG = (
+    StatusChanged(TaskState.WORKING, TIME),
+    StatusChanged(TaskState.INPUT_REQUIRED, TIME),
+    ArtifactChunk(MADE, last_chunk=True),
+    ArtifactChunk(MADE, append=True),
+    ArtifactChunk(made_of(EACH_BYTES_MAX + 1), append=True, last_chunk=True),
+    ArtifactChunk(replace(MADE, artifact_id="b")),
+    MessageReceived(SAID, TIME),
+)
+STATES = ("submitted", "working", "input-required", "completed")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(LOG), st.booleans()), max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from(("1.0", "0.3")), st.sets(st.sampled_from(STATES), min_size=1)), min_size=1, max_size=3
+    ),
+)
+def test_webhooks_that_want_some_states_are_told_as_beside_one_that_wants_all(
+    log: list[tuple[Event, bool]], wanted: list[tuple[str, set[str]]]
+) -> None:
+    """One that wants all makes every event a step: those of the others must not depend on it."""
+    states = [config(f"w{i}", dialect=dialect, events=tuple(events)) for i, (dialect, events) in enumerate(wanted)]
+    batches: list[list[Event]] = [[Submitted(SAID, TIME)]]
+    for event, apart in (*log, (StatusChanged(TaskState.COMPLETED, TIME), False)):
+        if apart:
+            batches.append([])
+        batches[-1].append(event)
+
+    def deliver(configs: list[PushConfig]) -> list[tuple[object, ...]]:
+        audience, fold, found = Audience(announcer(**{"0.3": WHOLE}), configs), Fold(HEAD), []
+        for events in batches:
+            append = Append(task_id=HEAD.id, events=tuple(events), state=TaskState.WORKING, status_ms=1)
+            owed = audience.told(HEAD, fold, append)
+            audience.committed(owed)
+            found += [(each.config_id, each.seq, each.part, each.kept, each.body) for each in owed.deliveries]
+            for seq, event in enumerate(events, fold.seq + 1):
+                fold.add(seq, event)
+        return found
+
+    assert deliver(states) == [told for told in deliver([*states, config("all")]) if told[0] != "all"]
 
 
 def test_what_is_told_knows_its_dialect() -> None:

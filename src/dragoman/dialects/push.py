@@ -77,6 +77,8 @@ def events(named: tuple[str, ...], field: str, violations: Violations) -> tuple[
 
 
 def _event(named: str) -> str:
+    if named in EVENTS:
+        return named
     name = named.strip().lower().removeprefix("task_state_").removeprefix("task.").replace("_", "-")
     return "canceled" if name == "cancelled" else name
 

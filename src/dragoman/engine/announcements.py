@@ -11,8 +11,9 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.dialects.push import ARTIFACT
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
-from dragoman.model.lifecycle import Fold
+from dragoman.model.lifecycle import SPELLED, Fold
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import Append
@@ -110,7 +111,7 @@ class Audience:
         if not configs:
             return append
         try:
-            steps = steps_of(fold, append.events, append.snapshot)
+            steps = steps_of(fold, append.events, append.snapshot, states_wanted(configs))
             if not steps and joins is not None:
                 record = append.snapshot or fold.ahead(append.events).record()
                 configs, steps = (joins,), [standing_step(record)]
@@ -124,7 +125,9 @@ class Audience:
 
     def beginning(self, head: TaskHead, events: Sequence[Event]) -> tuple[Delivery, ...]:
         """The deliveries for the first events of a task."""
-        steps = steps_of(Fold(head), events, None)
+        steps = steps_of(Fold(head), events, None, states_wanted(self.configs))
+        if not steps:
+            return ()
         deliveries, self._put_off = self._announcer.deliveries(head, self.configs, steps, self._put_off)
         self._put_off_next = self._put_off
         return deliveries
@@ -155,16 +158,34 @@ def standing_step(record: Record) -> Step:
 
 def joined(configs: Sequence[PushConfig], config: PushConfig) -> tuple[PushConfig, ...]:
     """The configurations with `config` added, in place of one with the same id."""
-    if any(each.id == config.id for each in configs):
-        return tuple(config if each.id == config.id else each for each in configs)
-    return (*configs, config)
+    by_id = {each.id: each for each in configs}
+    by_id[config.id] = config
+    return tuple(by_id.values())
 
 
-def steps_of(fold: Fold, events: Sequence[Event], after: Record | None) -> list[Step]:
+def states_wanted(configs: Iterable[PushConfig]) -> frozenset[str] | None:
+    """The states of which configurations want to hear, as their `events` spell them.
+
+    None if one of them also wants artifacts, or leaves the choice to its dialect.
+    """
+    wanted: frozenset[str] = frozenset()
+    for config in configs:
+        if not config.events or ARTIFACT in config.events:
+            return None
+        wanted = wanted.union(config.events)
+    return wanted
+
+
+def steps_of(
+    fold: Fold, events: Sequence[Event], after: Record | None, states: frozenset[str] | None = None
+) -> list[Step]:
     """The steps to report of `events`: each status, and each complete artifact. `fold` is the task before them.
 
-    `after` is the task after all of them, if known; it saves folding them again.
+    `after` is the task after all of them, if known; it saves folding them again. With `states` (see `states_wanted`)
+    only the statuses with these states are steps, without artifacts.
     """
+    if states is not None:
+        return _status_steps(fold, events, after, states)
     steps: list[Step] = []
     ahead = _Ahead(fold, events, after)
     state = fold.status.state if fold.status is not None else TaskState.SUBMITTED
@@ -194,6 +215,25 @@ def steps_of(fold: Fold, events: Sequence[Event], after: Record | None) -> list[
         stands, seq = _Stands(ahead, index), fold.seq + index + 1
         step = Step(seq=seq, event=event, state=state, stands=stands, whole=whole, changes=changes, again=again)
         steps.append(step)
+    return steps
+
+
+def _status_steps(fold: Fold, events: Sequence[Event], after: Record | None, states: frozenset[str]) -> list[Step]:
+    """The steps of `steps_of` for webhooks that want only some states: most events cost them nothing."""
+    steps: list[Step] = []
+    ahead = _Ahead(fold, events, after)
+    state = fold.status.state if fold.status is not None else TaskState.SUBMITTED
+    for index, event in enumerate(events):
+        if type(event) is StatusChanged:
+            before, state = state, event.state
+            changes = state is not before
+        elif type(event) is Submitted:
+            changes = True
+        else:
+            continue
+        if SPELLED[state] in states:
+            stands, seq = _Stands(ahead, index), fold.seq + index + 1
+            steps.append(Step(seq=seq, event=event, state=state, stands=stands, changes=changes))
     return steps
 
 
