@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from dragoman.net.connection import HELD_BYTES_MAX
+from dragoman.net.connection import HELD_BYTES_MAX, ConnectionEnd, HttpConnection
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl, Broken, Unreachable
+from dragoman.net.exchange import HttpAnswer
 from tests.net.lines import NO_CONTENT, Authority, Line, Lines, obliging, speaking
 from tests.net.peer import DEADLINE_S
 
@@ -54,6 +55,46 @@ async def test_requests_and_streams_use_one_connection_in_turn(egress: Egress) -
         assert await ask(egress, lines, "DELETE") == 204
         assert lines.came == 1
         await egress.close()
+
+
+class Prompt(asyncio.Transport):
+    """A transport whose other side answers at once, before a deadline can pass, until it is silent."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        super().__init__({"ssl_object": "so that it needs no socket"})
+        self.silent = False
+        self._connection = connection
+
+    def write(self, data: object) -> None:
+        if not self.silent:
+            self._connection.data_received(OK)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_each_request_on_one_connection_has_a_time_of_its_own() -> None:
+    """One timer serves all of them: it comes with the time of the first, and must not end the second then."""
+    loop, passed = asyncio.get_running_loop(), asyncio.Event()
+    connection = HttpConnection(("http", "h", 80), lambda gone: None)
+    transport = Prompt(connection)
+    connection.connection_made(transport)
+    first_s = loop.time() + 0.05
+    await connection.ask(b"", HttpAnswer(), first_s)
+    connection.finish()
+    transport.silent = True
+    second = loop.create_task(connection.ask(b"", HttpAnswer(), first_s + DEADLINE_S))
+    loop.call_at(first_s + 0.05, passed.set)
+    await passed.wait()
+    assert connection.end is None
+    connection.data_received(OK)
+    await second
+    connection.finish()
+    await connection.ask(b"", HttpAnswer(), loop.time() + 0.05)
+    assert connection.end is ConnectionEnd.LATE
 
 
 async def test_head_leaves_a_connection_of_use(egress: Egress) -> None:

@@ -25,6 +25,9 @@ REST_S = 1.0
 no reason to hold the connection.
 """
 
+NEVER = float("inf")
+"""The deadline of what is not waited for."""
+
 Destination = tuple[str, str, int]
 """Scheme, host and port: the destination of a connection."""
 
@@ -52,8 +55,9 @@ class HttpConnection(asyncio.Protocol):
         "_draining",
         "_fd",
         "_gone",
-        "_late",
+        "_look_s",
         "_paused",
+        "_timer",
         "_transport",
         "_until_s",
         "_waiting",
@@ -76,8 +80,10 @@ class HttpConnection(asyncio.Protocol):
         self._comes = False
         self._draining = False
         self._fd = -1
-        self._late: asyncio.TimerHandle | None = None
-        self._until_s = 0.0
+        self._until_s = NEVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_s = NEVER
+        """When the timer looks for a late answer; NEVER without one."""
 
     @property
     def tls(self) -> TlsSession | None:
@@ -97,15 +103,13 @@ class HttpConnection(asyncio.Protocol):
         assert self._transport is not None
         self._answer = answer
         loop = asyncio.get_running_loop()
-        self._ends_at(until_s)
+        self._ends_at(until_s, loop)
         self._waiting = loop.create_future()
         try:
             self._transport.write(request)
             await self._waiting
         finally:
-            if self._late is not None:
-                self._late.cancel()
-                self._late = None
+            self._until_s = NEVER
             self._waiting = None
 
     async def more(self) -> None:
@@ -238,9 +242,8 @@ class HttpConnection(asyncio.Protocol):
         if answer.over:
             self._wake()
         elif answer.want is Want.STATUS and answer.status:
-            soon_s = asyncio.get_running_loop().time() + REST_S
-            if self._late is not None and soon_s < self._until_s:
-                self._ends_at(soon_s)
+            loop = asyncio.get_running_loop()
+            self._ends_at(min(self._until_s, loop.time() + REST_S), loop)
         elif answer.want is Want.PIECES and answer.status:
             if answer.held > HELD_BYTES_MAX and not self._paused and self.end is None:
                 self._receive(False)
@@ -263,16 +266,33 @@ class HttpConnection(asyncio.Protocol):
         if not self.lost.done():
             self.lost.set_result(None)
 
-    def _ends_at(self, until_s: float) -> None:
-        """Set the deadline of the exchange, in place of any earlier one."""
-        if self._late is not None:
-            self._late.cancel()
+    def _ends_at(self, until_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Set the deadline of the exchange.
+
+        The timer of earlier exchanges serves this one, too, unless it comes too late: a timer for each would cost a
+        tenth of a webhook call.
+        """
         self._until_s = until_s
-        self._late = asyncio.get_running_loop().call_at(until_s, self.close, ConnectionEnd.LATE)
+        if until_s < self._look_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._look_s = loop.call_at(until_s, self._look), until_s
+
+    def _look(self) -> None:
+        """Close the connection if an answer is late. Otherwise look again at the deadline, if there is one."""
+        loop = asyncio.get_running_loop()
+        self._timer, self._look_s = None, NEVER
+        if self._until_s <= loop.time():
+            self.close(ConnectionEnd.LATE)
+        elif self._until_s < NEVER:
+            self._ends_at(self._until_s, loop)
 
     def _set_end(self, end: ConnectionEnd) -> None:
         if self.end is None:
             self.end = end
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             self._wake()
 
     def _receive(self, on: bool) -> None:

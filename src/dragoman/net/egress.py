@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from dragoman.net.address import Resolves
-from dragoman.net.connection import Begin, ConnectionEnd, Destination, HttpConnection
+from dragoman.net.connection import NEVER, Begin, ConnectionEnd, Destination, HttpConnection
 from dragoman.net.dialer import (
     CONNECT_TIMEOUT_S,
     IDLE_S,
@@ -32,9 +32,6 @@ from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compresse
 from dragoman.net.grpc import GrpcEgress
 from dragoman.net.target import Target, parse_operator_url
 from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession
-
-NEVER = float("inf")
-"""The deadline of a reader that does not wait."""
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """The same limit as for a request to this server."""
