@@ -33,6 +33,8 @@ ARTIFACT = "artifact"
 EVENTS = (*(state.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in STATES), ARTIFACT)
 """Events that a webhook may choose: states, and complete artifacts."""
 
+_EVENTS = frozenset(EVENTS)
+
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 """An auth-scheme (RFC 9110 §11.1)."""
 
@@ -70,14 +72,14 @@ def header_fault(text: str) -> str | None:
 def events(named: tuple[str, ...], field: str, violations: Violations) -> tuple[str, ...]:
     """Return the events under our names; `task.completed`, `input_required` and `TASK_STATE_FAILED` are accepted."""
     known = tuple(dict.fromkeys(_event(each) for each in named))
-    if not set(known) <= set(EVENTS):
+    if not _EVENTS.issuperset(known):
         violations.append((field, f"must be some of {', '.join(EVENTS)}"))
         return ()
     return known
 
 
 def _event(named: str) -> str:
-    if named in EVENTS:
+    if named in _EVENTS:
         return named
     name = named.strip().lower().removeprefix("task_state_").removeprefix("task.").replace("_", "-")
     return "canceled" if name == "cancelled" else name

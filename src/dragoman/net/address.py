@@ -29,7 +29,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 PARSED_MAX = 1024
-"""How many parsed addresses are remembered, and names that are not addresses."""
+"""How many parsed addresses are remembered, names that are not addresses, and verdicts of a guard."""
 
 _KINDS4 = tuple(
     (IPv4Network(network), kind)
@@ -135,6 +135,7 @@ class Guard:
     def __init__(self, allowed_hosts: Iterable[str] = (), allowed_cidrs: Iterable[str] = ()) -> None:
         self._hosts = frozenset(_plain(host) for host in allowed_hosts)
         self._networks: Collection[Network] = tuple(ip_network(cidr) for cidr in allowed_cidrs)
+        self._fault = lru_cache(PARSED_MAX)(self._find_fault)
 
     def __call__(self, address: str) -> str | None:
         """Return why the address may not be dialled, in words that do not contain it; None if it may."""
@@ -144,7 +145,7 @@ class Guard:
 
     def named(self, host: str) -> bool:
         """Whether the operator named exactly this host: then neither DNS nor addresses are checked."""
-        return _plain(host) in self._hosts
+        return bool(self._hosts) and _plain(host) in self._hosts
 
     async def check(self, target: Target, resolver: Resolves) -> None:
         """Check all addresses of a target before it is stored. They are checked again when it is dialled.
@@ -168,7 +169,7 @@ class Guard:
                     target.shown, f"its host {target.host} resolves to {reason}, which may not be called from here"
                 )
 
-    def _fault(self, address: Address) -> str | None:
+    def _find_fault(self, address: Address) -> str | None:
         allowed = any(address in network for network in self._networks)
         if isinstance(address, IPv4Address):
             return None if allowed else next((kind for network, kind in _KINDS4 if address in network), None)

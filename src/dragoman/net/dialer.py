@@ -132,7 +132,7 @@ class IdleConnections:
         loop = asyncio.get_running_loop()
         if len(connections := self._destinations.get(connection.destination, ())) >= self._per_destination_max:
             self._close(next(iter(connections)))
-        else:
+        elif len(self._since_s) >= self._max:
             self.shrink(self._max - 1)
         self._destinations.setdefault(connection.destination, {})[connection] = None
         self._since_s[connection] = loop.time()

@@ -127,6 +127,7 @@ def parse_operator_url(url: str, shown: str) -> tuple[Target, str]:
     return to, user
 
 
+@lru_cache(KNOWN_MAX)
 def shown_url(url: str) -> str:
     """The URL of a webhook for operators: its host and the first word of its path. The rest may contain secrets.
 

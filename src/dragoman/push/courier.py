@@ -11,8 +11,9 @@ import logging
 import math
 import random
 from asyncio import Future, TaskGroup
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -293,14 +294,19 @@ class Courier:
             self._lanes.let_go(slot.lane, due.delivery.body)
             host.in_flight -= 1
             if done:
-                *before, last = done
-                arrivals = [arrival for one in done for arrival in one.arrivals if self._settings.keeps_receipts]
-                numbers = tuple(one.number for one in before)
-                self._unwritten.append((replace(last, before=numbers, arrivals=tuple(arrivals)), 0))
+                self._unwritten.append((self._together(done), 0))
             self._begin_waiting(host)
         self._ask(slot.lane)
         if done[-1].reached:
             self._ask(Lane.HEALTHY)
+
+    def _together(self, done: Sequence[Settled]) -> Settled:
+        """The last of some outcomes, as the one outcome of all: those before it arrived."""
+        last = done[-1]
+        if len(done) == 1 and self._settings.keeps_receipts:
+            return last
+        arrivals = chain.from_iterable(one.arrivals for one in done) if self._settings.keeps_receipts else ()
+        return replace(last, before=tuple(one.number for one in done[:-1]), arrivals=tuple(arrivals))
 
     async def _call(self, due: Due, host: Host, timeout_s: float) -> Settled:
         """Make one call, and log it if it failed."""
