@@ -37,23 +37,29 @@ KEYS_BYTES_MAX = 1 << 20
 
 
 class IssuerEgress(Struct, frozen=True):
-    """Egress to token issuers. `named` dials hosts that the operator named, `guarded` the hosts that these refer to."""
+    """Egress to token issuers. `named` dials hosts that the operator named, `guarded` the hosts that these refer to.
+
+    `resolver` finds the addresses of the latter. It is closed with them.
+    """
 
     named: Egress
     guarded: Egress
+    resolver: Resolver
 
     @classmethod
-    def of(cls) -> "IssuerEgress":
+    def over(cls, resolver: Resolver) -> "IssuerEgress":
         """Make both. They dial nothing before they are used."""
         return cls(
             Egress(operator_named, max_answer_bytes=KEYS_BYTES_MAX),
-            Egress(Guard(), max_answer_bytes=KEYS_BYTES_MAX, resolver=Resolver()),
+            Egress(Guard(), max_answer_bytes=KEYS_BYTES_MAX, resolver=resolver),
+            resolver,
         )
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and end the look-ups."""
         await self.named.close()
         await self.guarded.close()
+        await self.resolver.close()
 
 
 class CallerParts(Struct, frozen=True):
@@ -70,7 +76,7 @@ async def make_callers(config: Config, agents: Collection[str], store: Store) ->
     Raises StartError for contradictory settings, and for a port open to the world. Raises StoreError if the store
     cannot tell whether it has keys.
     """
-    issuers, token = IssuerEgress.of(), new_token()
+    issuers, token = IssuerEgress.over(Resolver()), new_token()
     authenticator = await _make_authenticator(config, frozenset(agents), store, issuers, token)
     warn_if_open(config, authenticator, agents)
     return CallerParts(authenticator, issuers, token)
