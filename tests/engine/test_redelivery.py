@@ -28,11 +28,13 @@ def render(head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
     return (telling(step.seq).body,)
 
 
-async def deliver_all(store: Store, task_id: str) -> None:
-    """Make a task with a delivery for each event, all of which arrive."""
-    await store.create(replace(new_task(task_id), push=webhook(), deliveries=(telling(1),)))
+async def deliver_all(store: Store, *task_ids: str) -> None:
+    """Make tasks that go on in turns, with a delivery for each event, all of which arrive."""
+    for task_id in task_ids:
+        await store.create(replace(new_task(task_id), push=webhook(), deliveries=(telling(1),)))
     for seq in range(2, EVENTS + 1):
-        await store.append(replace(by_run(task_id, chunk("a")), deliveries=(telling(seq),)))
+        for task_id in task_ids:
+            await store.append(replace(by_run(task_id, chunk("a")), deliveries=(telling(seq),)))
     while dues := [due for lane in Lane for due in await store.outbox.claim(lane, 1 << 50, 1 << 51, 1, 1)]:
         await asyncio.gather(*(store.outbox.settle(arrived(due, 1 << 50)) for due in dues))
 
@@ -41,8 +43,7 @@ async def test_the_log_of_a_task_is_read_once_for_all_of_its_deliveries() -> Non
     store = open_store("memory:", SystemClock())
     await store.open("h1")
     try:
-        for task_id in ("t1", "t2"):
-            await deliver_all(store, task_id)
+        await deliver_all(store, "t1", "t2")
         counted = Counted(store)
         numbers = [receipt.number for receipt in await store.receipts.page()]
         assert await send_again(cast(Store, counted), render, numbers, 0) == SentDeliveries(2 * EVENTS, ())

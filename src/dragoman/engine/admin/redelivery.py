@@ -54,13 +54,12 @@ class SentDeliveries(Struct, frozen=True):
 
 
 async def send_again(store: Store, render: Render, numbers: Collection[int], now_ms: int) -> SentDeliveries:
-    """Queue those of these deliveries that arrived once more, in their order. Raises StoreError."""
+    """Queue those of these deliveries that arrived once more, those of each task in their order. Raises StoreError."""
     logs = LogReader(store)
     count, refused = 0, []
-    for number in sorted(set(numbers)):
-        receipt = await store.receipts.find(number)
-        if receipt is None:
-            continue
+    found = [await store.receipts.find(number) for number in sorted(set(numbers))]
+    arrived = [receipt for receipt in found if receipt is not None]
+    for receipt in sorted(arrived, key=lambda each: each.task_id):  # task by task, so that each log is read once
         made = await rebuild(store, render, receipt, logs)
         if isinstance(made, Delivery):
             queued = await store.outbox.queue_again(receipt.task_id, made, now_ms)
@@ -68,8 +67,8 @@ async def send_again(store: Store, render: Render, numbers: Collection[int], now
                 count += 1
                 continue
             made = REFUSALS[queued]
-        refused.append(NotSentAgain(number=number, reason=made))
-    return SentDeliveries(count, tuple(refused))
+        refused.append(NotSentAgain(number=receipt.number, reason=made))
+    return SentDeliveries(count, tuple(sorted(refused, key=lambda each: each.number)))
 
 
 async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "LogReader | None" = None) -> Delivery | str:
