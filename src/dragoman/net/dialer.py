@@ -25,7 +25,7 @@ from dragoman.net.errors import (
 )
 from dragoman.net.exchange import HttpAnswer
 from dragoman.net.target import Target
-from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession, make_tls_context, refuses_certificate
+from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession, is_not_tls, make_tls_context, refuses_certificate
 
 Policy = Callable[[str], str | None]
 """Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
@@ -277,6 +277,8 @@ class Dialer:
         except ssl.SSLError as error:
             if refuses_certificate(error):
                 raise CertificateWanted(to.shown) from error
+            if is_not_tls(error):
+                raise Unreachable(to.shown, "what listens there does not speak TLS: use http://") from error
             raise Unreachable(to.shown, "no TLS connection: check its certificate") from error
         except UnicodeError as error:  # the name can be written neither in DNS nor in TLS
             raise BadUrl(to.shown, "its host is not a name that can be called") from error

@@ -56,10 +56,18 @@ def describe_session(connected: ssl.SSLObject | ssl.SSLSocket) -> TlsSession:
 _REFUSAL = re.compile("ALERT_(CERTIFICATE_|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
 """The reasons, as OpenSSL spells them, for which a server ends TLS over the client's certificate (RFC 8446 §6.2)."""
 
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
+"""The reasons with which releases 1.1 to 3.5 of OpenSSL give up on bytes that are no record of TLS."""
+
 
 def refuses_certificate(error: BaseException | None) -> bool:
     """Whether the other side ended TLS because of the certificate of this side, or for want of one."""
     return isinstance(error, ssl.SSLError) and _REFUSAL.search(error.reason or "") is not None
+
+
+def is_not_tls(error: BaseException | None) -> bool:
+    """Whether the other side answered a handshake with something that is not TLS, such as plain HTTP."""
+    return isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS
 
 
 def make_tls_context(tls: ClientTls) -> ssl.SSLContext:

@@ -176,6 +176,19 @@ def test_a_reference_without_a_card_says_what_is_wrong(
     assert (ran.status, ran.json["error"]["code"]) == (status, code)
 
 
+def test_an_agent_without_a_card_is_told_with_every_place_and_the_flags(shell: Shell, demo: str) -> None:
+    error = shell.run("card", "get", "-a", f"{demo}/nowhere", "-o", "json").json["error"]
+    assert error["message"].startswith(f"no agent card: {demo}/nowhere/.well-known/agent-card.json: HTTP status 404; ")
+    assert "--agent-card" in error["hint"]
+    assert "--dialect" in error["hint"]
+
+
+def test_https_to_a_server_without_tls_names_http(shell: Shell, demo: str) -> None:
+    ran = shell.run("send", "-a", demo.replace("http://", "https://"), "hello")
+    assert (ran.status, ran.err.count("\n")) == (3, 1)
+    assert "does not speak TLS: use http://" in ran.err
+
+
 @pytest.mark.requirement("CARD_GET_005")
 def test_a_catalogs_entry_stands_for_its_card(shell: Shell, demo: str) -> None:
     agents = [

@@ -46,8 +46,25 @@ def test_ctrl_c_stops_waiting_and_the_conversation_goes_on(shell: Shell, demo: s
         at = terminal.until(PROMPT, after=terminal.until("completed", after=at))
         terminal.type("/quit\n")
         assert terminal.end() == 0
-    (task,) = re.findall(r"dragoman watch ([0-9a-f-]{36})", terminal.screen)
+    shown = re.sub(r"\s+", " ", terminal.screen)
+    (task,) = re.findall(rf"dragoman watch --agent-card {re.escape(agent)} ([0-9a-f-]{{36}})", shown)
     assert shell.run("task", "cancel", "-a", agent, task).fields["State"] == "TASK_STATE_CANCELED"
+
+
+def test_a_mistake_in_a_command_sends_nothing_and_loses_no_task(shell: Shell, demo: str) -> None:
+    with at_terminal(shell, "chat", "-a", f"{demo}/agents/booking") as terminal:
+        at = terminal.until(PROMPT)
+        terminal.type("Book me a trip\n")
+        at = terminal.until(PROMPT, after=terminal.until("input required", after=at))
+        terminal.type("/file missing.pdf\n")
+        at = terminal.until("dragoman: A2ACLI_ERR_USAGE: /file missing.pdf: No such file", after=at)
+        at = terminal.until(PROMPT, after=at)
+        terminal.type("/cancle\n")
+        at = terminal.until(PROMPT, after=terminal.until("did you mean /cancel?", after=at))
+        terminal.type(" /cancle\n")  # a text, as the hint says
+        at = terminal.until(PROMPT, after=terminal.until("To where?", after=at))
+        terminal.type("/oslo\n")  # no command is like it: agents have commands of their own
+        terminal.until("Booked: from  /cancle to /oslo", after=at)
 
 
 def test_a_running_task_is_drawn_with_its_progress(shell: Shell, demo: str) -> None:

@@ -7,6 +7,7 @@ itself has a code that begins with `A2ACLI_ERR_`. The exit status follows from t
 import ssl
 from enum import StrEnum
 
+from dragoman.cli.a2a.settings import SettingsError
 from dragoman.client import CallTimedOut, HttpRefusal, NoAnswer, NoCard, NoInterface, NoToken, NotReached, PeerError
 from dragoman.dialects.v1 import errors as v1_errors
 from dragoman.model.errors import (
@@ -75,6 +76,8 @@ def failure_of(error: BaseException, *, credentials_given: bool) -> Failure:
     match error:
         case Failure():
             return error
+        case SettingsError():
+            return Failure(Code.USAGE, str(error))
         case Unauthorized() | Forbidden():
             return _refused(error.message, credentials_given, 401 if isinstance(error, Unauthorized) else 403)
         case A2AError() if isinstance(error, _NOBODY_THERE):
@@ -89,9 +92,9 @@ def failure_of(error: BaseException, *, credentials_given: bool) -> Failure:
         case NoToken():
             return Failure(Code.AUTH_FAILED, str(error), hint="check the client id and secret, or log in again")
         case NoCard():
-            return Failure(
-                Code.CARD_NOT_FOUND, str(error), hint="give the agent's origin or its card with --agent-card"
-            )
+            tried = "; ".join(f"{each.url}: {each.answer}" for each in error.tried)
+            hint = "give the URL of the agent or of its card with --agent-card; an agent without one needs --dialect"
+            return Failure(Code.CARD_NOT_FOUND, f"no agent card: {tried}", hint=hint)
         case NoInterface():
             return Failure(Code.CARD_INVALID, str(error))
         case CallTimedOut() | NotReached() | NoAnswer():

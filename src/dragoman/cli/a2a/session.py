@@ -149,16 +149,13 @@ def run_command(
     try:
         asyncio.run(within_time())
     except KeyboardInterrupt:
-        warn(f"interrupted{_resume_words(task)}")
+        resume = _resume_command(settings, task)
+        warn(f"interrupted; the task goes on: {resume}" if resume else "interrupted")
         sys.exit(INTERRUPTED_STATUS)
-    except SettingsError as error:
-        _fail(Failure(Code.USAGE, str(error)), form)
     except TimeoutError:
-        _fail(
-            Failure(Code.TIMEOUT, f"nothing final within {timeout_s:g} s", hint=_resume_words(task).lstrip("; ")), form
-        )
-    except Failure as failure:
-        _fail(failure, form)
+        resume = _resume_command(settings, task)
+        hint = f"the task goes on: {resume}" if resume else ""
+        _fail(Failure(Code.TIMEOUT, f"nothing final within {timeout_s:g} s", hint=hint), form)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone; nothing is left to tell
         sys.exit(1)
@@ -173,7 +170,7 @@ async def _work(
         try:
             await work(session)
         except Exception as error:  # a command reports every error in the form that was asked for
-            if isinstance(error, (SettingsError, BrokenPipeError, TimeoutError)):
+            if isinstance(error, (BrokenPipeError, TimeoutError)):
                 raise
             raise session.failure(error) from error
 
@@ -339,11 +336,11 @@ def service_parameters(settings: Settings, agent: str) -> dict[str, str]:
     return headers
 
 
-def command_line(session: CommandSession, command: str) -> str:
+def command_line(settings: Settings, command: str) -> str:
     """Return the exact command to go on with: the agent and everything that is needed, without credentials."""
     words = ["dragoman", command]
     for name in ("agent-card", "dialect", "a2a-version"):
-        value = session.settings[name]
+        value = settings[name]
         if value.text and value.level in (Level.FLAG, Level.ENVIRONMENT):
             words.append(f"--{name} {_quoted(value.text)}")
     return " ".join(words)
@@ -427,9 +424,9 @@ def _origin(url: str) -> str:
     return origin_of(url)
 
 
-def _resume_words(task: KnownTask) -> str:
-    """Say how to come back to the task, empty if the agent has not told its id."""
-    return f"; the task goes on: dragoman task get --wait {task.task_id}" if task.task_id else ""
+def _resume_command(settings: Settings, task: KnownTask) -> str:
+    """Return the command that comes back to the task, empty if the agent has not told its id."""
+    return f"{command_line(settings, 'task get')} --wait {task.task_id}" if task.task_id else ""
 
 
 def _fail(failure: Failure, form: str) -> NoReturn:

@@ -26,6 +26,8 @@ HELP = """\
 /new         begin a new conversation
 /quit        leave; so does Ctrl-D"""
 
+COMMANDS = [line.split()[0] for line in HELP.splitlines()]
+
 PROMPT = "› "
 
 
@@ -69,6 +71,7 @@ async def _chat(session: "CommandSession") -> None:
     from dragoman.cli.a2a.commands.send import check_extensions
     from dragoman.cli.a2a.failures import Code, Failure
     from dragoman.cli.a2a.output import print_failure, warn
+    from dragoman.cli.a2a.session import command_line
     from dragoman.cli.a2a.view import at_terminal
 
     draws = at_terminal() and session.output.form == "text"
@@ -101,14 +104,15 @@ async def _chat(session: "CommandSession") -> None:
             await asyncio.wait([turn])
             if turn.cancelled():
                 chat.task_id = ""
-                words = f"; the task goes on: dragoman watch {session.task.task_id}" if session.task.task_id else ""
-                warn(f"stopped waiting{words}")
+                watch = f"{command_line(session.settings, 'watch')} {session.task.task_id}"
+                warn(f"stopped waiting; the task goes on: {watch}" if session.task.task_id else "stopped waiting")
             elif (error := turn.exception()) is not None:
                 failure = session.failure(error)
                 if not draws:
                     raise failure from error
                 print_failure(failure, "text")  # a person can try again
-                chat.task_id = ""
+                if not failure.code.startswith("A2ACLI_"):
+                    chat.task_id = ""  # the agent has refused to go on with it
     finally:
         reader.close()
         if draws:
@@ -202,10 +206,13 @@ async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: b
 
 
 async def _obey(session: "CommandSession", chat: _Chat, line: str) -> bool:
-    """Carry out a command; False if the line is a message, or `/quit`."""
+    """Carry out a command; False if the line is a message, as agents have commands of their own that begin with `/`."""
+    import difflib
+
     from dragoman.cli.a2a.commands.send import read_parts
     from dragoman.cli.a2a.download import download_task
     from dragoman.cli.a2a.output import warn
+    from dragoman.cli.a2a.settings import SettingsError
 
     command, _, argument = line.strip().partition(" ")
     match command:
@@ -213,7 +220,10 @@ async def _obey(session: "CommandSession", chat: _Chat, line: str) -> bool:
             warn("commands")
             print(HELP, file=sys.stderr)  # noqa: T201  for the person, not part of the result
         case "/file" if argument:
-            chat.files += read_parts([("file", argument.strip())])
+            try:
+                chat.files += read_parts([("file", argument.strip())])
+            except SettingsError as error:
+                raise SettingsError(str(error).replace("--file", command, 1)) from None
             warn(f"{argument.strip()} goes with the next message")
         case "/save" if chat.last is not None:
             await download_task(session, chat.last, Path(argument.strip() or "."), overwrite=False)
@@ -227,5 +237,8 @@ async def _obey(session: "CommandSession", chat: _Chat, line: str) -> bool:
         case "/file" | "/save" | "/cancel":
             warn(f"{command} has nothing to work on: see /help")
         case _:
-            return False
+            meant = difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.7)
+            if not meant or command in COMMANDS:
+                return False
+            warn(f"no command {command}, and nothing was sent: did you mean {meant[0]}? A space before it makes it text")
     return True

@@ -236,7 +236,7 @@ async def _send(session: "CommandSession", parts: Sequence["Part"], *, stream: b
     except A2AError as error:
         failure = session.failure(error)
         if operation.message.task_id and not failure.code.startswith("A2ACLI_"):
-            failure.hint = "no task was started; run it again with --debug to see the agent's own error"
+            failure.hint = "no task was started; `task list` shows yours, and --debug the agent's own error"
         raise failure from error
     if not stream:
         output.answer(answer)
@@ -274,18 +274,18 @@ def print_outcome(session: "CommandSession", answer: "Task | Message", *, restat
     text = session.output.form == "text"
     if isinstance(answer, Message):
         if text and answer.context_id:
-            command = f'{command_line(session, "send")} --context-id {answer.context_id} --text "…"'
+            command = f'{command_line(session.settings, "send")} --context-id {answer.context_id} --text "…"'
             print_lines([field("Next", command)])
         return
     state = answer.status.state
     if text and restate:
         print_lines(identity_lines(answer.id, answer.context_id, state))
     if state in INTERRUPTED:
-        command = f'{command_line(session, "send")} --task-id {answer.id} --text "…"'
+        command = f'{command_line(session.settings, "send")} --task-id {answer.id} --text "…"'
     elif state in TERMINAL:
-        command = f'{command_line(session, "send")} --context-id {answer.context_id} --text "…"'
+        command = f'{command_line(session.settings, "send")} --context-id {answer.context_id} --text "…"'
     else:
-        command = f"{command_line(session, 'task get')} --wait {answer.id}"
+        command = f"{command_line(session.settings, 'task get')} --wait {answer.id}"
     if text:
         print_lines([field("Next", command)])
     if words := outcome_words(state):
