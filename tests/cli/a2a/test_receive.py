@@ -4,11 +4,10 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.a2a.command import DEADLINE_S, Shell, demo_agents_with
+from tests.cli.a2a.command import DEADLINE_S, Shell
 from tests.cli.a2a.peer import FarAgent
 
 TOKEN = "t0ken-of-the-webhook"
@@ -43,14 +42,8 @@ def post(url: str, body: bytes, token: str) -> int:
         return error.code
 
 
-@pytest.fixture
-def hooks() -> Iterator[str]:
-    """An agent of a server that may call webhooks on this machine."""
-    with demo_agents_with("push_allowed_hosts=('127.0.0.1',)") as url:
-        yield f"{url}/agents/booking"
-
-
-def test_a_webhook_is_created_shown_listed_called_and_deleted(shell: Shell, hooks: str) -> None:
+def test_a_webhook_is_created_shown_listed_called_and_deleted(shell: Shell, demo: str) -> None:
+    hooks = f"{demo}/agents/booking"
     task = shell.run("send", "-a", hooks, "Book", "-o", "json").json["task"]["id"]
     receiving = shell.start("receive", "--token", TOKEN, "--count", "1")
     try:

@@ -12,6 +12,9 @@ from dragoman.cli.arguments import WholeNumber
 if TYPE_CHECKING:
     from dragoman.server import ListeningServer
 
+THIS_MACHINE = ("127.0.0.0/8", "::1/128")
+"""Where the agents may call webhooks besides the public network, so that `dragoman receive` gets them."""
+
 
 @click.command("demo-server")
 @click.option("--port", type=WholeNumber(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1.")
@@ -20,7 +23,7 @@ def demo_server(port: int, api_key: str | None) -> None:
     """Run demo agents, to practise the other commands on.
 
     The server keeps its tasks in memory and ends with Ctrl-C. The agents stream, ask questions, take and give files,
-    ask for a login, answer without a task, reject and fail.
+    ask for a login, answer without a task, reject and fail. Their webhooks may be on this machine.
     """
     import sys
 
@@ -52,4 +55,5 @@ def demo_server(port: int, api_key: str | None) -> None:
         click.echo("\n".join(lines))
 
     log_to(sys.stderr, "warning", "text", "")
-    run(Config(port=port, store="memory:", api_key=api_key), agents, on_ready=ready)
+    config = Config(port=port, store="memory:", api_key=api_key, push_allowed_cidrs=THIS_MACHINE)
+    run(config, agents, on_ready=ready)
