@@ -60,9 +60,10 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path, template: str, tests: i
 @pytest.mark.parametrize(("template", "words"), [("python", "Which city?"), ("worker", "Hello, Anna!")])
 def test_the_commands_of_the_readme_work(tmp_path: Path, template: str, words: str) -> None:
     project = make(tmp_path, template)
-    blocks = (project / "README.md").read_text().split("```")
-    lines = [line.partition(" # ")[0].strip() for line in blocks[1].splitlines()]
+    blocks = (project / "README.md").read_text().split("```")[1::2]
+    lines = [line.partition(" # ")[0].strip() for block in blocks for line in block.splitlines()]
     serve, *others = [line for line in lines if line.startswith("dragoman ")]
+    assert any(line.startswith("dragoman send") for line in others)
     command = [sys.executable, "-m", *shlex.split(serve), "--port", "0"]
     server = subprocess.Popen([*ENDS_WITH_US, *command], cwd=project, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
