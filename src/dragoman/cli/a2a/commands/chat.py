@@ -240,5 +240,7 @@ async def _obey(session: "CommandSession", chat: _Chat, line: str) -> bool:
             meant = difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.7)
             if not meant or command in COMMANDS:
                 return False
-            warn(f"no command {command}, and nothing was sent: did you mean {meant[0]}? A space before it makes it text")
+            warn(
+                f"no command {command}, and nothing was sent: did you mean {meant[0]}? A space before it makes it text"
+            )
     return True
