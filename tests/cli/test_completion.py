@@ -43,7 +43,10 @@ complete --do-complete "$LINE"
 
 LINES = [
     ("dragoman adm", {"admin"}),
-    ("dragoman admin tasks ", {"answer", "cancel", "delete", "list", "log", "send-again", "show", "tree"}),
+    (
+        "dragoman admin tasks ",
+        {"answer", "ask-upstream", "cancel", "delete", "list", "log", "send-again", "show", "tree"},
+    ),
     ("dragoman admin tasks list --state in", {"input-required"}),
     ("dragoman send --ap", {"--api-key"}),
     ("dragoman send -o ", {"text", "json"}),

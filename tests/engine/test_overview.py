@@ -4,7 +4,7 @@ from dragoman.engine.admin.overview import AgentFacts, Overview, UpstreamLine, W
 from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.task import TaskHead, TaskState
+from dragoman.model.task import TaskHead, TaskState, TaskStatus
 from dragoman.store.api import NewTask
 from dragoman.store.open import open_store
 
@@ -27,6 +27,9 @@ class TwoAgents:
 
     def upstreams(self) -> tuple[UpstreamLine, ...]:
         return ()
+
+    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+        raise AssertionError("nobody asks")
 
 
 def task(number: int, state: TaskState, age_s: int) -> NewTask:

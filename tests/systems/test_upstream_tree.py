@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.auth.operator_token import read_token
-from dragoman.client import Connection, connect
+from dragoman.client import ApiKey, Connection, connect
 from dragoman.engine.api import Runner
 from dragoman.model.task import Task, TaskState
 from dragoman.server import serving
@@ -46,6 +46,20 @@ class Front(NamedTuple):
         async with self.http.get(f"/admin/v1/tasks/{task_id}/tree") as answer:
             assert answer.status == HTTPStatus.OK, await answer.text()
             return list((await answer.json())["tasks"])
+
+    async def ask_upstream(self, task_id: str) -> tuple[int, Json]:
+        """The status and the body of the answer to the question how the other server's task stands."""
+        async with self.http.post(f"/admin/v1/tasks/{task_id}:ask-upstream") as answer:
+            return answer.status, dict(await answer.json())
+
+    async def audited(self, action: str) -> list[Json]:
+        """The entries of the audit trail, once there are some."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                async with self.http.get("/admin/v1/audit", params={"action": action}) as answer:
+                    if entries := (await answer.json())["entries"]:
+                        return list(entries)
+                await asyncio.sleep(0.05)
 
     async def theirs(self, task_id: str, fits: Callable[[Json], bool]) -> Json:
         """The task that the other server made, once it fits."""
@@ -144,8 +158,11 @@ async def test_a_task_that_was_canceled_here_and_goes_on_there_differs(
         assert theirs["upstream"]["differs"]
         assert theirs["upstream"]["cancel"] == "unanswered"
         assert theirs["upstream"]["followed_until"] == theirs["upstream"]["lost_at"] < ours["ended_at"]
+        wire.heal()
         async with behind(upstream) as there:
-            assert there.status.state is TaskState.WORKING
+            status, answer = await site.ask_upstream(task.id)
+            assert (status, answer["id"], answer["state"]) == (HTTPStatus.OK, there.id, "working")
+            assert (answer["status_at"], answer["differs"], answer["failure"]) == (there.status.timestamp, True, "")
 
 
 async def test_a_cancel_that_the_other_server_has_carried_out_is_told(upstream: str, tmp_path: Path) -> None:
@@ -156,3 +173,35 @@ async def test_a_cancel_that_the_other_server_has_carried_out_is_told(upstream: 
         ours, theirs = await site.tree(task.id)
         assert (ours["state"], theirs["state"], theirs["upstream"]["cancel"]) == ("canceled", "canceled", "accepted")
         assert not theirs["upstream"]["differs"]
+
+
+async def test_a_question_that_nobody_answers_says_why_and_is_in_the_audit_trail(upstream: str, tmp_path: Path) -> None:
+    port = int(upstream.rpartition(":")[2])
+    async with (
+        before("127.0.0.1", port) as wire,
+        front(tmp_path, partner(f"http://127.0.0.1:{wire.port}{AT['1.0']}", retry_wait_s=0.1)) as site,
+    ):
+        task = await asked(site.caller, "ask")
+        wire.refuse()
+        status, answer = await site.ask_upstream(task.id)
+        assert (status, answer["state"]) == (HTTPStatus.OK, None)
+        assert f"127.0.0.1:{wire.port}" in answer["failure"]
+        (entry,) = await site.audited("tasks.ask-upstream")
+        assert (entry["task"], entry["subject"], entry["allowed"]) == (task.id, "partner", True)
+        assert (await site.ask_upstream("none"))[0] == HTTPStatus.NOT_FOUND
+
+
+async def test_nobody_is_asked_with_the_credentials_of_callers_or_before_the_task_is_named(
+    upstream: str, tmp_path: Path
+) -> None:
+    async with front(tmp_path, partner(upstream + AT["1.0"], forwards=True)) as site:
+        async with connect(str(site.caller.interface.url), credentials=ApiKey("callers-own-key-1")) as mine:
+            task = await asked(mine, "ask")
+        status, answer = await site.ask_upstream(task.id)
+        assert (status, answer["state"]) == (HTTPStatus.OK, None)
+        assert "callers' credentials" in answer["failure"]
+        unnamed = await asked(site.caller, "hello")
+        assert unnamed.status.state is TaskState.AUTH_REQUIRED
+        status, answer = await site.ask_upstream(unnamed.id)
+        assert status == HTTPStatus.BAD_REQUEST
+        assert "has not named a task" in str(answer)

@@ -13,6 +13,7 @@ from dragoman.agents.worker.leases import Leases
 from dragoman.agents.worker.roster import RosterEntry
 from dragoman.engine.admin.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkerLine
 from dragoman.engine.api import Runner
+from dragoman.model.task import TaskStatus
 
 
 class ServedAgents:
@@ -67,6 +68,12 @@ class ServedAgents:
             for agent_id, runner in self._runners.items()
             if isinstance(runner, UpstreamAgent)
         )
+
+    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+        """Ask one of these for the status of its task. A text says why there is no answer."""
+        runner = self._runners[agent]
+        assert isinstance(runner, UpstreamAgent)
+        return await runner.ask_status(task_id)
 
 
 def _worker_line(agent_id: str, leases: Leases) -> WorkerLine:

@@ -20,6 +20,7 @@ from dragoman.auth.operator_token import local_server, read_token, token_path
 from dragoman.bindings.admin.route import PREFIX, AdminRoute
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.config import Config
+from dragoman.engine.api import Runner
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
@@ -27,6 +28,7 @@ from dragoman.server import serving
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
+from tests.systems.test_upstream import partner
 
 DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
@@ -72,10 +74,10 @@ def waiting_agent(name: str) -> Agent:
 
 
 @asynccontextmanager
-async def server(store: str, **settings: Any) -> AsyncIterator[aiohttp.ClientSession]:
+async def server(store: str, *more: Runner, **settings: Any) -> AsyncIterator[aiohttp.ClientSession]:
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
     async with (
-        serving(config, [waiting_agent("echo"), waiting_agent("other")]) as url,
+        serving(config, [waiting_agent("echo"), waiting_agent("other"), *more]) as url,
         aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
     ):
         yield http
@@ -332,7 +334,7 @@ async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: 
     """Make a thing that an operation is about, and return its id."""
     if route.path.startswith("/keys/"):
         return str((await read(http, "/keys", ops, "POST", json={"name": route.name}))[1]["key"]["id"])
-    task_id = await make_task(http, "echo", route.name, ops)
+    task_id = await make_task(http, "partner" if route.name == "askUpstream" else "echo", route.name, ops)
     if not route.path.startswith("/webhooks/"):
         return task_id
     path = f"/agents/echo/tasks/{task_id}/pushNotificationConfigs"
@@ -344,7 +346,10 @@ async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: 
 async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: Path) -> None:
     store = url_of(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
-    async with server(store, push_allowed_hosts=("127.0.0.1",)) as http:
+    async with (
+        serving(Config(port=0, store="memory:", shutdown_grace_s=0.2), [waiting_agent("echo")]) as elsewhere,
+        server(store, partner(f"{elsewhere}/agents/echo"), push_allowed_hosts=("127.0.0.1",)) as http,
+    ):
         _, document = await read(http, "/openapi.json", ops)
         assert document["openapi"] == "3.1.0"
         described = {(path, method.upper()) for path, each in document["paths"].items() for method in each}

@@ -29,7 +29,7 @@ from dragoman.engine.admin.feeds import (
 from dragoman.engine.admin.overview import AgentFacts, Overview, ReplicaLines, UpstreamLine, WorkerLine
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
-from dragoman.model.task import TaskState
+from dragoman.model.task import TaskState, TaskStatus
 from dragoman.server import serving
 from dragoman.store.api import StatusRow, StoreError
 from dragoman.store.open import open_store
@@ -68,6 +68,9 @@ class NoFacts:
 
     def upstreams(self) -> tuple[UpstreamLine, ...]:
         return ()
+
+    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+        raise AssertionError("nobody asks")
 
 
 class Reader:

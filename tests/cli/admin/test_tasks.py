@@ -204,5 +204,10 @@ async def test_the_tree_of_a_task_shows_what_another_server_made_of_it(tmp_path:
         assert "a Dragoman" in theirs
         as_json = await here.admin("tasks", "tree", task, "-o", "json")
         assert [each["elsewhere"] for each in json.loads(as_json.out)["tasks"]] == [False, True]
-        missing = await here.admin("tasks", "tree", "none")
-        assert (missing.status, len(missing.err.splitlines())) == (1, 1)
+        asked = await here.admin("tasks", "ask-upstream", task)
+        assert (asked.status, asked.err) == (0, "")
+        assert f"{theirs.split()[0]} at partner is input-required: since 20" in asked.out
+        assert "which one?" in asked.out
+        for command, of in (("tree", "none"), ("ask-upstream", "none"), ("ask-upstream", here.echo)):
+            refused = await here.admin("tasks", command, of)
+            assert (refused.status, len(refused.err.splitlines())) == (1, 1)

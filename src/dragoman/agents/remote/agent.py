@@ -21,7 +21,7 @@ from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Run
 from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
-from dragoman.model.task import Record
+from dragoman.model.task import Record, TaskStatus
 
 log = logging.getLogger("dragoman.upstreams")
 
@@ -135,6 +135,19 @@ class UpstreamAgent:
                 f"its card says that it takes {', '.join(modes)} only: text is sent to it nevertheless, "
                 "and our card has text/plain, too",
             )
+
+    async def ask_status(self, task_id: str) -> TaskStatus | str:
+        """Ask the upstream for the status of its task. A text says, to the operator, why there is no answer.
+
+        The call is made with the agent's own credentials, also while calls of runs are held back.
+        """
+        if self.forwards:
+            return "it is called with its callers' credentials, which are not kept"
+        try:
+            async with asyncio.timeout(CHECK_S):
+                return await self.route.read_status(task_id)
+        except TimeoutError:
+            return f"no answer within {CHECK_S:g} s"
 
     async def close(self) -> None:
         """Close the connection, and stop watching the card."""

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.remote import check as upstream_check
@@ -37,7 +38,7 @@ from dragoman.client.errors import NoAnswer, NoCard, PeerError
 from dragoman.client.http import HttpClient, complete
 from dragoman.client.retries import Retrier
 from dragoman.model.errors import A2AError
-from dragoman.model.task import Task, TaskHead
+from dragoman.model.task import Task, TaskHead, TaskStatus
 from dragoman.net.egress import Egress
 from dragoman.net.target import is_grpc, target
 from dragoman.telemetry.coalescing import about
@@ -218,6 +219,20 @@ class UpstreamRoute:
         except (A2AError, *UNFOUND) as error:
             log.info("upstream %s: its task %s was not canceled: %s", self.name, task_id, self.describe(error))
             return error
+
+    async def read_status(self, task_id: str) -> TaskStatus | str:
+        """Read the status of the upstream's task, without secrets; a text says why it cannot be read."""
+        try:
+            connection = await self.connection()
+            if connection is None:
+                return "it speaks no A2A, and so has no tasks"
+            status = (await connection.get(task_id)).status
+        except (A2AError, *UNFOUND) as error:
+            return self.describe(error)
+        if status.message is None:
+            return status
+        parts = tuple(self.credentials.masking.parts(status.message.parts))
+        return replace(status, message=replace(status.message, parts=parts))
 
     def run_beside(self, work: Coroutine[Any, Any, None]) -> bool:
         """Start work that outlives the run that needs it. The work must be bounded. False if nothing is open."""

@@ -60,6 +60,7 @@ from dragoman.engine.admin.task_changes import (
     SentAgain,
     TaskAnswer,
 )
+from dragoman.engine.admin.upstream_questions import UpstreamAnswer
 from dragoman.engine.admin.usage_report import UsageQuery, UsageReport
 from dragoman.engine.admin.wire import Wire
 
@@ -239,6 +240,14 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="Read the task with those that were delegated from it.",
         answer=Tree,
         act=lambda admin, asked: admin.read_tree(asked.operator, asked.ids["id"]),
+    ),
+    AdminRoute(
+        name="askUpstream",
+        method="POST",
+        path="/tasks/{id}:ask-upstream",
+        summary="Ask the agent of another server how the task stands that it made of this one.",
+        answer=UpstreamAnswer,
+        act=lambda admin, asked: admin.ask_upstream(asked.operator, asked.ids["id"], asked.facts),
     ),
     AdminRoute(
         name="readDeliveries",

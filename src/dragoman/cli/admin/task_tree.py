@@ -1,4 +1,4 @@
-"""`dragoman admin tasks tree`: the tasks that came of a task, here and at other servers.
+"""`dragoman admin tasks tree` and `ask-upstream`: the tasks that came of a task, here and at other servers.
 
 Invariant: nothing here changes anything. Only a server knows its upstreams, so a server answers.
 """
@@ -9,7 +9,7 @@ from urllib.parse import quote
 import click
 
 from dragoman.cli.admin.server import TaskPlace, run, with_server
-from dragoman.cli.tables import output, table
+from dragoman.cli.tables import output, printable, table
 
 if TYPE_CHECKING:
     from dragoman.engine.admin.delegation_tree import Tree, TreeTask
@@ -39,6 +39,34 @@ def tree(place: TaskPlace, task_id: str, form: str) -> None:
     click.echo(table(HEAD, _rows(found)))
     if found.more:
         click.echo("There are more tasks below these.", err=True)
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@output
+@with_server
+def ask_upstream(place: TaskPlace, task_id: str, form: str) -> None:
+    """Ask the other server how its task for ours stands.
+
+    The server asks with the agent's own credentials. Exits with 1 if the other server does not answer.
+    """
+    import msgspec
+
+    from dragoman.engine.admin.upstream_questions import UpstreamAnswer
+
+    path = f"/tasks/{quote(task_id, safe='')}:ask-upstream"
+    answer = run(place.client().post(path, None, UpstreamAnswer))
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+    elif answer.failure:
+        raise click.ClickException(
+            printable(f"{answer.agent} does not tell how its task {answer.id} stands: {answer.failure}")
+        )
+    else:
+        differs = "ours is not" if answer.differs else ""
+        since = "" if answer.status_at is None else f"since {answer.status_at} by its clock"
+        words = "; ".join(filter(None, (since, answer.text, differs)))
+        click.echo(printable(f"{answer.id} at {answer.agent} is {answer.state}" + (f": {words}" if words else "")))
 
 
 def _rows(found: "Tree") -> list[tuple[str, ...]]:

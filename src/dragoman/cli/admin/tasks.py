@@ -31,7 +31,7 @@ ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created"
         name: f"dragoman.cli.admin.task_changes:{name.replace('-', '_')}"
         for name in ("answer", "cancel", "delete", "send-again")
     }
-    | {"tree": "dragoman.cli.admin.task_tree:tree"},
+    | {name: f"dragoman.cli.admin.task_tree:{name.replace('-', '_')}" for name in ("ask-upstream", "tree")},
 )
 def tasks() -> None:
     """Find, read, answer, cancel and delete the tasks of all callers."""

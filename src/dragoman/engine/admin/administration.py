@@ -33,6 +33,7 @@ from dragoman.engine.admin.records import Records
 from dragoman.engine.admin.redelivery import DeliverySender
 from dragoman.engine.admin.shared_reads import SharedReads
 from dragoman.engine.admin.task_changes import TaskChanges
+from dragoman.engine.admin.upstream_questions import UpstreamAnswer, UpstreamQuestions
 from dragoman.engine.admin.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.engine.admin.wire import Wire, WireReader
 from dragoman.engine.handlers.audit import Trail
@@ -73,6 +74,7 @@ class Administration:
         self._moments = Moments(store, linked, places)
         self._wire = WireReader(store, linked, places)
         self._trees = DelegationTrees(store)
+        self._questions = UpstreamQuestions(store, clock)
         self._engine = engine
         self._store = store
         self._shared = SharedReads()
@@ -150,6 +152,16 @@ class Administration:
         upstreams = {each.agent: each for each in self._facts.upstreams()}
         work = self._trees.read(task_id, upstreams)
         return await self._notes.noted(operator, "tasks.tree", work, task_id=task_id)
+
+    async def ask_upstream(self, operator: Operator, task_id: str, facts: ServerFacts) -> UpstreamAnswer:
+        """Ask the agent of another server how its task stands that it made of this one. Raises A2AError."""
+        return await self._notes.noted(
+            operator,
+            "tasks.ask-upstream",
+            self._questions.ask(task_id, facts),
+            task_id=task_id,
+            made=lambda answer: answer.agent,
+        )
 
     async def read_wire(
         self, operator: Operator, task_id: str, dialects: Sequence[str], after: int, limit: int

@@ -190,13 +190,13 @@ def _upstream_task(task: TreeTask, state: TaskState, sent: _SentOn, line: Upstre
             lost_at=lost_at,
             followed_until=None if theirs in TERMINAL else lost_at or task.ended_at,
             cancel=notes.cancel or None,
-            differs=_differs(state, theirs),
+            differs=states_differ(state, theirs),
             dragoman=None if line is None else line.dragoman,
         ),
     )
 
 
-def _differs(ours: TaskState, theirs: TaskState) -> bool:
+def states_differ(ours: TaskState, theirs: TaskState) -> bool:
     """Whether the states of a task and of the one that it was sent on as do not fit. Both may be open in either way."""
     settled = TERMINAL | INTERRUPTED
     return ours is not theirs and (ours in settled or theirs in settled)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dragoman.engine.admin.inspection import STATES_BY_WORD, StateWord
 from dragoman.model.ids import Clock, timestamp
+from dragoman.model.task import TaskStatus
 from dragoman.store.api import ListQuery, Owners, Store
 from dragoman.store.figures import OpenTasks
 from dragoman.store.usage import DAY_MS
@@ -104,6 +105,10 @@ class ServerFacts(Protocol):
 
     def upstreams(self) -> tuple[UpstreamLine, ...]:
         """Those of other servers."""
+        ...
+
+    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+        """Ask one of these for the status of its task `task_id`. A text says why there is no answer."""
         ...
 
 

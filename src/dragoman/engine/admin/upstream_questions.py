@@ -1,0 +1,67 @@
+"""Asks agents of other servers how their tasks stand, for an operator.
+
+Invariant: a question changes nothing, neither there nor in the log of our task.
+"""
+
+from msgspec import Struct
+
+from dragoman.engine.admin.delegation_tree import states_differ
+from dragoman.engine.admin.inspection import StateWord
+from dragoman.engine.admin.overview import ServerFacts
+from dragoman.engine.upstream_notes import read_upstream_notes
+from dragoman.model.errors import InvalidParams, TaskNotFound
+from dragoman.model.ids import Clock, timestamp
+from dragoman.model.lifecycle import SPELLED, fold
+from dragoman.model.parts import beginning
+from dragoman.store.api import Store
+
+
+class UpstreamAnswer(Struct, frozen=True, kw_only=True):
+    """What an agent of another server answered at `asked_at` to the question how its task `id` stands.
+
+    `failure` says why there is no answer; then `state` is null. `status_at` is by the other server's clock, null if it
+    sends no times. `text` begins the message of the status. `differs`: the state does not fit that of our task.
+    """
+
+    id: str
+    agent: str
+    asked_at: str
+    state: StateWord | None = None
+    status_at: str | None = None
+    text: str = ""
+    differs: bool = False
+    failure: str = ""
+
+
+class UpstreamQuestions:
+    """Asks about the tasks in a store that were sent on to agents of other servers."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def ask(self, task_id: str, facts: ServerFacts) -> UpstreamAnswer:
+        """Ask the upstream of a task. Raises TaskNotFound, InvalidParams if it has none here, or StoreError."""
+        stored = await self._store.load(task_id)
+        if stored is None:
+            raise TaskNotFound(task_id)
+        agent = stored.head.agent
+        if all(line.agent != agent for line in facts.upstreams()):
+            raise InvalidParams("id", f"agent {agent!r} is no agent of another server that is served here")
+        note = fold(stored.head, stored.snapshot, stored.events).note
+        there = read_upstream_notes(note or {}).task
+        if not there:
+            raise InvalidParams("id", "the other server has not named a task for it")
+        asked_at = timestamp(self._clock.now_ms())
+        answer = await facts.ask_upstream(agent, there)
+        if isinstance(answer, str):
+            return UpstreamAnswer(id=there, agent=agent, asked_at=asked_at, failure=answer)
+        return UpstreamAnswer(
+            id=there,
+            agent=agent,
+            asked_at=asked_at,
+            state=SPELLED[answer.state],  # type: ignore[arg-type]  # the words of StateWord
+            status_at=answer.timestamp or None,
+            text="" if answer.message is None else beginning(answer.message.parts),
+            differs=states_differ(stored.state, answer.state),
+        )
