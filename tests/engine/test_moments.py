@@ -27,7 +27,7 @@ async def store() -> AsyncIterator[Store]:
 
 
 def moments(store: Store) -> Moments:
-    return Moments(store, lambda event: event, FoldedPlaces(store, lambda event: event))
+    return Moments(store, FoldedPlaces(store))
 
 
 async def make_task(store: Store, *parts: Part) -> None:

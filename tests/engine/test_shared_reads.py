@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from dragoman.engine.admin.shared_reads import SharedReads
+from dragoman.engine.admin.shared_reads import APART_S, SharedReads
+from tests.virtual_time import in_virtual_time
 
 DEADLINE_S = 60.0
 
@@ -44,6 +45,21 @@ async def test_an_answer_shows_what_was_written_before_it_was_asked_for() -> Non
         await asyncio.sleep(0)  # it has asked, while the first reading is under way
         book.gate.set()
         assert (await first, await second) == (0, 1)
+
+
+@in_virtual_time
+async def test_the_same_is_never_read_twice_at_the_same_time() -> None:
+    shared, book = SharedReads(), Book()
+    book.gate.clear()
+    first = asyncio.create_task(shared.read("book", book.read))
+    async with asyncio.timeout(DEADLINE_S):
+        await book.reading.wait()
+        others = [asyncio.create_task(shared.read("book", book.read)) for _ in range(3)]
+        await asyncio.sleep(2 * APART_S)  # longer than a reading is put off
+        assert book.readings == 1
+        book.gate.set()
+        await asyncio.gather(first, *others)
+    assert book.readings == 2
 
 
 async def test_who_leaves_takes_the_reading_from_nobody() -> None:

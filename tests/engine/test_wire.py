@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.engine.admin.folded_places import PLACES_BYTES_MAX, FoldedPlaces
 from dragoman.engine.admin.wire import WireReader
 from dragoman.model.events import ArtifactChunk, Event, Logged
 from dragoman.model.ids import SystemClock
@@ -78,18 +77,3 @@ async def test_a_page_shows_the_whole_task_although_it_begins_in_the_middle(stor
     for after in (last - 1, last - 200, 10):
         page = await wire.read("long", ["protoagent"], after, PAGE)
         assert page.dialects["protoagent"] == whole.dialects["protoagent"][after : after + PAGE]
-
-
-async def test_places_are_bounded_by_the_bytes_of_their_logs(store: Store) -> None:
-    places, head = FoldedPlaces(store, lambda event: event), new_task("t").head
-    first = new_task("t").events[0]
-    for seq in (1, 2):
-        fold = Fold(head)
-        fold.add(seq, first)
-        places.keep(fold, PLACES_BYTES_MAX)
-    assert places.find(head, 9)[0].seq == 2
-    assert places.find(head, 1)[0].seq == 0, "the place before has been forgotten"
-    fold = Fold(head)
-    fold.add(3, first)
-    places.keep(fold, PLACES_BYTES_MAX + 1)
-    assert places.find(head, 9)[0].seq == 2, "a task that is too large is not remembered"

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -34,6 +34,8 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+
+T = TypeVar("T")
 
 JSON: Header = (b"content-type", b"application/json")
 CLOSE: Header = (b"connection", b"close")
@@ -274,6 +276,20 @@ async def send_response(response: HttpResponse, receive: Receive, send: Send) ->
             await send({"type": "http.response.body", "body": body[start : start + SLICE_BYTES], "more_body": True})
         body = b""  # an empty last message ends the answer
     await send({"type": "http.response.body", "body": body})
+
+
+async def unless_gone(work: Awaitable[T], request: HttpRequest) -> T:
+    """Await `work`, but cancel it if the client leaves meanwhile. Raises Gone."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(request.wait_until_left())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
 
 
 async def stream_response(

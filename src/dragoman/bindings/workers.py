@@ -3,7 +3,6 @@
 Invariant: without a lease a worker can neither read nor change a task.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import REPORTED
 from dragoman.agents.worker.words import AskCaller, Give, Say, artifacts_of, sound_parts
 from dragoman.bindings.calls import decode_body
-from dragoman.bindings.http import Gone, HttpRequest, HttpResponse, error_response, json_response, read_json
+from dragoman.bindings.http import HttpRequest, HttpResponse, error_response, json_response, read_json, unless_gone
 from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
@@ -29,7 +28,6 @@ from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
 
-T = TypeVar("T")
 W = TypeVar("W", bound=Struct)
 
 DIALECT = "worker"
@@ -88,7 +86,7 @@ class Workers:
     async def _lease(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.TakeRequest)
         taking = agent.leases.take(asked.worker, asked.wait_s, replays=asked.replays)
-        item = await _unless_gone(taking, request) if asked.wait_s else await taking
+        item = await unless_gone(taking, request) if asked.wait_s else await taking
         if item is None or item.lease is None:
             return NO_CONTENT
         run, token = item.run, item.lease.token
@@ -264,17 +262,3 @@ def _task(record: Record) -> Task:
 
 def _json(value: Any) -> HttpResponse:
     return json_response(200, msgspec.json.encode(value))
-
-
-async def _unless_gone(work: Awaitable[T], request: HttpRequest) -> T:
-    """Await `work`, but cancel it if the client leaves meanwhile. Raises Gone."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(request.wait_until_left())
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise Gone
-        return working.result()
-    finally:
-        leaving.cancel()
-        working.cancel()

@@ -46,8 +46,8 @@ from dragoman.model.errors import (
     Unavailable,
     UnsupportedOperation,
 )
+from dragoman.model.events import Submitted
 from dragoman.model.ids import Clock
-from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     Call,
@@ -551,11 +551,20 @@ class Engine:
 
     async def request(self, task_id: str) -> tuple[TaskHead, Message]:
         """Read the message that made any task: see `engine.admin.access.OperatedEngine`."""
-        stored = await self._store.load(task_id)
+        stored = await self._store.load_snapshot(task_id)
         if stored is None:
             raise TaskNotFound(task_id)
-        record = fold(stored.head, stored.snapshot, stored.events)
-        return stored.head, await self._files.message(record.history[0])
+        if stored.snapshot is not None:
+            return stored.head, await self._files.message(stored.snapshot.history[0])
+        for logged in await self._store.read(task_id, 0, 1):
+            if isinstance(logged.event, Submitted):
+                return stored.head, await self._files.message(logged.event.message)
+        raise TaskNotFound(task_id)  # it has been deleted since
+
+    def known_record(self, task_id: str) -> Record | None:
+        """Return any task that is in memory: see `engine.admin.access.OperatedEngine`."""
+        task = self.tasks.known(task_id)
+        return None if task is None or not task.seq else task.record()
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
         """Delete tasks that have ended: see `engine.admin.access.OperatedEngine`."""

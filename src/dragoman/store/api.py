@@ -513,6 +513,14 @@ class Store(Protocol):
         """
         ...
 
+    async def load_snapshot(self, task_id: str) -> Stored | None:
+        """The task without the events that follow its snapshot, or None.
+
+        It serves readers of long tasks, who then `read` these events piece by piece. About half of a log is among them
+        at most.
+        """
+        ...
+
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """The task as `load` gives it, or None if it is not a task of `owner` with `agent`.
 

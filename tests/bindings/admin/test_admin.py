@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_bytes
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import msgspec
@@ -17,9 +17,16 @@ from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.operator_token import local_server, read_token, token_path
+from dragoman.bindings.admin.endpoint import Admin
 from dragoman.bindings.admin.route import PREFIX, AdminRoute
 from dragoman.bindings.admin.routes import ROUTES
+from dragoman.bindings.http import Gone, HttpRequest
+from dragoman.bindings.limits import Limits
+from dragoman.bindings.routes import ADMIN, Route
 from dragoman.config import Config
+from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.api import Runner
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.ids import SystemClock
@@ -587,3 +594,37 @@ async def test_a_task_is_sent_again_as_the_operators_own(tmp_path: Path) -> None
         (first, sent["id"], True),
         ("none", "", False),
     ]
+
+
+class SlowAdministration:
+    """An administration that never finds the task, and notes that its search was called off."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.called_off = asyncio.Event()
+
+    def serve(self, facts: object) -> None:
+        """Know nothing."""
+
+    async def show_task(self, operator: Operator, task_id: str) -> Any:
+        self.asked.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.called_off.set()
+
+
+async def test_a_read_ends_when_its_reader_leaves() -> None:
+    slow = SlowAdministration()
+    admin = Admin(cast(Administration, slow), cast(Limits, None), cast(ServerFacts, None))
+
+    async def leave() -> dict[str, object]:
+        await slow.asked.wait()
+        return {"type": "http.disconnect"}
+
+    route = Route("admin", ADMIN, segments=("tasks", "t"))
+    request = HttpRequest(method="GET", headers={}, header_list=[], path="/", route=route, receive=leave)
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(Gone):
+            await admin.answer(request)
+        await slow.called_off.wait()

@@ -21,7 +21,7 @@ from dragoman.bindings.console.endpoint import PROOF
 from dragoman.bindings.http import HttpRequest
 from dragoman.bindings.routes import CONSOLE, Route
 from dragoman.config import Config
-from dragoman.engine.admin.inspection import LOG_BYTES
+from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.model.errors import NotFound
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope

@@ -22,6 +22,7 @@ from dragoman.bindings.http import (
     error_response,
     json_response,
     read_json,
+    unless_gone,
 )
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.remote import RemoteAgents
@@ -89,7 +90,9 @@ class Admin:
             asked = msgspec.structs.replace(asked, position=None if sent is None else sent.decode("latin-1"))
             return EventsResponse(await route.follow(self._administration, asked), _encode_feed)
         assert route.act is not None  # a route without it is followed
-        return json_response(200, msgspec.json.encode(await route.act(self._administration, asked)), NO_STORE)
+        acting = route.act(self._administration, asked)
+        found = await (unless_gone(acting, request) if route.method == "GET" else acting)  # a change is carried out
+        return json_response(200, msgspec.json.encode(found), NO_STORE)
 
     def refuse(self, request: Request, error: A2AError) -> HttpResponse:
         """Encode an error, as A2A 1.0 does over HTTP+JSON (§11.6)."""

@@ -14,7 +14,7 @@ from dragoman.engine.handlers.audit import READS, Trail
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
-from dragoman.model.task import TaskHead
+from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry
 
@@ -47,6 +47,10 @@ class OperatedEngine(Handler, Protocol):
 
         Raises TaskNotFound, or StoreError, also if a file is gone.
         """
+        ...
+
+    def known_record(self, task_id: str) -> Record | None:
+        """The task as far as this process has it in memory, which may lack the newest events; None if it has not."""
         ...
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:

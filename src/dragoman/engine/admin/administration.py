@@ -15,7 +15,7 @@ from dragoman.engine.admin.conversations import ConversationLines, ConversationQ
 from dragoman.engine.admin.delegation_tree import DelegationTrees, Tree
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.feeds import LogFeed
-from dragoman.engine.admin.folded_places import FoldedPlaces
+from dragoman.engine.admin.folded_places import FoldedPlaces, Linked, unlinked
 from dragoman.engine.admin.inspection import Inspector, TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
 from dragoman.engine.admin.keys import KeyAdministration, KeyChanges, Mint
 from dragoman.engine.admin.moments import Moment, Moments
@@ -28,7 +28,7 @@ from dragoman.engine.admin.overview import (
     UpstreamLines,
     WorkerLines,
 )
-from dragoman.engine.admin.playback import Linked, Playback, Recording
+from dragoman.engine.admin.playback import Playback, Recording
 from dragoman.engine.admin.records import Records
 from dragoman.engine.admin.redelivery import DeliverySender
 from dragoman.engine.admin.shared_reads import SharedReads
@@ -58,20 +58,20 @@ class Administration:
         clock: Clock,
         mint: Mint,
         prices: Prices = NO_PRICES,
-        linked: Linked = lambda event: event,
+        linked: Linked = unlinked,
         keepalive_s: float = 15.0,
         pulse: Pulse | None = None,
         bus: Bus | None = None,
         sender: DeliverySender = DeliverySender(),  # noqa: B008 — it is frozen
     ) -> None:
         self._notes = AccessNotes(trail, clock)
-        self._inspector = Inspector(store, clock)
+        places = FoldedPlaces(store, linked, engine.known_record)
+        self._inspector = Inspector(store, clock, places)
         self._conversations = Conversations(store)
         self._overview = Overview(store, clock, pulse)
         self._usage = UsageReporter(store, clock, prices)
-        places = FoldedPlaces(store, linked)
         self._playback = Playback(store, linked)
-        self._moments = Moments(store, linked, places)
+        self._moments = Moments(store, places)
         self._wire = WireReader(store, linked, places)
         self._trees = DelegationTrees(store)
         self._questions = UpstreamQuestions(store, clock)
@@ -101,7 +101,8 @@ class Administration:
 
     async def show_task(self, operator: Operator, task_id: str) -> TaskReport:
         """One task. Raises A2AError."""
-        return await self._notes.noted(operator, "tasks.show", self._inspector.show(task_id), task_id=task_id)
+        work = self._shared.read(("task", task_id), lambda: self._inspector.show(task_id))
+        return await self._notes.noted(operator, "tasks.show", work, task_id=task_id)
 
     async def read_log(self, operator: Operator, task_id: str, after: int, limit: int) -> Timeline:
         """The events of a task after seq `after`. Raises A2AError."""
@@ -144,13 +145,14 @@ class Administration:
 
     async def read_moment(self, operator: Operator, task_id: str, seq: int | None) -> Moment:
         """The task after its event `seq`, or as it stands. Raises A2AError."""
-        work = self._moments.read(task_id, seq)
+        work = self._shared.read(("moment", task_id, seq), lambda: self._moments.read(task_id, seq))
         return await self._notes.noted(operator, "tasks.content", work, task_id=task_id)
 
     async def read_tree(self, operator: Operator, task_id: str) -> Tree:
         """The task with those that were delegated from it. Raises A2AError."""
         upstreams = {each.agent: each for each in self._facts.upstreams()}
-        work = self._trees.read(task_id, upstreams)
+        asked = ("tree", task_id, frozenset(upstreams))
+        work = self._shared.read(asked, lambda: self._trees.read(task_id, upstreams))
         return await self._notes.noted(operator, "tasks.tree", work, task_id=task_id)
 
     async def ask_upstream(self, operator: Operator, task_id: str, facts: ServerFacts) -> UpstreamAnswer:
@@ -167,7 +169,8 @@ class Administration:
         self, operator: Operator, task_id: str, dialects: Sequence[str], after: int, limit: int
     ) -> Wire:
         """The events of a task after seq `after`, as streams of `dialects` carry them. Raises A2AError."""
-        work = self._wire.read(task_id, dialects, after, limit)
+        asked = ("wire", task_id, tuple(dialects), after, limit)
+        work = self._shared.read(asked, lambda: self._wire.read(task_id, dialects, after, limit))
         return await self._notes.noted(operator, "tasks.wire", work, task_id=task_id)
 
     async def list_agents(self, operator: Operator, facts: ServerFacts) -> AgentLines:

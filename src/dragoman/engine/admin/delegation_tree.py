@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from dragoman.engine.admin.inspection import LOG_BYTES, STATES_BY_WORD, StateWord
+from dragoman.engine.admin.folded_places import LOG_BYTES
+from dragoman.engine.admin.inspection import STATES_BY_WORD, StateWord
 from dragoman.engine.admin.overview import UpstreamLine
 from dragoman.engine.upstream_notes import CancelOutcome, UpstreamNotes, read_upstream_notes
 from dragoman.model.errors import TaskNotFound

@@ -5,11 +5,11 @@ are shortened, and nothing in an answer is a secret: webhooks are counted, and a
 """
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.events import (
@@ -24,11 +24,11 @@ from dragoman.model.events import (
     Submitted,
 )
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.lifecycle import SPELLED, fold
+from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.parts import TEXT_CHARACTERS, beginning
 from dragoman.model.task import TERMINAL, Progress, Usage
-from dragoman.store.api import ListOrder, ListQuery, Owners, Store, Stored, TaskRow, TaskSearch
+from dragoman.store.api import ListOrder, ListQuery, Owners, Store, TaskRow, TaskSearch
 
 SEARCHES = 5
 """How often one page asks the store to look through tasks for a filter that no index answers. Its cursor goes on where
@@ -36,9 +36,6 @@ that stopped."""
 
 PAGE_BYTES = 4 << 20
 """Most stored bytes that are read for one page of tasks."""
-
-LOG_BYTES = 1 << 20
-"""Most stored bytes that are read for one page of a log."""
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re.ASCII)
 
@@ -181,9 +178,11 @@ class Timeline(Struct, frozen=True, kw_only=True):
 class Inspector:
     """Reads the tasks of everybody from a store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, places: FoldedPlaces | None = None) -> None:
+        """`places` may be shared with other readers of the same store."""
         self._store = store
         self._clock = clock
+        self._places = places or FoldedPlaces(store)
 
     async def list(self, wanted: TaskFilter, limit: int, cursor: str = "", order: TaskOrder | None = None) -> TaskLines:
         """A page of the tasks that fit. Without an `order`, the newest status is first, or the newest made if only a
@@ -251,18 +250,27 @@ class Inspector:
 
     async def show(self, task_id: str) -> TaskReport:
         """One task. Raises TaskNotFound, or StoreError."""
-        stored = await self._store.load(task_id)
+        stored = await self._store.load_snapshot(task_id)
         if stored is None:
             raise TaskNotFound(task_id)
-        record = fold(stored.head, stored.snapshot, stored.events)
+        record = await self._places.stand(stored)
+        text = beginning(record.history[0].parts) if record.history else ""
+        row = TaskRow(
+            head=stored.head,
+            state=stored.state,
+            status_ms=stored.status_ms,
+            holder=stored.holder,
+            cancel_requested=stored.cancel_requested,
+            text=text,
+        )
         said = record.status.message
         return TaskReport(
-            task=_line(_row(stored), self._clock.now_ms()),
+            task=_line(row, self._clock.now_ms()),
             mount=stored.head.mount,
             seq=stored.seq,
             epoch=stored.epoch,
             skill=stored.head.skill,
-            text=beginning(record.history[0].parts) if record.history else "",
+            text=text,
             status_text="" if said is None else beginning(said.parts),
             messages=len(record.history),
             artifacts=tuple(
@@ -345,21 +353,6 @@ def _line(row: TaskRow, now_ms: int) -> TaskLine:
         holder=row.holder,
         cancel_requested=row.cancel_requested,
         parent=head.parent,
-    )
-
-
-def _row(stored: Stored) -> TaskRow:
-    """A task without its log. Its text is what the store has read of the history."""
-    said: Sequence[Message] = stored.snapshot.history if stored.snapshot is not None else ()
-    if stored.snapshot is None and stored.events and isinstance(first := stored.events[0].event, Submitted):
-        said = (first.message,)
-    return TaskRow(
-        head=stored.head,
-        state=stored.state,
-        status_ms=stored.status_ms,
-        holder=stored.holder,
-        cancel_requested=stored.cancel_requested,
-        text=beginning(said[0].parts) if said else "",
     )
 
 

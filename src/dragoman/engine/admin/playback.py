@@ -3,18 +3,17 @@
 Invariant: it only reads.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.admin.inspection import LOG_BYTES, StateWord
+from dragoman.engine.admin.folded_places import LOG_BYTES, Linked, unlinked
+from dragoman.engine.admin.inspection import StateWord
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
-    Event,
     Intervened,
     Logged,
     MessageReceived,
@@ -32,9 +31,6 @@ READ_BYTES = 32 << 10
 
 CHARACTERS_MAX = 200_000
 """Most characters of one text; longer ones are cut to their end."""
-
-Linked = Callable[[Event], Event]
-"""Replaces bytes of an event that are in the blob store by URLs to get them from."""
 
 
 class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,7 +77,7 @@ class Recording(Struct, frozen=True, kw_only=True):
 class Playback:
     """Reads the logs of everybody from a store."""
 
-    def __init__(self, store: Store, linked: Linked = lambda event: event) -> None:
+    def __init__(self, store: Store, linked: Linked = unlinked) -> None:
         self._store = store
         self._linked = linked
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
-from dragoman.engine.admin.inspection import LOG_BYTES
+from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.announcements import Step, standing_step, steps_of
 from dragoman.model.events import Event, Logged
 from dragoman.model.lifecycle import Fold

@@ -1,6 +1,7 @@
 """Shared reads: the same question of several operators is asked of the store once.
 
-Invariant: an answer shows at least what had been committed when its reader asked.
+Invariant: an answer shows at least what had been committed when its reader asked. The same is never read twice at the
+same time.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ class SharedReads:
     def __init__(self) -> None:
         self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
         """The reads that have not begun."""
+        self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
+        """The reads that have begun and have not ended."""
         self._begun_s: dict[Hashable, float] = {}
 
     async def read(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
@@ -46,8 +49,11 @@ class SharedReads:
         outcome = self._waiting[key] = loop.create_future()
         try:
             await asyncio.sleep(max(GATHER_S, self._begun_s.get(key, 0.0) + APART_S - loop.time()))
+            while (other := self._under_way.get(key)) is not None:
+                await asyncio.wait((other,))
             self._note(key, loop.time())
             del self._waiting[key]
+            self._under_way[key] = outcome
             found = await work()
         except asyncio.CancelledError:
             if self._waiting.get(key) is outcome:
@@ -57,6 +63,9 @@ class SharedReads:
         except Exception as error:  # all who wait get it as it is; nothing is swallowed
             _fail(outcome, error)
             raise
+        finally:
+            if self._under_way.get(key) is outcome:
+                del self._under_way[key]
         outcome.set_result(found)
         return found
 

@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.resolve import SYSTEMS
-from dragoman.engine.admin.folded_places import FoldedPlaces
-from dragoman.engine.admin.inspection import LOG_BYTES
-from dragoman.engine.admin.playback import READ_BYTES, Linked
+from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces, Linked, unlinked
+from dragoman.engine.admin.playback import READ_BYTES
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.events import Logged, Submitted
 from dragoman.model.lifecycle import Fold
@@ -48,7 +47,7 @@ class Wire(Struct, frozen=True, kw_only=True):
 class WireReader:
     """Reads the logs of everybody from a store, as the streams of dialects carry them."""
 
-    def __init__(self, store: Store, linked: Linked = lambda event: event, places: FoldedPlaces | None = None) -> None:
+    def __init__(self, store: Store, linked: Linked = unlinked, places: FoldedPlaces | None = None) -> None:
         """`places` may be shared with other readers of the same store, whose events are `linked` in the same way."""
         self._store = store
         self._linked = linked
@@ -65,7 +64,7 @@ class WireReader:
         if known is None:
             raise TaskNotFound(task_id)
         head, seq, state = known
-        fold, folded = await self._places.reach(head, after)
+        fold = await self._places.reach(head, after)
         found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
         last, left, size = after, limit, 0
         while left and (page := await self._store.read(task_id, last, READ_BYTES)):
@@ -75,7 +74,6 @@ class WireReader:
                 replaces = fold.replaces(logged.event)
                 if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
                     fold.add(logged.seq, logged.event)
-                    folded += stored.size
                 for dialect in chosen:
                     frames = _frames(dialect, head, fold, logged, replaces=replaces)
                     found[dialect.name].append(WireFrames(seq=logged.seq, frames=frames))
@@ -83,7 +81,7 @@ class WireReader:
                 left = left - 1 if size < LOG_BYTES else 0
                 if not left:
                     break
-        self._places.keep(fold, folded)
+        self._places.keep(fold)
         return Wire(
             dialects={name: tuple(frames) for name, frames in found.items()},
             seq=seq,

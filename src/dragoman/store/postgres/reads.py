@@ -92,9 +92,9 @@ class Reads:
         task_id, digest, seq, answer = row
         return self._codec.repeat((None if task_id is None else from_text(task_id), digest, seq, answer))
 
-    async def load(self, task_id: str) -> Stored | None:
-        """The task with all its bytes."""
-        rows = await self.pool.read(self.sql["load"], to_text(task_id))
+    async def load(self, task_id: str, name: str = "load") -> Stored | None:
+        """The task with all its bytes, as far as the statement `name` reads them."""
+        rows = await self.pool.read(self.sql[name], to_text(task_id))
         return await self._whole(rows[0]) if rows else None
 
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> Stored | int | None:

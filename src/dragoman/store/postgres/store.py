@@ -288,6 +288,10 @@ class PostgresStore:
         """One statement, and another for the task's files if it has any."""
         return await self._open().reads.load(task_id)
 
+    async def load_snapshot(self, task_id: str) -> Stored | None:
+        """One statement."""
+        return await self._open().reads.load(task_id, "load_snapshot")
+
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """As `load`, with owner and size in the same statement."""
         return await self._open().reads.find(task_id, owner, agent, bytes_max)

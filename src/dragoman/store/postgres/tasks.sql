@@ -199,8 +199,15 @@ CROSS JOIN LATERAL (
     FROM dragoman.pages p WHERE p.task = t.task AND p.first_seq > coalesce(s.seq, 0)) p
 WHERE t.id = $1;
 
+-- name: load_snapshot
+-- The same without the pages.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
+    t.offered_until_ms, t.webhooks_version, s.record, NULL::bigint[] AS firsts, NULL::bytea[] AS pages
+FROM dragoman.tasks t LEFT JOIN dragoman.snapshots s ON s.task = t.task
+WHERE t.id = $1;
+
 -- name: find
--- The same for many tasks by their ids, each only if it is a task of an owner with an agent, by the place of its request. The
+-- Many tasks with their pages by their ids, each only if it is a task of an owner with an agent, by the place of its request. The
 -- last column is its size. A task of so many bytes or more has neither snapshot nor pages. Owner and agent are looked at
 -- first, so that nothing else of another's task is touched.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,

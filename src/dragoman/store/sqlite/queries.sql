@@ -133,8 +133,14 @@ FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.id = ?1 ORDER BY p.first_seq;
 
+-- name: load_snapshot
+-- The same without the pages.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, s.record,
+    NULL, NULL, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
+FROM tasks t LEFT JOIN snapshots s ON s.task = t.task WHERE t.id = ?1;
+
 -- name: load_by_number
--- The same, by the task's number.
+-- The task with the pages, by its number.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files,
     CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE t.head END,
     CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE s.record END,

@@ -96,6 +96,12 @@ class Reads:
                 return self.stored(rows, everywhere(self.fetching(task_id, learn if live else None))) if rows else None
         return self.stored(rows, everywhere(kept_apart)) if rows else None
 
+    def load_snapshot(self, task_id: str) -> Stored | None:
+        """The task without the events that follow its snapshot."""
+        with self.moment():
+            rows = self._rows("load_snapshot", task_id)
+            return self.stored(rows, everywhere(self.fetching(task_id, None))) if rows else None
+
     def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
         """The webhooks of the task, oldest first. One that cannot be read is left out."""
         with self._gate:

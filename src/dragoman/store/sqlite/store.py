@@ -330,6 +330,13 @@ class SqliteStore:
             return int(size)
         return await self.load(task_id, size)
 
+    async def load_snapshot(self, task_id: str) -> Stored | None:
+        """On a reader thread."""
+        stored = await self._readers.run(lambda reads: reads.load_snapshot(task_id))
+        if stored is not None:
+            self._recent.seen(task_id, stored.seq)
+        return stored
+
     async def _load_large(self, task_id: str) -> Stored | None:
         """Load a task on a reader thread; None if it has been deleted.
 

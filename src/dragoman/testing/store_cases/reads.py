@@ -212,6 +212,23 @@ async def a_read_of_a_long_task_takes_no_more_memory_than_the_task(bench: Bench)
             assert peak < 10 * len(text), f"{name} took {peak:,} bytes"
 
 
+async def a_task_is_read_without_the_events_after_its_snapshot(bench: Bench) -> None:
+    async with bench.store() as store:
+        file = Part(raw=b"x" * 100_000)
+        await store.create(replace(new_task("t1"), push=webhook()))
+        await store.append(by_run("t1", chunk("", file)))
+        assert await store.load_snapshot("t1") == replace(await loaded(store, "t1"), events=()), "there is no snapshot"
+        kept = record("t1", 3, W, parts=[file])
+        await store.append(replace(by_run("t1", chunk("more")), snapshot=kept))
+        await store.append(by_run("t1", chunk("x" * 1_000_000)))
+        await store.request_cancel("t1")
+        found = await store.load_snapshot("t1")
+        assert found == replace(await loaded(store, "t1"), events=())
+        assert (found.seq, found.snapshot, found.cancel_requested, found.pushed) == (4, kept, True, True)
+        assert await peak_bytes(lambda: store.load_snapshot("t1")) < 900_000, "no event is read"
+        assert await store.load_snapshot("none") is None
+
+
 async def a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> None:
     async with bench.store() as store:
         owner, agent = "ann\\0", "echo\0"
@@ -312,6 +329,7 @@ READS: tuple[Case, ...] = (
     the_events_of_many_tasks_are_read_at_once,
     a_large_task_is_known_to_be_one_and_is_read_whole,
     a_read_of_a_long_task_takes_no_more_memory_than_the_task,
+    a_task_is_read_without_the_events_after_its_snapshot,
     a_task_is_found_only_for_its_owner_with_its_agent,
     what_was_delegated_is_kept_with_its_files,
     a_sweep_takes_what_is_too_old_and_nothing_else,
