@@ -14,7 +14,7 @@ from dragoman.engine.runs import run_writer
 from dragoman.model.errors import TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Artifact, Part
-from dragoman.model.task import Progress, TaskState, Usage
+from dragoman.model.task import TOKENS_MAX, ModelUsage, Progress, TaskState, Usage
 from tests.engine.house import House, Scripted, echo, house, read, say, seqs, streaming, text_of
 
 S = TaskState
@@ -103,6 +103,27 @@ async def test_progress_usage_and_duration_are_in_the_task() -> None:
         assert task.progress == Progress(1, 3, "Looking")
         assert task.usage == Usage(11, 22, 33)
         assert task.duration_ms == 1500
+
+
+@pytest.mark.parametrize(
+    ("reported", "kept"),
+    [
+        (
+            Usage.of(1 << 63, 1, model="m"),
+            Usage(TOKENS_MAX, 1, TOKENS_MAX, (ModelUsage("m", TOKENS_MAX, 1, TOKENS_MAX),)),
+        ),
+        (Usage.of(10**30, 10**30), Usage(TOKENS_MAX, TOKENS_MAX, TOKENS_MAX)),
+        (Usage.of(-5, 7), Usage(0, 7, 2)),
+        (Usage.of(1, 2, model="\ud800"), Usage(1, 2, 3, (ModelUsage("?", 1, 2, 3),))),
+    ],
+)
+async def test_a_task_ends_whatever_its_agent_reports_of_tokens(reported: Usage, kept: Usage) -> None:
+    async def script(run: Run) -> None:
+        run.usage(reported)
+
+    async with asyncio.timeout(60), house(Scripted(script)) as h:
+        task = await h.send()
+        assert (task.state, task.usage) == (S.COMPLETED, kept)
 
 
 async def test_the_first_chunk_of_an_artifact_is_never_an_append() -> None:

@@ -54,6 +54,10 @@ class Task(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
     metadata: dict[str, Any] | None = None
 
 
+TOKENS_MAX = (1 << 53) - 1
+"""The highest number of tokens that is counted: every reader of JSON keeps it exact (RFC 8259 §6)."""
+
+
 class Progress(Struct, frozen=True, array_like=True, gc=False):
     """The progress of a run: `current` of `total` steps. `message` describes the present step and may be empty."""
 
@@ -91,28 +95,31 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
         return cls(input_tokens, output_tokens, total, models)
 
     def __add__(self, more: "Usage") -> "Usage":
-        """The sum of both."""
+        """The sum of both, in which each number is at least 0 and at most TOKENS_MAX. Half a surrogate pair in the name
+        of a model of `more` is replaced: no store could write it."""
         return Usage(
-            self.input_tokens + more.input_tokens,
-            self.output_tokens + more.output_tokens,
-            self.total_tokens + more.total_tokens,
+            _bounded(self.input_tokens + more.input_tokens),
+            _bounded(self.output_tokens + more.output_tokens),
+            _bounded(self.total_tokens + more.total_tokens),
             _sum_models(self.models, more.models) if more.models else self.models,
         )
+
+
+def _bounded(tokens: int) -> int:
+    return min(max(tokens, 0), TOKENS_MAX)
 
 
 def _sum_models(known: tuple[ModelUsage, ...], more: tuple[ModelUsage, ...]) -> tuple[ModelUsage, ...]:
     sums = {each.model: each for each in known}
     for each in more:
-        before = sums.get(each.model)
-        if before is None:
-            sums[each.model] = each
-        else:
-            sums[each.model] = ModelUsage(
-                each.model,
-                before.input_tokens + each.input_tokens,
-                before.output_tokens + each.output_tokens,
-                before.total_tokens + each.total_tokens,
-            )
+        name = each.model if each.model.isascii() else each.model.encode("utf-8", "replace").decode()
+        before = sums.get(name, ModelUsage(name))
+        sums[name] = ModelUsage(
+            name,
+            _bounded(before.input_tokens + each.input_tokens),
+            _bounded(before.output_tokens + each.output_tokens),
+            _bounded(before.total_tokens + each.total_tokens),
+        )
     return tuple(sums.values())
 
 

@@ -1,7 +1,7 @@
 """Usage: what principals have used, added up by day, owner, agent and model.
 
 Invariant: the end of a task is counted in the transaction that writes it, so that each end counts once, whatever is
-repeated, and nothing is lost when old tasks are deleted.
+repeated, and nothing is lost when old tasks are deleted. A sum of tokens that would exceed TOKENS_MAX stays there.
 """
 
 from typing import Protocol

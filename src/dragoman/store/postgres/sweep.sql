@@ -148,13 +148,15 @@ WITH old AS MATERIALIZED (
     INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
         input_tokens, output_tokens, total_tokens, duration_ms)
     SELECT day, scope, model, '', 0, sum(runs), sum(tasks), sum(messages), sum(reported),
-        sum(input_tokens), sum(output_tokens), sum(total_tokens), sum(duration_ms)
+        least(sum(input_tokens), 9007199254740991), least(sum(output_tokens), 9007199254740991),
+        least(sum(total_tokens), 9007199254740991), sum(duration_ms)
     FROM gone GROUP BY day, scope, model ORDER BY day, scope, model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
         tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
-        reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
-        output_tokens = usage_days.output_tokens + excluded.output_tokens,
-        total_tokens = usage_days.total_tokens + excluded.total_tokens,
+        reported = usage_days.reported + excluded.reported,
+        input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
+        output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
+        total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
         duration_ms = usage_days.duration_ms + excluded.duration_ms
 )
 SELECT count(*) FROM gone;

@@ -115,16 +115,18 @@ WITH v AS (
     INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
         input_tokens, output_tokens, total_tokens, duration_ms)
     SELECT u.day, done.scope, u.model, $8, $9, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
-        sum(u.input_tokens), sum(u.output_tokens), sum(u.total_tokens), sum(u.duration_ms)
+        least(sum(u.input_tokens), 9007199254740991), least(sum(u.output_tokens), 9007199254740991),
+        least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms)
     FROM json_to_recordset($10::json) AS u (place int, day int, model text, runs int, tasks int, messages int, reported int,
         input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
     JOIN done ON done.place = u.place
     GROUP BY u.day, done.scope, u.model ORDER BY u.day, done.scope, u.model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
         tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
-        reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
-        output_tokens = usage_days.output_tokens + excluded.output_tokens,
-        total_tokens = usage_days.total_tokens + excluded.total_tokens,
+        reported = usage_days.reported + excluded.reported,
+        input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
+        output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
+        total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
         duration_ms = usage_days.duration_ms + excluded.duration_ms
 )
 SELECT cur.place, done.task, done.seq, done.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
@@ -158,9 +160,10 @@ WITH kept AS (
     WHERE EXISTS (SELECT FROM kept) ORDER BY u.model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
         tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
-        reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
-        output_tokens = usage_days.output_tokens + excluded.output_tokens,
-        total_tokens = usage_days.total_tokens + excluded.total_tokens,
+        reported = usage_days.reported + excluded.reported,
+        input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
+        output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
+        total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
         duration_ms = usage_days.duration_ms + excluded.duration_ms
 )
 SELECT true FROM kept;
@@ -170,15 +173,17 @@ SELECT true FROM kept;
 INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
     input_tokens, output_tokens, total_tokens, duration_ms)
 SELECT u.day, u.scope, u.model, $2, $3::smallint, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
-    sum(u.input_tokens), sum(u.output_tokens), sum(u.total_tokens), sum(u.duration_ms)
+    least(sum(u.input_tokens), 9007199254740991), least(sum(u.output_tokens), 9007199254740991),
+    least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms)
 FROM json_to_recordset($1::json) AS u (day int, scope int, model text, runs int, tasks int, messages int, reported int,
     input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
 GROUP BY u.day, u.scope, u.model ORDER BY u.day, u.scope, u.model
 ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
     tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
-    reported = usage_days.reported + excluded.reported, input_tokens = usage_days.input_tokens + excluded.input_tokens,
-    output_tokens = usage_days.output_tokens + excluded.output_tokens,
-    total_tokens = usage_days.total_tokens + excluded.total_tokens,
+    reported = usage_days.reported + excluded.reported,
+    input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
+    output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
+    total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
     duration_ms = usage_days.duration_ms + excluded.duration_ms;
 
 -- name: request_cancel

@@ -9,6 +9,6 @@ FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope WHERE u.d
 GROUP BY u.day, u.model, s.owner, s.agent;
 
 -- name: day_tokens
--- How many tokens an owner has used in a day.
-SELECT coalesce(sum(u.total_tokens), 0)::bigint FROM dragoman.scopes s
+-- How many tokens an owner has used in a day, at most TOKENS_MAX.
+SELECT least(coalesce(sum(u.total_tokens), 0), 9007199254740991)::bigint FROM dragoman.scopes s
 JOIN dragoman.usage_days u ON u.day = $2 AND u.scope = s.scope WHERE s.owner = $1;

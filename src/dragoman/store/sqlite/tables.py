@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from dragoman.model.operations import PushConfig
+from dragoman.model.task import TOKENS_MAX
 from dragoman.store.api import OverQuota, Quota
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.files import File
@@ -154,8 +155,11 @@ class Tables:
         if self.usage:
             used: list[tuple[object, ...]] = []
             for by, runs in self.usage.items():
-                _, *numbers = zip(*map(astuple, runs), strict=True)  # without the model
-                used.append((*by, "", 0, *map(sum, numbers)))
+                _, *numbers = astuple(runs[0])  # without the model
+                for run in runs[1:]:
+                    _, *more = astuple(run)
+                    numbers = [min(one + other, TOKENS_MAX) for one, other in zip(numbers, more, strict=True)]
+                used.append((*by, "", 0, *numbers))
             if len(used) == 1:
                 self.cursor.execute(self.one_row["add_usage"], used[0])
             else:

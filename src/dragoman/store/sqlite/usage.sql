@@ -1,14 +1,15 @@
 -- The statements about usage. Positional values are in the order of their numbers.
 
 -- name: add_usage
--- Add to the sums of days.
+-- Add to the sums of days. Sums of tokens stop at TOKENS_MAX.
 INSERT INTO usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported, input_tokens, output_tokens,
     total_tokens, duration_ms)
 VALUES ROWS(13)
 ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = runs + excluded.runs, tasks = tasks + excluded.tasks,
     messages = messages + excluded.messages, reported = reported + excluded.reported,
-    input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
-    total_tokens = total_tokens + excluded.total_tokens, duration_ms = duration_ms + excluded.duration_ms;
+    input_tokens = min(input_tokens + excluded.input_tokens, 9007199254740991),
+    output_tokens = min(output_tokens + excluded.output_tokens, 9007199254740991),
+    total_tokens = min(total_tokens + excluded.total_tokens, 9007199254740991), duration_ms = duration_ms + excluded.duration_ms;
 
 -- name: usage_days
 -- The sums of the days from ?1 to ?2.
@@ -18,6 +19,6 @@ FROM usage_days u JOIN scopes s ON s.scope = u.scope WHERE u.day BETWEEN ?1 AND 
 GROUP BY u.day, u.scope, u.model;
 
 -- name: day_tokens
--- How many tokens an owner has used in a day.
-SELECT coalesce(sum(u.total_tokens), 0) FROM scopes s CROSS JOIN usage_days u ON u.day = ?2 AND u.scope = s.scope
+-- How many tokens an owner has used in a day, at most TOKENS_MAX.
+SELECT CAST(min(total(u.total_tokens), 9007199254740991) AS INTEGER) FROM scopes s CROSS JOIN usage_days u ON u.day = ?2 AND u.scope = s.scope
 WHERE s.owner = ?1;

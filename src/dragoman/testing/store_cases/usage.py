@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Role
-from dragoman.model.task import ModelUsage, TaskState, Usage
+from dragoman.model.task import TOKENS_MAX, ModelUsage, TaskState, Usage
 from dragoman.store.api import Append, Dedupe, TaskEnded
 from dragoman.store.usage import AnswerUsage, UsageDay, Used, used_by_answer
 from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, ending, message, new_task, refused
@@ -77,6 +77,22 @@ async def ends_of_one_moment_are_added_up(bench: Bench) -> None:
         await asyncio.gather(*(store.create(new_task(task_id)) for task_id in ids))
         await asyncio.gather(*(store.append(ended(task_id, usage=Usage.of(2, 1, model="m"))) for task_id in ids))
         assert await store.usage.days(TODAY, TODAY) == (day(40, 40, 40, 40, 80, 40, 120, 200, model="m"),)
+
+
+async def sums_of_a_day_stop_at_the_highest_number_of_tokens(bench: Bench) -> None:
+    async with bench.store() as store:
+        ids = ("t1", "t2", "t3")
+        await asyncio.gather(*(store.create(new_task(task_id)) for task_id in ids))
+        most = Usage(TOKENS_MAX, TOKENS_MAX, TOKENS_MAX, (ModelUsage("m", TOKENS_MAX, 0, TOKENS_MAX),))
+        await asyncio.gather(*(store.append(ended(task_id, usage=most)) for task_id in ids[:2]))
+        await store.append(ended(ids[2], usage=most))
+        counted = by_model(await store.usage.days(TODAY, TODAY))
+        assert [(each.model, each.input_tokens, each.total_tokens) for each in counted] == [
+            ("", 0, 0),
+            ("m", TOKENS_MAX, TOKENS_MAX),
+        ]
+        assert sum(each.runs for each in counted) == len(ids)
+        assert await store.usage.tokens("ann", TODAY) == TOKENS_MAX
 
 
 async def an_end_counts_once_whoever_repeats_it(bench: Bench) -> None:
@@ -162,6 +178,7 @@ async def a_task_that_was_canceled_while_it_waited_counts_too(bench: Bench) -> N
 USAGE: tuple[Case, ...] = (
     the_end_of_a_task_counts_what_it_used_on_that_day,
     ends_of_one_moment_are_added_up,
+    sums_of_a_day_stop_at_the_highest_number_of_tokens,
     an_end_counts_once_whoever_repeats_it,
     usage_outlives_the_tasks_and_the_process,
     a_direct_answer_counts_with_the_call_that_it_answers,
