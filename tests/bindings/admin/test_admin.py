@@ -3,6 +3,7 @@
 import asyncio
 import json
 import stat
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.api import Runner
+from dragoman.engine.handlers.audit import READS
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
@@ -373,6 +375,24 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
             assert msgspec.convert(answer, route.answer)
         status, answer = await read(http, "/tasks/none", ops)
         check(document, operation["responses"]["default"], answer)
+
+
+async def test_a_read_that_is_repeated_is_noted_once_and_changes_nothing(tmp_path: Path) -> None:
+    """A page of the console that is left open reads the same again and again."""
+    store = url_of(tmp_path)
+    ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
+    reads = [route for route in ROUTES if route.method == "GET" and route.act is not None]
+    async with server(store, push_allowed_hosts=("127.0.0.1",)) as http:
+        for route in reads:
+            subject = await make_subject(http, ops, route)
+            path = route.path.replace("{id}", subject)
+            for _ in range(2):
+                assert (await read(http, path, ops))[0] == 200, path
+    entries = await audit_of(store, "key:ops")
+    noted = Counter((each.action, each.task_id, each.subject) for each in entries if "." in each.action)
+    assert len(noted) > len(reads)
+    assert [each for each, count in noted.items() if count > 1] == []
+    assert {action for action, _, _ in noted if not action.endswith(READS)} == {"keys.create"}
 
 
 async def test_every_number_that_is_given_has_a_maximum(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ FLOODING = KEPT_REFUSALS
 """Refusals that cost the caller nothing, such as that of a guessed id. Between two writes only one of several equal
 ones is kept, and the log says how many there were."""
 
-READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".follow")
+READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".deliveries", ".follow")
 """The ends of the names of administrative acts that change nothing."""
 
 BY_COMMAND = "operator:"
