@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.console.browser import chromium
+from tests.console.hostile import hostile_artifacts_agent, hostile_card_agent
 from tests.console.site import Site, serving_site
 
 expect.set_options(timeout=60_000)
@@ -27,6 +28,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 @pytest.fixture(scope="module")
 async def used_site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """A server that all tests of a file share, with whatever the others have left there."""
-    async with serving_site(tmp_path_factory.mktemp("site"), push_allowed_hosts=("127.0.0.1",)) as served:
+    """A server that all tests of a file share, with whatever the others have left there, and with hostile agents."""
+    agents = [hostile_card_agent(), hostile_artifacts_agent()]
+    async with serving_site(tmp_path_factory.mktemp("site"), more=agents, push_allowed_hosts=("127.0.0.1",)) as served:
         yield served

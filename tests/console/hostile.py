@@ -1,4 +1,12 @@
-"""Content that tries to run a script, to load something, or to leave the page, by an agent, a caller or a file name."""
+"""Content that tries to run a script, to load something, or to leave the page, by an agent, a caller or a file name.
+
+And names that hide something, or look like something else; and agents with all of these on their cards and in their
+artifacts.
+"""
+
+from dragoman import Agent, Context, Part
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill, Profile
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -46,3 +54,55 @@ PAYLOADS = (
     "data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==",
     "__proto__",
 )
+
+LONG = "A" * 200_000
+
+NAMES = (
+    *PAYLOADS,
+    "completed",
+    "no key",
+    "operator:local answered",
+    "\u202emoc.live//:sptth\u2066",
+    "\x1b[201~\nrm -rf /",
+    "\x9b31m",
+    LONG,
+    "the last",
+)
+
+
+def hostile_card_agent() -> WorkerAgent:
+    """An agent whose card is hostile in every field."""
+    profile = Profile(
+        id="hostile",
+        name="\u202eeliforp<img src=x onerror=alert(1)>",
+        description="\n".join(NAMES),
+        version="\x1b[31m1",
+        skills=tuple(
+            AgentSkill(id=name, name=name, description=name, tags=(name, name), examples=(name,)) for name in NAMES
+        ),
+        input_modes=("text/plain", *NAMES),
+        output_modes=NAMES,
+        provider=AgentProvider(url="javascript:alert(1)", organization="\u202eskoob"),
+        documentation_url="javascript:alert(1)//\u202egpj.exe",
+        icon_url="data:image/svg+xml,<svg onload=alert(1)>",
+        extensions=tuple(AgentExtension(uri=name, description=name) for name in NAMES),
+    )
+    return WorkerAgent(profile, queues=True)
+
+
+def hostile_artifacts_agent() -> Agent:
+    """An agent whose artifacts and reports are hostile. Those before its question are so large as to be skipped."""
+    agent = Agent("artifacts")
+
+    @agent.skill
+    async def emit(ctx: Context) -> None:
+        """Emit artifacts."""
+        for number in range(4):
+            await ctx.artifact("much", name=LONG, description=LONG, id=f"large{number}")
+        await ctx.ask("Go on?")
+        for number, name in enumerate(each for each in NAMES if each is not LONG):
+            part = Part(text=name[:99], filename=name, media_type=name, metadata={name: 1})
+            await ctx.artifact(part, name=name, description=name, id=f"{number}{name}")
+            await ctx.status(name, metadata={name: 1})
+
+    return agent

@@ -67,16 +67,25 @@ class Site:
         self._http = http
 
     async def send(
-        self, agent: str, *parts: dict[str, Any], wait: bool = True, webhook: str = "", context: str = ""
+        self,
+        agent: str,
+        *parts: dict[str, Any],
+        wait: bool = True,
+        webhook: str = "",
+        context: str = "",
+        task: str = "",
+        message_id: str = "",
     ) -> str:
-        """Send a message; returns the task's id."""
+        """Send a message, which begins a task unless one is named; returns the task's id."""
         message: dict[str, Any] = {
-            "messageId": f"m{id(parts)}",
+            "messageId": message_id or f"m{id(parts)}",
             "role": "ROLE_USER",
             "parts": parts or ({"text": "hi"},),
         }
         if context:
             message["contextId"] = context
+        if task:
+            message["taskId"] = task
         configuration: dict[str, Any] = {"returnImmediately": not wait}
         if webhook:
             configuration["taskPushNotificationConfig"] = {"url": webhook}

@@ -29,7 +29,8 @@ export interface Card {
     readonly protocolBinding: string;
     readonly protocolVersion: string;
   }[];
-  readonly securitySchemes: Readonly<Record<string, unknown>>;
+  /** The names of the schemes. */
+  readonly securitySchemes: readonly string[];
 }
 
 export function cardUrl(id: string): string {
@@ -78,7 +79,7 @@ export function cardOf(found: unknown): Card {
         protocolBinding: textOf(each["protocolBinding"]),
         protocolVersion: textOf(each["protocolVersion"]),
       })),
-    securitySchemes: fieldsOf(card["securitySchemes"]),
+    securitySchemes: Object.keys(fieldsOf(card["securitySchemes"])).slice(0, LISTED),
   };
 }
 

@@ -1,5 +1,6 @@
 // The same message as a command or a program to copy. Secrets are never in them: they say $KEY.
 
+import { jsonOf } from "../lib/visible";
 import type { SendRequest } from "./a2a";
 import type { Address } from "./peer";
 
@@ -53,7 +54,7 @@ function curl(address: Address, request: SendRequest): string {
     `  -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' \\`,
     ...extensionsOf(request).map((uris) => `  -H ${quoted(`A2A-Extensions: ${uris}`)} \\`),
     ...(address.keyHeader === null ? [] : [`  -H "${address.keyHeader}: ${keyValue(address, "$KEY")}" \\`]),
-    `  -d ${quoted(JSON.stringify(body))}`,
+    `  -d ${quoted(jsonOf(body))}`,
   ].join("\n");
 }
 
@@ -76,16 +77,16 @@ function textOf(request: SendRequest): string {
 function python(address: Address, request: SendRequest): string {
   const header = address.keyHeader;
   const kind = header === "Authorization" ? "BearerToken" : "ApiKey";
-  const headerName = header === null || header === "Authorization" || header === "x-api-key" ? "" : `, ${JSON.stringify(header)}`;
+  const headerName = header === null || header === "Authorization" || header === "x-api-key" ? "" : `, ${jsonOf(header)}`;
   const credentials = header === null ? "" : `, credentials=${kind}(os.environ["KEY"]${headerName})`;
-  const dialect = address.binding === "" ? `, dialect=${JSON.stringify(address.dialect)}` : "";
+  const dialect = address.binding === "" ? `, dialect=${jsonOf(address.dialect)}` : "";
   const content = contentOf(request);
   const skill = request.metadata?.["skill"];
   const { contextId, taskId } = request.message;
   const named = [
-    ...(typeof skill === "string" ? [`skill=${JSON.stringify(skill)}`] : []),
-    ...(contextId ? [`context_id=${JSON.stringify(contextId)}`] : []),
-    ...(taskId ? [`task_id=${JSON.stringify(taskId)}`] : []),
+    ...(typeof skill === "string" ? [`skill=${jsonOf(skill)}`] : []),
+    ...(contextId ? [`context_id=${jsonOf(contextId)}`] : []),
+    ...(taskId ? [`task_id=${jsonOf(taskId)}`] : []),
   ];
   return [
     `import asyncio`,
@@ -98,7 +99,7 @@ function python(address: Address, request: SendRequest): string {
     ``,
     ``,
     `async def main() -> None:`,
-    `    async with connect(${JSON.stringify(address.url)}${dialect}${credentials}) as agent:`,
+    `    async with connect(${jsonOf(address.url)}${dialect}${credentials}) as agent:`,
     `        async for update in agent.stream(${[content, ...named].join(", ")}):`,
     `            print(update)`,
     ``,
@@ -110,12 +111,12 @@ function python(address: Address, request: SendRequest): string {
 /** What is sent, as Python: a text, or parts. Files are read from where the program runs. */
 function contentOf(request: SendRequest): string {
   const { parts } = request.message;
-  if (parts.every((part) => part.text !== undefined)) return JSON.stringify(textOf(request));
+  if (parts.every((part) => part.text !== undefined)) return jsonOf(textOf(request));
   const made = parts.map((part) => {
-    if (part.text !== undefined) return `Part(text=${JSON.stringify(part.text)})`;
-    if (part.data !== undefined) return `Part(data=json.loads(${JSON.stringify(JSON.stringify(part.data))}))`;
-    const name = JSON.stringify(part.filename ?? "file");
-    return `Part(raw=Path(${name}).read_bytes(), filename=${name}, media_type=${JSON.stringify(part.mediaType ?? "")})`;
+    if (part.text !== undefined) return `Part(text=${jsonOf(part.text)})`;
+    if (part.data !== undefined) return `Part(data=json.loads(${jsonOf(JSON.stringify(part.data))}))`;
+    const name = jsonOf(part.filename ?? "file");
+    return `Part(raw=Path(${name}).read_bytes(), filename=${name}, media_type=${jsonOf(part.mediaType ?? "")})`;
   });
   return `[${made.join(", ")}]`;
 }
@@ -124,15 +125,15 @@ function javascript(address: Address, request: SendRequest): string {
   const [url, body] = call(address, request);
   const key = address.keyHeader === "Authorization" ? "`Bearer ${process.env.KEY}`" : "process.env.KEY";
   return [
-    `const answer = await fetch(${JSON.stringify(url)}, {`,
+    `const answer = await fetch(${jsonOf(url)}, {`,
     `  method: "POST",`,
     `  headers: {`,
     `    "A2A-Version": "1.0",`,
     `    "Content-Type": "application/json",`,
-    ...extensionsOf(request).map((uris) => `    "A2A-Extensions": ${JSON.stringify(uris)},`),
-    ...(address.keyHeader === null ? [] : [`    ${JSON.stringify(address.keyHeader)}: ${key},`]),
+    ...extensionsOf(request).map((uris) => `    "A2A-Extensions": ${jsonOf(uris)},`),
+    ...(address.keyHeader === null ? [] : [`    ${jsonOf(address.keyHeader)}: ${key},`]),
     `  },`,
-    `  body: JSON.stringify(${JSON.stringify(body)}),`,
+    `  body: JSON.stringify(${jsonOf(body)}),`,
     `});`,
     `for await (const chunk of answer.body.pipeThrough(new TextDecoderStream())) {`,
     `  process.stdout.write(chunk);`,

@@ -1,4 +1,6 @@
-// Numbers, times and sizes as people read them.
+// Numbers, times, sizes and ids as people read them.
+
+import { nameOf } from "./visible";
 
 const UNITS: readonly (readonly [number, string])[] = [
   [86_400, "d"],
@@ -60,7 +62,7 @@ export function clock(at: string): string {
 
 /** The end of an id: ids begin with the time, so that those of one minute begin alike. The whole is in the title. */
 export function short(id: string): string {
-  return id.length <= 12 ? id : `…${id.slice(-10)}`;
+  return nameOf(id.length <= 12 ? id : `…${id.slice(-10)}`);
 }
 
 export function plural(value: number, one: string, many = `${one}s`): string {

@@ -15,10 +15,13 @@ export function tokens(text: string): readonly Token[] {
 
 const SAFE_LINK = /^(https?|mailto):/i;
 
-/** A link that may be followed, or null. Relative links would lead into the console, so they count as none. */
+/**
+ * A link that may be followed, spelled as browsers read it, or null. Relative links would lead into the console, so they
+ * count as none.
+ */
 export function safeLink(url: string): string | null {
   const trimmed = url.trim();
-  return SAFE_LINK.test(trimmed) && URL.canParse(trimmed) ? trimmed : null;
+  return SAFE_LINK.test(trimmed) && URL.canParse(trimmed) ? new URL(trimmed).href : null;
 }
 
 /** Text may contain character references; they stand for characters, never for markup. */

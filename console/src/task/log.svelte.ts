@@ -232,9 +232,11 @@ export class TaskLog {
   }
 }
 
-function lengthOf(event: LogEvent): number {
-  const parts = event.artifact?.parts ?? event.message?.parts ?? [];
-  return parts.reduce((sum, part) => sum + (part.text?.length ?? part.raw?.length ?? 0), 0);
+/** How many characters a value has, at any depth: names and data can be as long as texts. */
+function lengthOf(value: unknown): number {
+  if (typeof value === "string") return value.length;
+  if (typeof value !== "object" || value === null) return 1;
+  return Object.entries(value).reduce((sum, [key, each]) => sum + key.length + lengthOf(each), 0);
 }
 
 /** Wait so long, or until `signal` is aborted, or the function that `waits` is given is called. */

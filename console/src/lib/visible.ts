@@ -1,0 +1,37 @@
+// Names, ids, URLs and reports of agents and callers as they may be shown: they are of any length, and some characters
+// in them are invisible, break the line, or turn the direction of what stands beside them. Those are shown as their
+// codes, so that no name can look like another one.
+
+const NAME_CHARACTERS = 200;
+const REPORT_CHARACTERS = 4000;
+
+/** Joiners are left as they are: emoji and Persian are written with them. */
+const HIDDEN = /(?![\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/** A name on one line: its beginning, if it is long. */
+export function nameOf(text: string): string {
+  return cut(text, NAME_CHARACTERS).replace(HIDDEN, code);
+}
+
+/** Several sentences, whose line breaks count as blanks: their beginning, if they are long. */
+export function reportOf(text: string): string {
+  return cut(text, REPORT_CHARACTERS).replace(/[\t\n\r]+/g, " ").replace(HIDDEN, code);
+}
+
+/** JSON in which such characters are escaped so that JSON, JavaScript and Python read the same ones. */
+export function jsonOf(value: unknown): string {
+  return ((JSON.stringify(value) as string | undefined) ?? "undefined").replace(HIDDEN, escaped);
+}
+
+function cut(text: string, most: number): string {
+  return text.length <= most ? text : `${text.slice(0, most)}… (${text.length.toLocaleString("en")} characters)`;
+}
+
+function code(character: string): string {
+  return `‹U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}›`;
+}
+
+/** Characters beyond the first plane stay as they are: the three spell their escapes differently. */
+function escaped(character: string): string {
+  return character.length === 1 ? `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}` : character;
+}

@@ -1,0 +1,198 @@
+"""Whatever agents, callers and other servers send, the console shows it as text, and goes on working."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from playwright.async_api import Browser, Locator, expect
+
+from tests.console.browser import DRAWN, WIDE, console
+from tests.console.hostile import LONG, NAMES, PAYLOADS
+from tests.console.site import Site, moment, open_task, timeline
+from tests.net.peer import listening, says
+
+MARKUP = "script, iframe, object, embed, style, link, form, base, meta, [onerror], [onload], [onclick], [srcdoc]"
+"""Elements and attributes that the console never makes of content."""
+
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Characters that are not seen, or that turn the text beside them."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer]
+
+
+async def check_harmless(shown: Locator, names: str = "", forms: int = 0) -> None:
+    """Check that content became no markup, that links lead to the web, and that no name hides anything.
+
+    `names` selects the elements with names; without it no text at all hides anything. `forms` are the console's own.
+    """
+    assert await shown.locator(MARKUP).count() == forms
+    links = await shown.locator("a").evaluate_all("links => links.map((link) => link.protocol)")
+    assert set(links) <= {"http:", "https:", "mailto:"}
+    texts = await shown.locator(names).all_inner_texts() if names else [await shown.inner_text()]
+    assert [text for text in texts if HIDDEN.search(text)] == []
+    await shown.page.evaluate(DRAWN)
+    assert await shown.page.evaluate("() => document.documentElement.scrollWidth") <= WIDE["width"]
+
+
+@pytest.mark.parametrize("place", ["text", "data", "name", "artifact"])
+async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(
+    browser: Browser, used_site: Site, place: str
+) -> None:
+    parts: list[dict[str, Any]] = []
+    for payload in PAYLOADS:
+        match place:
+            case "text":
+                parts.append({"text": payload})
+            case "data":
+                parts.append({"data": {payload: payload}})
+            case "name":
+                parts.append({"raw": "aGk=", "filename": payload, "mediaType": payload})
+            case _:
+                parts.append({"raw": "PHN2Zz48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ+PC9zdmc+", "mediaType": "image/svg+xml"})
+                parts.append({"url": payload, "filename": "x"})
+    task = await used_site.send("echo", *parts)
+    async with console(browser, used_site.url, used_site.token) as (page, _):
+        await open_task(page, used_site, task)
+        await expect(moment(page).get_by_role("article")).to_have_count(2)
+        await check_harmless(moment(page), ".file, .data")
+        await page.get_by_role("tab", name="The wire").click()
+        await expect(page.get_by_role("region", name="Frames by dialect")).to_be_visible()
+
+
+async def test_no_card_of_an_agent_becomes_markup_or_passes_for_the_console_s_own_words(
+    browser: Browser, used_site: Site
+) -> None:
+    async with console(browser, used_site.url, used_site.token) as (page, _):
+        await page.get_by_role("link", name="Agents").first.click()
+        await page.get_by_role("button", name="Card of hostile").press("Enter")
+        card = page.get_by_role("region", name="The card of hostile")
+        await expect(card.get_by_role("listitem")).to_have_count(len(NAMES))
+        await check_harmless(page.locator("main"))
+        await expect(card).to_contain_text("‹U+202E›gpj.exe")
+        await expect(card.locator("dd").filter(has_text=re.compile(r"^\s*no key\s*$"))).to_have_count(1)
+        await expect(card.get_by_text(re.compile(f"{len(LONG):,} characters")).first).to_be_visible()
+        assert await card.locator("img").count() == 0
+        await page.goto(f"{used_site.url}/console/try?agent=hostile")
+        await expect(page.get_by_role("checkbox", name="<script>alert(1)</script>", exact=True)).to_be_disabled()
+        await page.get_by_role("checkbox", name="completed").check()
+        await expect(page.get_by_role("region", name="The same from a program")).to_contain_text(
+            "'A2A-Extensions: completed'"
+        )
+        await check_harmless(page.locator("main"), forms=1)
+        await page.get_by_label("Message to hostile").fill("hello")
+        await page.keyboard.press("Enter")
+        await expect(
+            page.get_by_role("region", name="Conversation").get_by_role("link", name="its task")
+        ).to_be_visible()
+
+
+async def test_a_long_task_with_hostile_names_is_shown_and_replayed(browser: Browser, used_site: Site) -> None:
+    task = await used_site.send("artifacts")
+    await used_site.send("artifacts", task=task)
+    async with console(browser, used_site.url, used_site.token) as (page, _):
+        async with page.expect_response(re.compile(r"/moment$")):
+            await open_task(page, used_site, task)
+        await expect(moment(page).get_by_role("article").last).to_contain_text(NAMES[-1])
+        await check_harmless(moment(page), "h3, .quiet")
+        await expect(moment(page)).to_contain_text(f"{len(LONG):,} characters")
+        await expect(timeline(page)).to_contain_text("Artifact operator:local answered")
+        await check_harmless(timeline(page))
+        await page.get_by_label("Moment of the replay").fill("10")
+        await expect(moment(page)).to_have_attribute("aria-busy", "false")
+        await check_harmless(moment(page), "h3, .quiet")
+
+
+async def test_messages_with_one_and_the_same_id_are_all_shown(browser: Browser, used_site: Site) -> None:
+    task = await used_site.send("asks", {"text": "first"}, message_id="same", context="twins")
+    await used_site.send("asks", {"text": "second"}, message_id="same", task=task)
+    async with console(browser, used_site.url, used_site.token) as (page, _):
+        await open_task(page, used_site, task)
+        await expect(moment(page).get_by_role("article")).to_contain_text(
+            ["first", "Which way?", "second", "so second"]
+        )
+        await page.goto(f"{used_site.url}/console/conversations/twins")
+        await expect(page.get_by_role("region", name=f"Task {task}")).to_contain_text("so second")
+
+
+async def test_nothing_that_receivers_of_webhooks_say_reaches_the_page(browser: Browser, used_site: Site) -> None:
+    async def take(request: web.Request) -> web.Response:
+        return web.Response(
+            text="".join(NAMES), content_type="text/html", reason="<img src=x>", headers={"Retry-After": "<b>"}
+        )
+
+    receiver = web.Application()
+    receiver.router.add_post("/{path:.*}", take)
+    async with TestServer(receiver) as hook, console(browser, used_site.url, used_site.token) as (page, _):
+        task = await used_site.send("echo", webhook=f"{hook.make_url('/')}<img/src=x/onerror=alert(1)>")
+        await open_task(page, used_site, task, "?tab=webhooks")
+        calls = page.get_by_role("region", name="Webhook calls")
+        await expect(calls.get_by_role("row").filter(has_text="HTTP 200 in").first).to_be_visible()
+        await check_harmless(page.locator("main"))
+        await calls.get_by_role("button", name="Call").first.click()
+        await expect(page.get_by_role("dialog")).to_contain_text("HTTP 200, in")
+        await check_harmless(page.get_by_role("dialog"))
+
+
+async def test_no_agent_elsewhere_breaks_the_conversation_with_it(browser: Browser, used_site: Site) -> None:
+    """Nor the examination of it, even if all that its card and its answers say is hostile."""
+    twin = {"artifactId": "twin", "name": "twin", "parts": [{"text": "one of two"}]}
+    said = {"messageId": "twin", "role": "ROLE_AGENT", "parts": [{"text": "said"}]}
+    place = {"taskId": "\u202et<b>", "contextId": "c"}
+    frames = [
+        {
+            "task": {
+                "id": "\u202et<b>",
+                "contextId": "c",
+                "status": {"state": "TASK_STATE_WORKING"},
+                "artifacts": [twin, twin],
+            }
+        },
+        *({"artifactUpdate": {**place, "artifact": {**twin, "artifactId": each, "name": each}}} for each in NAMES),
+        *({"statusUpdate": {**place, "status": {"state": "TASK_STATE_WORKING", "message": said}}} for _ in range(2)),
+        {"statusUpdate": {**place, "status": {"state": "TASK_STATE_COMPLETED", "message": said}}},
+    ]
+    lines = (f"data: {json.dumps({'jsonrpc': '2.0', 'id': 1, 'result': frame})}\n\n" for frame in frames)
+    async with listening() as peer, console(browser, used_site.url, used_site.token) as (page, _):
+        peer.scripts["POST /rpc"] = says("".join(lines).encode(), headers={"Content-Type": "text/event-stream"})
+        peer.scripts["GET /card.json"] = says(
+            {
+                "name": "\u202eevil" + LONG,
+                "version": LONG,
+                "skills": [{"id": name, "name": name, "tags": [name, 7, None]} for name in NAMES],
+                "supportedInterfaces": [
+                    {"url": f"{peer.url}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+                    *({"url": name, "protocolBinding": name, "protocolVersion": name} for name in NAMES),
+                ],
+                "capabilities": {
+                    "streaming": True,
+                    "extensions": [{"uri": name, "description": name} for name in NAMES],
+                },
+                "securitySchemes": {name: {"type": name} for name in NAMES},
+            }
+        )
+        await page.goto(f"{used_site.url}/console/try?at=elsewhere")
+        url = page.get_by_label("URL of the agent or of its card")
+        await url.fill(f"{peer.url}/card.json")
+        await page.get_by_role("button", name="Read the card").click()
+        await page.get_by_text("Its card", exact=True).click()
+        await page.get_by_label("Message to ‹U+202E›evil").fill("hello")
+        await page.keyboard.press("Enter")
+        talk = page.get_by_role("region", name="Conversation")
+        await expect(talk.get_by_text("completed", exact=True).last).to_be_visible()
+        await expect(talk.get_by_role("article").filter(has_text="one of two")).to_have_count(2 + len(set(NAMES)))
+        await check_harmless(page.locator("main"), forms=2)
+        peer.scripts["GET /not.json"] = says("".join(NAMES).encode(), headers={"Content-Type": "text/html"})
+        await url.fill(f"{peer.url}/not.json")
+        await page.get_by_role("button", name="Read the card").click()
+        await expect(page.get_by_role("alert")).to_contain_text("no agent card")
+        await check_harmless(page.locator("main"), forms=2)
+        await page.get_by_role("link", name="Doctor").click()
+        for path in ("card", "not"):
+            await url.fill(f"{peer.url}/{path}.json")
+            await page.get_by_role("button", name="Examine").click()
+            await expect(page.get_by_role("group", name="Findings by colour")).to_be_visible()
+            await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+            await check_harmless(page.locator("main"), forms=1)
