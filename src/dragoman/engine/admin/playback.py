@@ -27,7 +27,10 @@ from dragoman.model.task import TERMINAL, Progress, Usage
 from dragoman.store.api import Store
 
 READ_BYTES = 32 << 10
-"""About how many stored bytes one read for a page returns: a page of small events needs no more."""
+"""About how many stored bytes the first read for a page returns: a page of small events needs no more."""
+
+FEW = 16
+"""After a read that returns fewer events than this, the next one asks for four times as many bytes."""
 
 CHARACTERS_MAX = 200_000
 """Most characters of one text; longer ones are cut to their end."""
@@ -98,11 +101,16 @@ class Playback:
         )
 
     async def _read(self, task_id: str, after: int, limit: int) -> list[Logged]:
-        """As `content` returns them. Small events are read in small pieces, of which none is read in vain."""
+        """As `content` returns them. Small events are read in small pieces, of which none is read in vain.
+
+        Large ones are read in few pieces: for each, the store may decode all that one write of a run held.
+        """
         found: list[Logged] = []
-        size = 0
+        size, wanted = 0, READ_BYTES
         while len(found) < limit and size < LOG_BYTES:
-            page = await self._store.read(task_id, found[-1].seq if found else after, READ_BYTES)
+            page = await self._store.read(task_id, found[-1].seq if found else after, min(wanted, LOG_BYTES - size))
+            if len(page) < FEW:
+                wanted *= 4
             if not page:
                 break
             found += page[: limit - len(found)]
