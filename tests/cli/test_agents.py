@@ -202,3 +202,22 @@ def test_agents_are_listed_without_being_tried(cli: CliRunner) -> None:
     ]
     listed = json.loads(cli.invoke(main, ["agents", "list", "--json"]).stdout)
     assert [each["skills"] for each in listed] == [["say"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("list", "--config", "gone.toml"), "--config 'gone.toml': there is no such file: name one that is there"),
+        (("check", "--config", "gone.toml"), "--config 'gone.toml': there is no such file: name one that is there"),
+        (("list", "--config", "broken.toml"), "broken.toml: is not TOML"),
+        (("list", "gone.py:echo"), "gone.py:echo: no file gone.py in"),
+        (("list", "nobody"), "'nobody': there is no such agent: there are none"),
+    ],
+)
+def test_a_file_or_an_agent_that_is_not_there_is_wrong_input(
+    cli: CliRunner, arguments: tuple[str, ...], said: str
+) -> None:
+    Path("broken.toml").write_text("[[agents]")
+    result = cli.invoke(main, ["agents", *arguments])
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
+    assert said in result.stderr

@@ -85,8 +85,6 @@ def test_a_missing_driver_is_named_with_the_fix(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("check", "sqlite:///nowhere.db"), "there is no store file nowhere.db"),
-        (("copy", "sqlite:///nowhere.db", "sqlite:///new.db"), "there is no store file nowhere.db"),
         (("copy", FILE, "memory:"), "out of reach of commands"),
         (("check", "memory:"), "out of reach of commands"),
         (("copy", FILE, FILE), "cannot be copied into itself"),
@@ -105,3 +103,13 @@ def test_a_url_of_no_store_is_wrong_input(run: Run, arguments: tuple[str, ...]) 
     refused = run(*arguments)
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
     assert "use sqlite:///path" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("check", "sqlite:///nowhere.db"), ("copy", "sqlite:///nowhere.db", "sqlite:///new.db")]
+)
+def test_a_store_file_that_is_not_there_is_wrong_input(run: Run, arguments: tuple[str, ...]) -> None:
+    refused = run(*arguments)
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+    assert "there is no store file nowhere.db: name the one that the server uses" in refused.stderr
+    assert not Path("new.db").exists()

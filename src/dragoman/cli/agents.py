@@ -65,9 +65,13 @@ def check(named: tuple[str, ...], file: str | None, default: str | None, server:
 def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json: bool) -> None:
     """List the agents: their ids, what runs them, and their skills.
 
-    Skills are listed as far as they are known locally.
+    Skills are listed as far as they are known locally. Exits with 2 if the settings cannot be used, or if an ID or
+    MODULE:AGENT of the command line is not there.
     """
     subjects = [subject for subject in _load_subjects(named, file, default, tries=False) if subject.id]
+    for subject in subjects:
+        if subject.runner is None and subject.run in ("", subject.id) and subject.id in named:
+            raise click.UsageError(_fault(subject))
     if as_json:
         click.echo(_json([{**_fields(subject), "skills": _skills(subject)} for subject in subjects]))
         return
@@ -85,7 +89,13 @@ def _load_subjects(
 
     from dragoman.cli.checks import load_subjects
 
-    apart = load_parts(config_file(file), os.environ, {} if default is None else {"default": default})
+    place = config_file(file)
+    if place is not None and not place.exists():
+        given = "--config" if file else CONFIG_ENV
+        raise click.UsageError(f"{given} {str(place)!r}: there is no such file: name one that is there")
+    apart = load_parts(place, os.environ, {} if default is None else {"default": default})
+    if apart.faults and not tries:
+        raise click.UsageError(str(apart.faults[0]))
     chosen, references = _split_words(named, apart)
 
     async def found() -> "list[CheckedAgent]":
@@ -99,6 +109,13 @@ def _load_subjects(
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # the findings tell what agents would log
     with _stdout_to_stderr():
         return asyncio.run(found())
+
+
+def _fault(subject: "CheckedAgent") -> str:
+    """The first fault of an agent that was not loaded, with the fix, in one line."""
+    finding = subject.findings[0]
+    what = finding.what if subject.run else f"{subject.id!r}: {finding.what}"
+    return _plain(f"{what}: {finding.fix}" if finding.fix else what)
 
 
 @contextmanager

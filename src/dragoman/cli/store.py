@@ -4,6 +4,7 @@ Invariant: neither changes what is in the store that it reads. Tables of an earl
 """
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,18 +16,31 @@ if TYPE_CHECKING:
 
 
 class StoreUrl(click.ParamType[str]):
-    """The URL of a store, as a server's setting names it."""
+    """The URL of a store, as a server's setting names it. With `exists` a store in a file must be there already."""
 
     name = "url"
+
+    def __init__(self, *, exists: bool) -> None:
+        self._exists = exists
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Read the URL. Raises BadParameter."""
         url = str(value)
         try:
-            store_path(url)
+            path = store_path(url)
         except ValueError:
             self.fail(f"{hide_password(url)!r}: {ALLOWED}", param, ctx)
+        if self._exists and path is not None and not _is_there(path):
+            raise click.UsageError(f"there is no store file {path}: name the one that the server uses", ctx)
         return url
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file is there, or may be there in a folder that this user may not look into."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 @click.group()
@@ -38,8 +52,8 @@ def store() -> None:
 
 
 @store.command("copy")
-@click.argument("source", type=StoreUrl())
-@click.argument("target", type=StoreUrl())
+@click.argument("source", type=StoreUrl(exists=True))
+@click.argument("target", type=StoreUrl(exists=False))
 @click.option("--restart", is_flag=True, help="Delete what is left of an unfinished copy first.")
 def copy_(source: str, target: str, restart: bool) -> None:
     """Copy the store SOURCE into the empty store TARGET.
@@ -70,7 +84,7 @@ def copy_(source: str, target: str, restart: bool) -> None:
 
 
 @store.command()
-@click.argument("url", type=StoreUrl())
+@click.argument("url", type=StoreUrl(exists=True))
 def check(url: str) -> None:
     """Look for faults in the store at URL.
 
