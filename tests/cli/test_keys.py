@@ -190,7 +190,14 @@ def test_a_key_is_revoked_by_its_id_or_by_itself(run: Run) -> None:
     first, second = (made(run("keys", "create", name, "--json")) for name in ("ann", "bob"))
     assert f"Key {first['id']} of ann is revoked" in run("keys", "revoke", first["id"]).output
     assert "was already revoked" in run("keys", "revoke", first["id"]).output
-    assert run("keys", "revoke", second["key"]).exit_code == 0
+    as_json = run("keys", "revoke", second["key"], "-o", "json")
+    assert (as_json.exit_code, json.loads(as_json.stdout)["state"], json.loads(as_json.stdout)["changed"]) == (
+        0,
+        "revoked",
+        True,
+    )
+    again = run("admin", "keys", "revoke", second["id"], "--json")
+    assert (json.loads(again.stdout)["id"], json.loads(again.stdout)["changed"]) == (second["id"], False)
     assert all(key.revoked_ms is not None for key in keys())
 
 
@@ -305,6 +312,8 @@ def test_a_key_has_limits_that_can_be_changed(run: Run) -> None:
         (True, False),
         (False, True),
     ]
+    as_json = run("keys", "update", key_id, "--max-daily-tasks", "8", "-o", "json")
+    assert json.loads(as_json.stdout)["limits"] == {"max_requests_per_s": 2, "max_daily_tasks": 8}
     freed = run("keys", "update", key_id, "--max-requests-per-s", "none", "--max-daily-tasks", "none")
     assert "are now those of the server's settings" in freed.output
     assert keys()[0].limits is None
@@ -313,7 +322,7 @@ def test_a_key_has_limits_that_can_be_changed(run: Run) -> None:
         {"max_daily_tokens": 1_000_000},
     ]
     acts = [json.loads(line)["action"] for line in run("audit", "--json").stdout.splitlines()]
-    assert acts.count("keys.update") == 2
+    assert acts.count("keys.update") == 3
 
 
 @pytest.mark.parametrize(

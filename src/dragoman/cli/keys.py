@@ -20,7 +20,7 @@ from dragoman.config import Config, agent_id_fault
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.keys import IssuedKey
+    from dragoman.engine.admin.keys import IssuedKey, KeyLine
 
 EXPIRES_MAX = timedelta(days=36_525)
 """The longest validity. More than a century is a typing error, and may exceed what a date can express."""
@@ -149,14 +149,15 @@ def _add_update(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("key_id", metavar="ID")
     @with_limits(removable=True)
+    @_as_one
     @placed
-    def update(place: TaskPlace, key_id: str, **limits: int | None) -> None:
+    def update(place: TaskPlace, key_id: str, as_json: bool, **limits: int | None) -> None:
         """Change limits of the key with that ID.
 
         Limits that are not named stay. A server follows within a second. N is a whole number, or none to go by the
         server's setting again.
         """
-        _update(place, key_id, limits)
+        _update(place, key_id, limits, as_json)
 
 
 def _add_rotate(group: click.Group, placed: Decorator) -> None:
@@ -185,10 +186,11 @@ def _add_revoke(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("key_id", metavar="ID")
     @_forced(placed, "Also the key that this command itself is sent with.")
+    @_as_one
     @placed
-    def revoke(place: TaskPlace, key_id: str, force: bool = False) -> None:
+    def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool = False) -> None:
         """Revoke the key with that ID for good. A running server refuses it within a second."""
-        _revoke(place, key_id, force=force)
+        _revoke(place, key_id, as_json, force=force)
 
 
 def _forced(placed: Decorator, text: str) -> Decorator:
@@ -273,7 +275,7 @@ def _list(place: TaskPlace, as_json: bool) -> None:
         click.echo(f"No keys in {where}; `{command}` makes one.")
 
 
-def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None]) -> None:
+def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_json: bool) -> None:
     from dragoman.cli.key_text import limits_text
     from dragoman.engine.admin.keys import LimitChanges
 
@@ -283,6 +285,9 @@ def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None]) -> 
     wanted = _parse_id(key_id)
     changes = LimitChanges(**{name: limit or None for name, limit in limits.items() if limit is not None})
     key = at_keys(place, lambda keys: keys.limit(wanted, changes), wanted)
+    if as_json:
+        _show_fields(key)
+        return
     told = limits_text(key.limits) or "those of the server's settings"
     click.echo(f"The limits of key {key.id} of {key.name} are now {told}. A running server follows within a second.")
 
@@ -298,13 +303,15 @@ def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | N
     _show(place, at_keys(place, lambda keys: keys.rotate(old, wanted), old), as_json)
 
 
-def _revoke(place: TaskPlace, key_id: str, *, force: bool) -> None:
+def _revoke(place: TaskPlace, key_id: str, as_json: bool, *, force: bool) -> None:
     from dragoman.engine.admin.keys import RevokeRequest
 
     wanted = _parse_id(key_id)
     revoked = at_keys(place, lambda keys: keys.revoke(wanted, RevokeRequest(force=force)), wanted)
     key = revoked.key
-    if revoked.changed:
+    if as_json:
+        _show_fields(key, changed=revoked.changed)
+    elif revoked.changed:
         click.echo(f"Key {key.id} of {key.name} is revoked. A running server refuses it within a second.")
     else:
         click.echo(f"Key {key.id} of {key.name} was already revoked.")
@@ -323,6 +330,15 @@ def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
         click.echo(FIRST_KEY, err=True)
     replaced = {} if issued.replaced is None else {"replaced": public_fields(issued.replaced)}
     click.echo(msgspec.json.encode({"key": issued.secret, **public_fields(issued.key), **replaced}).decode())
+
+
+def _show_fields(key: "KeyLine", **more: bool) -> None:
+    """Show a key without its secret as a JSON object."""
+    import msgspec
+
+    from dragoman.cli.key_text import public_fields
+
+    click.echo(msgspec.json.encode({**public_fields(key), **more}).decode())
 
 
 def _parse_id(text: str) -> str:

@@ -424,6 +424,8 @@ def test_check_finds_a_gap_in_a_log(tmp_path: Path) -> None:
     connection.close()
     found = admin_alone(tmp_path, "check")
     assert (found.status, found.out) == (1, "ends: ('t0', 1, None)\n")
+    as_json = admin_alone(tmp_path, "check", "-o", "json")
+    assert (as_json.status, json.loads(as_json.out)["faults"]) == (1, ["ends: ('t0', 1, None)"])
     done = admin_alone(tmp_path, "backup", "b.tar")
     assert (done.status, "has these faults, and so has its backup" in done.err) == (1, True)
     assert (tmp_path / "b.tar").exists()

@@ -15,6 +15,7 @@ import click
 
 from dragoman import __version__
 from dragoman.cli.store_commands import at_store, operator, with_store
+from dragoman.cli.tables import json_flag
 from dragoman.config import Config
 from dragoman.store.path import hide_password, is_shared
 
@@ -145,8 +146,9 @@ def restore(config: Config, archive: Path, webhooks: str | None) -> None:
 
 
 @click.command()
+@json_flag("one JSON object")
 @_with_local_store
-def check(config: Config) -> None:
+def check(config: Config, as_json: bool) -> None:
     """Look for faults in the store.
 
     Faults are damaged pages, logs with gaps, rows that belong to nothing, and missing files. It only reads, and works
@@ -168,11 +170,17 @@ def check(config: Config) -> None:
         faults.append(f"files: {len(missing) - MISSING_SHOWN} others are missing")
     if missing and config.files is None:
         faults.append("files: the setting files is not set: set it to the folder that the server uses")
-    for fault in faults:
-        click.echo(fault)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({"store": hide_password(config.store), "faults": faults}).decode())
+    else:
+        for fault in faults:
+            click.echo(fault)
     if faults:
         sys.exit(1)
-    click.echo(f"No faults in {hide_password(config.store)}.")
+    if not as_json:
+        click.echo(f"No faults in {hide_password(config.store)}.")
     if shared:
         amcheck = _command(config.store, ("pg_amcheck",)).replace("--dbname=", "", 1)
         click.echo(f"Pages of PostgreSQL are checked by its own tool: {amcheck}", err=True)

@@ -19,6 +19,7 @@ from dragoman.config import Config
 if TYPE_CHECKING:
     from dragoman.dialects.sse import ServerSentEvent
     from dragoman.engine.admin.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
+    from dragoman.net.errors import EgressError
     from dragoman.store.api import Store
 
 SERVER_ENV = "DRAGOMAN_SERVER"
@@ -149,7 +150,7 @@ class AdminClient:
                 method, f"{self.server}/admin/v1{path}", timeout_s=TIMEOUT_S, headers=headers, body=sent
             )
         except EgressError as error:
-            raise click.ClickException(f"{error}: is the server running?") from error
+            raise click.ClickException(describe_no_answer(error)) from error
         finally:
             await egress.close()
         if not reply.ok:
@@ -197,6 +198,11 @@ class AdminClient:
             return ""
         wrong = "" if self._source is None else f"the key in {self._source} is no operator's there, "
         return f"; {wrong}set {OPERATOR_KEY_ENV} to one that is (dragoman keys create NAME --role operator)"
+
+
+def describe_no_answer(error: "EgressError") -> str:
+    """Why a server gave no answer, and what to check: one question, which names the server."""
+    return f"{str(error).removesuffix(': is it listening there?')}: is the server running?"
 
 
 class RemoteTasks:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, TaskSource, run
+from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, TaskSource, describe_no_answer, run
 from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def _follow(client: AdminClient, task_id: str, form: str, *, must: bool) -
             if not (reader.came or must):
                 return False
             if not reader.came:
-                raise click.ClickException(f"{error}: is the server running?") from error
+                raise click.ClickException(describe_no_answer(error)) from error
             reason = str(error)
         failures = 1 if reader.came > came else failures + 1
         if failures == 1:
