@@ -23,7 +23,7 @@ from dragoman.cli import main as command
 from dragoman.config import settings
 from dragoman.config.agents import KINDS, RESERVED_AGENT_IDS, AgentEntry, ProviderEntry, SkillEntry
 from dragoman.dialects import extensions
-from dragoman.dialects.systems import SYSTEMS
+from dragoman.dialects.registry import SYSTEMS
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "surface.txt"

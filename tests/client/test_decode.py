@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dragoman.client.decode import AnswerDecoder, tongue
 from dragoman.client.errors import HttpRefusal
+from dragoman.dialects.registry import DIALECTS
 from dragoman.dialects.sse import ServerSentEvent
-from dragoman.dialects.systems import DIALECTS
 from dragoman.model.errors import A2AError, InternalError, InvalidAgentResponse, Unauthorized
 from dragoman.model.operations import DeletePushConfig, GetTask
 

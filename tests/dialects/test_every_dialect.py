@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.api import Dialect, RestRequest
-from dragoman.dialects.systems import load_systems
+from dragoman.dialects.registry import load_systems
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotFound, ParseError
 from dragoman.model.operations import Operation

@@ -271,7 +271,7 @@ def _credential_kinds(config: Config, at: str) -> str:
 
 def _path(profile: str, agent: "Runner", default: "Runner") -> str:
     """The agent's path under a profile; empty if the profile serves only the default agent."""
-    from dragoman.dialects.systems import load_system
+    from dragoman.dialects.registry import load_system
 
     mount = load_system(profile).mount
     assert mount is not None
@@ -283,7 +283,7 @@ def _rpc_arguments(config: Config, agent: "Runner", asks: bool) -> str:
     """The curl arguments that send the agent its first example, as the clients of the profile's system do."""
     import msgspec
 
-    from dragoman.dialects.systems import load_profile
+    from dragoman.dialects.registry import load_profile
 
     assert config.profile is not None
     profile = load_profile(config.profile)

@@ -19,8 +19,8 @@ from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
 from dragoman.dialects.client.card import CardView, absolute_url, decode_card, objects_in
 from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.extensions import EVENT_ID, dedupes_s
+from dragoman.dialects.registry import load_systems
 from dragoman.dialects.system import CardSign, System
-from dragoman.dialects.systems import load_systems
 from dragoman.model.card import AgentCard
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import Target, endpoint_target, target
@@ -97,7 +97,7 @@ def read_card(whole: dict[str, Any]) -> RemoteCard:
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """An endpoint and its protocol. `dialect` is a name of `dialects.systems.DIALECTS`.
+    """An endpoint and its protocol. `dialect` is a name of `dialects.registry.DIALECTS`.
 
     Over gRPC the URL is `grpc://host:port`, or `grpcs://…` with TLS. `tenant` goes with every operation. `dedupes_s` is
     how long the agent recognises a repeated message, in seconds, as its card says. `event_ids`: EVENT_ID is declared to

@@ -367,7 +367,7 @@ async def connect(
 
     The card is looked for at `path`, or at the usual places, and says which dialect to use. `version` (`1.0`, `0.3`)
     and `binding` (`JSONRPC`, `HTTP+JSON`, `GRPC`) choose among the endpoints that it offers; `transport`, as in 0.3,
-    is the same as `binding`. With a `dialect` (a name of `dialects.systems.DIALECTS`) that dialect is used at the URL,
+    is the same as `binding`. With a `dialect` (a name of `dialects.registry.DIALECTS`) that dialect is used at the URL,
     and no card is fetched. A gRPC endpoint without a card is `grpc://host:port`, or `grpcs://…` with TLS. `grpc_tls`
     says whether a card's address that has no scheme is called over TLS; None: if its port is 443, or the card came over
     https. `keys` is a JWK Set; one of its keys must have signed the card. `double_base64` says that the agent encodes

@@ -12,8 +12,8 @@ from msgspec import Raw, Struct
 from dragoman.client.errors import HttpRefusal, shown
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.client import refusals
+from dragoman.dialects.registry import DIALECTS, load_system
 from dragoman.dialects.sse import ServerSentEvent
-from dragoman.dialects.systems import DIALECTS, load_system
 from dragoman.model.errors import A2AError, InternalError, InvalidAgentResponse
 from dragoman.model.message import Message
 from dragoman.model.operations import DeletePushConfig, Operation

@@ -24,7 +24,7 @@ from dragoman.client.errors import CallBroken, NoCard, Tried, no_answer
 from dragoman.client.http import Requester
 from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, RetryLater
 from dragoman.dialects.cards import WELL_KNOWN
-from dragoman.dialects.systems import load_systems
+from dragoman.dialects.registry import load_systems
 from dragoman.net.egress import HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import grpc_target, is_grpc, target

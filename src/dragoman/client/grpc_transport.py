@@ -21,7 +21,7 @@ from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.cards import GRPC
 from dragoman.dialects.client.refusals import made
 from dragoman.dialects.extensions import EVENT_ID
-from dragoman.dialects.systems import SYSTEMS
+from dragoman.dialects.registry import SYSTEMS
 from dragoman.model.errors import (
     A2AError,
     InvalidAgentResponse,

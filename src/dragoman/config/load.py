@@ -16,8 +16,8 @@ from dragoman.config.agents import AgentEntry, agent_entries, agent_entry, agent
 from dragoman.config.errors import ConfigError, check_keys
 from dragoman.config.prices import NO_PRICES, read_prices
 from dragoman.config.settings import TABLES, Config, Setting, settings
+from dragoman.dialects.registry import PROFILES, load_profile
 from dragoman.dialects.system import Variable
-from dragoman.dialects.systems import PROFILES, load_profile
 from dragoman.store.path import hide_password
 
 FILE = "dragoman.toml"

@@ -17,7 +17,7 @@ from msgspec.structs import fields
 
 from dragoman.config.agents import AgentEntry
 from dragoman.config.prices import NO_PRICES, Prices
-from dragoman.dialects.systems import PROFILES
+from dragoman.dialects.registry import PROFILES
 from dragoman.store.path import ALLOWED, store_path
 
 _Number = TypeVar("_Number", int, float)

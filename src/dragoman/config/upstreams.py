@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dragoman.config.errors import ConfigError, check_keys, check_url, convert_table
-from dragoman.dialects.systems import DIALECTS
+from dragoman.dialects.registry import DIALECTS
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import grpc_target, is_grpc
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from dragoman.dialects import v03, v1
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.registry import load_systems
 from dragoman.dialects.requests import (
     OFFICIAL,
     ONLY_A_TASK,
@@ -23,7 +24,6 @@ from dragoman.dialects.requests import (
     slash,
 )
 from dragoman.dialects.system import AGENT, ROOT, ByTask, Mount, RequestFacts, Rule, System
-from dragoman.dialects.systems import load_systems
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v1.decode import METHODS as METHODS_1
 from dragoman.model.errors import VersionNotSupported

@@ -2,8 +2,8 @@
 
 Mounts are the paths under which an agent is reached, and the official versions served there.
 
-Invariant: values, without behaviour of their own. `dialects.systems` lists the systems; nothing else names one. The two
-mounts here belong to no system; every other mount is part of its system's value.
+Invariant: values, without behaviour of their own. `dialects.registry` lists the systems; nothing else names one. The
+two mounts here belong to no system; every other mount is part of its system's value.
 """
 
 from collections.abc import Callable, Mapping

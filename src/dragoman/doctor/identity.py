@@ -11,7 +11,7 @@ from msgspec import Struct
 from dragoman.client.card import card_kinds
 from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.client.card import CardView
-from dragoman.dialects.systems import SYSTEMS
+from dragoman.dialects.registry import SYSTEMS
 from dragoman.doctor.observation import Endpoint, HarmlessRequest, Observations
 
 

@@ -16,7 +16,7 @@ from dragoman.auth.keys import id_of
 from dragoman.auth.operator_token import new_token
 from dragoman.bindings.callers import OwnHosts
 from dragoman.config import Config, loopback
-from dragoman.dialects.systems import load_profile
+from dragoman.dialects.registry import load_profile
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress, operator_named

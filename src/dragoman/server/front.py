@@ -38,9 +38,9 @@ from dragoman.bindings.traffic import Traffic
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES, EVENT_IDS
+from dragoman.dialects.registry import load_profile, load_system
 from dragoman.dialects.resolve import MOUNTS, SYSTEMS
 from dragoman.dialects.system import ROOT, Mount
-from dragoman.dialects.systems import load_profile, load_system
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.api import Runner
 from dragoman.engine.handlers.audit import Trail

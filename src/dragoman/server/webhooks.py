@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dragoman.auth.signatures import SigningRoom
 from dragoman.config import Config
-from dragoman.dialects.systems import push_forms
+from dragoman.dialects.registry import push_forms
 from dragoman.engine.admin.redelivery import DeliverySender
 from dragoman.engine.files import Files
 from dragoman.model.ids import Clock

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from dragoman.client import Connection, Timeouts, connect
 from dragoman.client.credentials import Credentials
 from dragoman.config import Config
+from dragoman.dialects.registry import DIALECTS, load_system
 from dragoman.dialects.system import AGENT
-from dragoman.dialects.systems import DIALECTS, load_system
 from dragoman.engine.api import Runner
 from dragoman.server import serving
 

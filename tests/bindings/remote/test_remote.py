@@ -14,7 +14,7 @@ from dragoman import Agent, Context
 from dragoman.bindings.console.endpoint import PROOF
 from dragoman.bindings.remote.agents import AT_ONCE_MAX, EXAMINATIONS_MAX
 from dragoman.config import Config
-from dragoman.dialects.systems import DIALECTS
+from dragoman.dialects.registry import DIALECTS
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
 from tests.bindings.admin.test_admin import DEADLINE_S, audit_of, bearer, make_keys, read, server, url_of

@@ -45,7 +45,7 @@ from dragoman.client.card import beside
 from dragoman.client.credentials import ApiKey, Authorized
 from dragoman.client.discovery import places
 from dragoman.client.errors import NoInterface
-from dragoman.dialects.systems import DIALECTS
+from dragoman.dialects.registry import DIALECTS
 from dragoman.dialects.v1.encode import encode_update
 from dragoman.doctor.observation import Observations
 from dragoman.doctor.observer import observe

@@ -103,7 +103,7 @@ def renderer() -> "Render":
     """Renders the bodies of deliveries again."""
     from functools import partial
 
-    from dragoman.dialects.systems import push_forms
+    from dragoman.dialects.registry import push_forms
     from dragoman.push.announcer import possible_bodies
 
     return partial(possible_bodies, push_forms())

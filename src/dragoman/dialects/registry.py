@@ -1,4 +1,4 @@
-"""The table of all systems. A new one is a package with a value `SYSTEM`, and a row here.
+"""The registry of all systems. A new one is a package with a value `SYSTEM`, and a row here.
 
 Invariant: a package is loaded on first use, so that a client of one system does not pay for all of them.
 """

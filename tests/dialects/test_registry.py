@@ -2,9 +2,9 @@
 
 import pytest
 
+from dragoman.dialects.registry import DIALECTS, PROFILES, SYSTEMS, load_system, load_systems
 from dragoman.dialects.resolve import CALLS, MOUNTS
 from dragoman.dialects.system import AGENT, ROOT
-from dragoman.dialects.systems import DIALECTS, PROFILES, SYSTEMS, load_system, load_systems
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
