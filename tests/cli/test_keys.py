@@ -4,6 +4,7 @@ import asyncio
 import getpass
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -158,6 +159,7 @@ def test_what_is_printed_of_a_limited_key_works_with_it(run: Run) -> None:
 def test_keys_of_one_name_are_said_to_be_one_caller(run: Run) -> None:
     first = made(run("keys", "create", "ann", "--json"))["id"]
     assert f"ann has another key, {first}: both are one caller" in run("keys", "create", "ann").output
+    assert re.search(rf"ann has other keys, {first}, \w+: all are one caller", run("keys", "create", "ann").output)
 
 
 def test_the_list_shows_state_and_limits_and_no_secret(run: Run) -> None:

@@ -84,7 +84,8 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
     ]
     if issued.others:
         others = ", ".join(issued.others)
-        lines += ["", f"{key.name} has another key, {others}: both are one caller, who owns the same tasks."]
+        has = f"another key, {others}: both" if len(issued.others) == 1 else f"other keys, {others}: all"
+        lines += ["", f"{key.name} has {has} are one caller, who owns the same tasks."]
     if issued.first:
         lines += ["", FIRST_KEY]
     return "\n".join(lines)

@@ -5,6 +5,7 @@ beside the server.
 """
 
 import getpass
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -68,6 +69,8 @@ def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: b
     from dragoman.store.open import check_made, open_store
 
     _check_place(config.store, make)
+    # The log of a server says what becomes of its callers. A command ends with the error instead.
+    logging.getLogger("dragoman.store").addHandler(logging.NullHandler())
 
     async def run() -> T:
         if is_shared(config.store) and not make:

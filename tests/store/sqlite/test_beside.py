@@ -10,7 +10,7 @@ import pytest
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import Dedupe, StoreError
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.connection import ProcessLock, connect, locate
+from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.schema import check, migrate, migrations
 from dragoman.testing.store_cases.audit import entry
 from dragoman.testing.store_cases.bench import ending, message, new_task
@@ -141,7 +141,11 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_opened_is_refused_with_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="run this as the user whose file it is"):
+    refused = apsw.ReadOnlyError("attempt to write a readonly database")
+    assert str(translated(refused, locate("sqlite:///store.db"))).endswith(
+        "run this as the user whose file it is, in a folder that this user can write to"
+    )
+    with pytest.raises(StoreError, match="is a folder: name a file in it"):
         await at(tmp_path).open(None)
 
 

@@ -162,7 +162,12 @@ def translated(error: apsw.Error, location: Location) -> StoreError:
     if isinstance(error, apsw.FullError):
         return StoreFull(f"store {location.url!r} is full: free some space")
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError):
-        return StoreReadOnly(f"store file {location.path}: {error}: run this as the user whose file it is")
+        if location.path is not None and location.path.is_dir():
+            return StoreError(f"store file {location.path} is a folder: name a file in it")
+        return StoreReadOnly(
+            f"store file {location.path}: {error}: run this as the user whose file it is, in a folder that this user "
+            "can write to"
+        )
     if isinstance(error, apsw.NotADBError):
         return StoreError(f"store file {location.path} is no SQLite database: use another path")
     return StoreError(f"store {location.url!r}: {error}")
