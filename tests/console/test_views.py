@@ -136,6 +136,14 @@ async def test_a_task_is_canceled_where_it_is_looked_at(browser: Browser, site: 
         await expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
 
 
+async def test_a_task_that_is_gone_is_told_to_be_and_no_empty_one_is_shown(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.goto("/console/tasks/gone")
+        await expect(page.get_by_text("No such task is in the store")).to_be_visible()
+        await expect(page.get_by_role("tab")).to_have_count(0)
+        await expect(page.get_by_role("slider")).to_have_count(0)
+
+
 async def test_content_is_shown_as_what_it_is(browser: Browser, site: Site) -> None:
     task = await site.send(
         "echo",

@@ -30,6 +30,16 @@ def test_each_full_minute_has_its_tasks_and_requests() -> None:
     assert pulse.requests_a_minute() == (1, 0, 3)
 
 
+def test_operators_requests_are_left_out() -> None:
+    counts = Counts()
+    pulse = Pulse(counts, lambda: 0, lambda: NONE)
+    counts.requests["admin", "admin"] = requests = RequestCounts()
+    requests.answered(0.2, "ok")
+    requests.first_events.add(0.003)
+    pass_minutes(pulse)
+    assert (pulse.requests_a_minute(), pulse.first_events()) == ((0,), None)
+
+
 def test_an_hour_is_kept() -> None:
     counts = Counts()
     pulse = Pulse(counts, lambda: 0, lambda: NONE)

@@ -45,6 +45,8 @@ export class TaskLog {
   /** The events up to this seq have been deleted. */
   pruned = $state(0);
   loaded = $state(false);
+  /** The server has no such task, or none any more. */
+  missing = $state(false);
   error = $state<string | null>(null);
   /** The events around an earlier moment that was looked at last. */
   #earlier = $state.raw<Stretch | null>(null);
@@ -111,6 +113,7 @@ export class TaskLog {
         } catch (problem) {
           if (signal.aborted) return;
           const status = problem instanceof ApiError ? problem.status : 0;
+          this.missing = status === 404 && !this.loaded;
           if (status === 404 || session.state !== "in") {
             this.error = problem instanceof Error ? problem.message : String(problem);
             return;

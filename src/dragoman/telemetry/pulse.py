@@ -1,7 +1,8 @@
 """Pulse: how many tasks ended lately, and how long they took, for an operator's screen.
 
 Invariant: nothing is counted here. The counts of the process are sampled every `STEP_S`, an hour of samples is kept,
-and the differences between them are what happened.
+and the differences between them are what happened. Requests to the admin API are left out: an operator who watches a
+server that is idle sees that it is.
 """
 
 import asyncio
@@ -19,6 +20,9 @@ STEPS_A_MINUTE = 6
 MINUTES = 60
 WINDOW_STEPS = 5 * STEPS_A_MINUTE
 """The window of the quantiles: five minutes."""
+
+ADMIN = "admin"
+"""The binding of operators' requests, which `dragoman.bindings.traffic` counts like those of callers."""
 
 BOUNDS_S = tuple(bound_ms / 1000 for bound_ms in BOUNDS_MS)
 
@@ -107,7 +111,7 @@ class Pulse:
         tasks: dict[str, int] = {}
         for (_, state), count in counts.tasks.items():
             tasks[state] = tasks.get(state, 0) + count
-        requests = list(counts.requests.values())
+        requests = [each for (_, binding), each in counts.requests.items() if binding != ADMIN]
         return Sample(
             tasks,
             sum(count for each in requests for count in each.outcomes.values()),

@@ -172,10 +172,10 @@ class Stats(Struct, frozen=True, kw_only=True):
     `webhook_calls_paused` are those of the pending ones that wait for a paused host. `store_bytes` is the size of the
     store. `input_tokens_today` and `output_tokens_today` are what the runs that ended today (UTC) have used; null if
     none said so. All else is of this process, since its start: `writes`, `failed_writes`, `streams` that are open, and,
-    for the last hour at most, oldest minute first, `requests_a_minute` and `tasks_a_minute`, by `submitted` or the
-    state of their end. `webhook_calls` are those of that hour by outcome: `delivered`, `retry`, `dead`, `gone`.
-    `first_event`, `completion` and `commit` are those of the last five minutes; null if there was none. Without metrics
-    the last seven are empty or null.
+    for the last hour at most, oldest minute first, `requests_a_minute`, without those to the admin API, and
+    `tasks_a_minute`, by `submitted` or the state of their end. `webhook_calls` are those of that hour by outcome:
+    `delivered`, `retry`, `dead`, `gone`. `first_event`, `completion` and `commit` are those of the last five minutes;
+    null if there was none. Without metrics the last seven are empty or null.
     """
 
     tasks: dict[str, int]
