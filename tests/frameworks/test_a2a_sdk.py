@@ -460,6 +460,25 @@ async def test_cancel_reaches_an_executor_whose_task_waits() -> None:
         await executor.canceled.wait()
 
 
+async def test_a_cancel_that_raises_before_it_is_awaited_costs_nothing_else() -> None:
+    class Plain(Scripted):
+        """Its author has forgotten the word `async`."""
+
+        def cancel(self, context: Any, event_queue: Any) -> Any:
+            self.canceled.set()
+            raise NotImplementedError("cancel is not supported")
+
+    executor = Plain(ask)
+    async with client(served(executor)) as connection, asyncio.timeout(LIMIT_S):
+        task = await connection.send("Weather")
+        assert isinstance(task, Task)
+        assert (await connection.cancel(task.id)).status.state is TaskState.CANCELED
+        await executor.canceled.wait()
+        other = await connection.send("Weather")
+        assert isinstance(other, Task)
+        assert other.status.state is TaskState.INPUT_REQUIRED
+
+
 async def test_an_exception_is_not_shown_to_the_caller() -> None:
     async def fail(context: Any, queue: Any, updater: Any) -> None:
         await queue.enqueue_event(new_task(context))

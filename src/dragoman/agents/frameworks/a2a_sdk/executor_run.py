@@ -293,7 +293,11 @@ async def call_cancel(executor: Any, sdk: Sdk, record: Record, queue: Any) -> No
         extensions=head.extensions,
         caller=_caller(head.owner),
     )
-    canceling = asyncio.create_task(contain(executor.cancel(sdk.make_context(turn), queue)))
+
+    async def cancel() -> None:
+        await executor.cancel(sdk.make_context(turn), queue)  # a method without `async` may raise before the await
+
+    canceling = asyncio.create_task(contain(cancel()))
     try:
         await asyncio.wait((canceling,), timeout=CANCEL_S)
         if not canceling.done():
