@@ -1,6 +1,7 @@
 // One stream of the server says what changes; whoever shows something reads it again then. The browser connects again by
 // itself after a lost connection, to any server of the store, and is told what it missed.
 
+import type { TaskChange } from "../api/schema";
 import { session } from "./session.svelte";
 
 export type Topic = "tasks" | "agents" | "servers" | "acts" | "webhooks";
@@ -18,7 +19,8 @@ const TOPICS: Readonly<Record<string, readonly Topic[]>> = {
 
 const REOPEN_MS = 2000;
 
-type Listener = () => void;
+/** Is told of something that has changed, with the task if its status has. */
+type Listener = (change?: TaskChange) => void;
 
 class Changes {
   /** Whether the server answers. Every failed read says so, too. */
@@ -58,7 +60,9 @@ class Changes {
     const source = new EventSource("/admin/v1/events");
     this.#source = source;
     for (const [event, topics] of Object.entries(TOPICS)) {
-      source.addEventListener(event, () => this.#tell(topics));
+      source.addEventListener(event, ({ data }: MessageEvent<string>) =>
+        this.#tell(topics, event === "task" ? (JSON.parse(data) as TaskChange) : undefined),
+      );
     }
     source.addEventListener("open", () => this.answered());
     source.addEventListener("error", () => {
@@ -72,9 +76,9 @@ class Changes {
     });
   }
 
-  #tell(topics: readonly Topic[]): void {
+  #tell(topics: readonly Topic[], change?: TaskChange): void {
     const told = new Set(topics.flatMap((topic) => [...(this.#listeners.get(topic) ?? [])]));
-    for (const listener of told) listener();
+    for (const listener of told) listener(change);
   }
 }
 

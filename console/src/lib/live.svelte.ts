@@ -2,6 +2,7 @@
 // connection, and now and then.
 
 import { ApiError } from "../api/client";
+import type { TaskChange } from "../api/schema";
 import { changes, type Topic } from "./changes.svelte";
 import { session } from "./session.svelte";
 
@@ -19,30 +20,36 @@ const RETRY_MS_MAX = 8000;
 export interface Live<T> {
   readonly value: T | undefined;
   readonly error: string | undefined;
+  /** Read at once, or as soon as the reading under way has ended. */
   refresh(): void;
 }
 
 /**
  * Read a value now, and again after changes of `topics`, while the page can be seen. Call it while a component is made:
- * the reading follows the state that `read` uses, and ends with the component. It is at most `slowestMs` old.
+ * the reading follows the state that `read` uses, and ends with the component. It is at most `slowestMs` old. Of changes
+ * of tasks only those count that it `concerns`.
+ *
+ * There is one reading at a time: whatever is asked for meanwhile is one more after it. Only a reading that nobody wants
+ * any more, of other state or for a component that is gone, is aborted.
  */
 export function live<T>(
   read: (signal: AbortSignal) => Promise<T>,
   topics: readonly Topic[],
   slowestMs = SLOWEST_MS,
+  concerns: (change: TaskChange) => boolean = () => true,
 ): Live<T> {
   let value = $state.raw<T | undefined>();
   let error = $state<string | undefined>();
-  let asked = $state(0);
+  let refresh = (): void => undefined;
 
   $effect(() => {
-    void asked;
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     let retry = RETRY_MS_MIN;
     let pause = PAUSE_MS;
     let reading = false;
     let changed = false;
+    let wanted = false;
     let lastMs = 0;
 
     const plan = (ms: number): void => {
@@ -58,6 +65,7 @@ export function live<T>(
       pause = changed && sinceMs < 2 * pause ? Math.min(pause * PAUSE_GROWTH, PAUSE_MS_MAX) : PAUSE_MS;
       reading = true;
       changed = false;
+      wanted = false;
       try {
         const found = await read(stop.signal);
         if (stop.signal.aborted) return;
@@ -65,7 +73,7 @@ export function live<T>(
         error = undefined;
         retry = RETRY_MS_MIN;
         changes.answered();
-        plan(changed ? pause : slowestMs);
+        plan(wanted ? 0 : changed ? pause : slowestMs);
       } catch (problem) {
         if (stop.signal.aborted) return;
         const status = problem instanceof ApiError ? problem.status : 0;
@@ -81,7 +89,12 @@ export function live<T>(
       }
     };
 
-    const deaf = changes.listen(topics, () => {
+    refresh = () => {
+      wanted = true;
+      if (!reading) plan(0);
+    };
+    const deaf = changes.listen(topics, (change) => {
+      if (change !== undefined && !concerns(change)) return;
       changed = true;
       if (!reading) plan(Math.max(0, lastMs + pause - Date.now()));
     });
@@ -100,8 +113,6 @@ export function live<T>(
     get error() {
       return error;
     },
-    refresh() {
-      asked += 1;
-    },
+    refresh: () => refresh(),
   };
 }
