@@ -157,7 +157,20 @@ def test_what_is_no_dead_letter_is_said(filled: Run) -> None:
     result = filled("retry", "2", "4", "99")
     assert result.exit_code == 1
     assert "1 dead letter to be sent again." in result.stdout
-    assert "2 of these numbers have no dead letter" in result.stderr
+    assert result.stderr == (
+        "Error: there is no delivery 99; 1 of these numbers has no dead letter: see `dragoman push list --dead`; "
+        "--pending and --delivered take others too\n"
+    )
+    many = filled("retry", *map(str, range(1, 202)))
+    assert (many.exit_code, "of these numbers have no dead letter" in many.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("command", "count"), [("retry", 1), ("drop", 1)])
+def test_changes_are_printed_as_json_too(filled: Run, command: str, count: int) -> None:
+    result = filled(command, "1", "99", "-o", "json", *(("--yes",) if command == "drop" else ()))
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"count": count, "pending": 0, "again": 0, "refused": [], "missing": [99]}
+    assert result.stderr == "Error: there is no delivery 99; see `dragoman push list`\n"
 
 
 def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
@@ -172,7 +185,7 @@ def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
 def test_nothing_is_asked_about_dead_letters_that_are_not_there(filled: Run) -> None:
     gone = filled("drop", "99")
     assert (gone.exit_code, "Forget" in gone.output) == (1, False)
-    assert "1 of these numbers has no dead letter" in gone.stderr
+    assert "there is no delivery 99" in gone.stderr
     assert "Delete 1 dead letter for good?" in filled("drop", "1", "99", answer="n\n").output
     assert "Delete all 3 dead letters for good?" in filled("drop", "--all", answer="y\n").output
     none = filled("drop", "--all")

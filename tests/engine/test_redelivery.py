@@ -6,13 +6,14 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from dragoman.engine.admin.redelivery import SentDeliveries, send_again
+from dragoman.engine.admin.deliveries import DeadLetters, DeadLettersChanged, redeliver
+from dragoman.engine.admin.redelivery import NotSentAgain, SentDeliveries, send_again
 from dragoman.engine.announcements import Step
 from dragoman.model.ids import SystemClock
 from dragoman.model.task import TaskHead
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
-from dragoman.store.outbox import Lane
+from dragoman.store.outbox import Lane, Settled
 from dragoman.testing.store_cases.bench import by_run, chunk, new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
 from dragoman.testing.store_cases.receipts import arrived
@@ -50,5 +51,26 @@ async def test_the_log_of_a_task_is_read_once_for_all_of_its_deliveries() -> Non
         assert counted.reads["read"] == 2
         owed = [(each.task_id, each.seq) for each in await store.outbox.owed()]
         assert owed == [(task_id, seq) for task_id in ("t1", "t2") for seq in range(1, EVENTS + 1)]
+    finally:
+        await store.close()
+
+
+async def test_a_delivery_that_was_sent_again_in_vain_is_named_with_its_dead_letter() -> None:
+    """So are numbers of no delivery."""
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    try:
+        await deliver_all(store, "t1")
+        first = (await store.receipts.page())[-1].number
+        chosen = DeadLetters(numbers=(first, 999), delivered=True)
+        assert await redeliver(store, render, chosen, 0) == DeadLettersChanged(count=0, again=1, missing=(999,))
+        there = NotSentAgain(number=first, reason="it is in the queue again already")
+        assert (await redeliver(store, render, chosen, 0)).refused == (there,)
+        (due,) = [due for lane in Lane for due in await store.outbox.claim(lane, 1 << 50, 1 << 51, 1, 1)]
+        await store.outbox.settle(Settled(number=due.number, outcome="dead", reason="HTTP 400"))
+        told = NotSentAgain(number=first, reason=f"its id is that of dead letter {due.number}: send that one")
+        assert (await redeliver(store, render, chosen, 0)).refused == (told,)
+        both = DeadLetters(numbers=(first, due.number), delivered=True)
+        assert await redeliver(store, render, both, 0) == DeadLettersChanged(count=1, refused=(there,))
     finally:
         await store.close()

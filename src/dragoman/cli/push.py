@@ -121,6 +121,8 @@ def _show_owed(
         click.echo("No deliveries." if which is None else "None.", err=True)
 
 
+_as_one = json_flag("one JSON object")
+
 with_pending = click.option("--pending", is_flag=True, help="Also those of the NUMBERs that are not dead yet.")
 
 
@@ -129,8 +131,11 @@ with_pending = click.option("--pending", is_flag=True, help="Also those of the N
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @with_pending
 @click.option("--delivered", is_flag=True, help="Also those of the NUMBERs that have arrived.")
+@_as_one
 @with_server
-def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, delivered: bool) -> None:
+def retry(
+    place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, delivered: bool, as_json: bool
+) -> None:
     """Send dead letters again, by the NUMBERs that `list` shows.
 
     A running server does so within seconds. They keep their webhook-id, and are tried as often as new deliveries. A
@@ -139,7 +144,9 @@ def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending:
     that arrived are sent once more, with the same webhook-id, if the log of their task still says what they held.
     """
     changed = _change(place, "push.retry", _choose(numbers, everything, pending, delivered))
-    if changed.count or changed.pending or changed.again or not changed.refused:
+    if as_json:
+        _show_json(changed)
+    elif changed.count or changed.pending or changed.again or not changed.refused:
         click.echo(f"{_changed(changed)} to be sent {'again' if not changed.pending else 'now'}.")
     for each in changed.refused:
         click.echo(f"{each.number} is not sent again: {each.reason}", err=True)
@@ -152,17 +159,21 @@ def retry(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending:
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @with_pending
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@_as_one
 @with_server
-def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, yes: bool) -> None:
+def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, yes: bool, as_json: bool) -> None:
     """Delete dead letters for good, by the NUMBERs that `list` shows. With --pending also others, if not under way."""
     chosen = _choose(numbers, everything, pending)
     if not yes:
         there = at_records(place, lambda store: _count(store, chosen))
         if there:
             what = _letters(there) if not pending else f"{there} deliver{'y' if there == 1 else 'ies'}"
-            click.confirm(f"Delete {'all ' if everything else ''}{what} for good?", abort=True)
+            click.confirm(f"Delete {'all ' if everything else ''}{what} for good?", abort=True, err=as_json)
     changed = _change(place, "push.drop", chosen)
-    click.echo(f"{_changed(changed)} deleted.")
+    if as_json:
+        _show_json(changed)
+    else:
+        click.echo(f"{_changed(changed)} deleted.")
     _report_missing(numbers, changed, pending, "--pending takes others too")
 
 
@@ -202,7 +213,7 @@ def _change(place: TaskPlace, action: str, chosen: "DeadLetters") -> "DeadLetter
         if action == "push.retry":
             changed = await deliveries.redeliver(store, renderer(), chosen, now_ms)
         else:
-            changed = await deliveries.drop(store.outbox, chosen, now_ms)
+            changed = await deliveries.drop(store, chosen, now_ms)
         numbers = None if chosen.all else chosen.numbers
         subject = _subject(numbers, changed.count + changed.pending + changed.again)
         await store.audit.write([AuditEntry(at_ms=now_ms, principal=operator(), action=action, subject=subject)])
@@ -219,19 +230,31 @@ def _subject(chosen: Collection[int] | None, count: int) -> str:
 
 def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pending: bool, others: str) -> None:
     """Report numbers of which nothing was changed, and exit with 1. `others` says how to take other deliveries."""
-    missing = len(set(numbers)) - changed.count - changed.pending - changed.again - len(changed.refused)
-    if missing <= 0:
-        if changed.refused:
-            raise SystemExit(1)
-        return
-    have = "has" if missing == 1 else "have"
-    if pending:
-        raise click.ClickException(
-            f"{missing} of these numbers {have} no delivery, or one that is under way: see `dragoman push list`"
-        )
-    raise click.ClickException(
-        f"{missing} of these numbers {have} no dead letter: see `dragoman push list --dead`; {others}"
-    )
+    missing = changed.missing or ()
+    left = len(set(numbers)) - changed.count - changed.pending - changed.again - len(changed.refused) - len(missing)
+    faults = [f"there is no delivery {_listed(missing)}"] if missing else []
+    have = "has" if left == 1 else "have"
+    if left > 0 and pending:
+        faults.append(f"{left} of these numbers {have} one that arrived or is under way: see `dragoman push list`")
+    elif left > 0:
+        faults.append(f"{left} of these numbers {have} no dead letter: see `dragoman push list --dead`; {others}")
+    elif missing:
+        faults.append("see `dragoman push list`")
+    if faults:
+        raise click.ClickException("; ".join(faults))
+    if changed.refused:
+        raise SystemExit(1)
+
+
+def _listed(numbers: Collection[int]) -> str:
+    more = len(numbers) - NUMBERS_SHOWN
+    return ", ".join(map(str, list(numbers)[:NUMBERS_SHOWN])) + (f" and {more} others" if more > 0 else "")
+
+
+def _show_json(changed: "DeadLettersChanged") -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(changed).decode())
 
 
 def _changed(changed: "DeadLettersChanged") -> str:

@@ -94,7 +94,7 @@ async def test_a_delivery_that_arrived_is_sent_once_more_as_it_was(tmp_path: Pat
             assert answer.status == 200, await answer.text()
         deliveries = await until_arrived(http, ops, task_id, count + 1)
         sent = await change(http, "/webhooks:redeliver", ops, {"numbers": numbers, "delivered": True})
-        assert sent == {"count": 0, "pending": 0, "again": count, "refused": []}
+        assert sent == {"count": 0, "pending": 0, "again": count, "refused": [], "missing": []}
         after = await until_arrived(http, ops, task_id, 2 * count + 1)
         assert after[: count + 1] == deliveries, "that they arrived before is still known"
         assert [each["id"] for each in after[count + 1 :]] == [each["id"] for each in deliveries[:count]]
@@ -148,7 +148,7 @@ async def test_it_says_why_a_delivery_is_not_sent_again(tmp_path: Path) -> None:
         why = {"number": lost[0]["number"], "reason": "the events of its task have been deleted (log_retention)"}
         chosen = {"numbers": [lost[0]["number"]], "delivered": True}
         sent = await change(http, "/webhooks:redeliver", ops, chosen)
-        assert sent == {"count": 0, "pending": 0, "again": 0, "refused": [why]}
+        assert sent == {"count": 0, "pending": 0, "again": 0, "refused": [why], "missing": []}
         assert (await read(http, f"/webhooks/{lost[0]['number']}", ops))[1]["obstacle"] == why["reason"]
         config = lost[0]["config"]
         async with http.delete(f"/agents/echo/tasks/{pruned}/pushNotificationConfigs/{config}", headers=V1) as answer:

@@ -28,7 +28,7 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import shown_url, target
 from dragoman.store.api import Store
-from dragoman.store.outbox import Lane, Outbox, Owed, OwedDetails, covering_names
+from dragoman.store.outbox import Lane, Owed, OwedDetails, covering_names
 from dragoman.store.receipts import RECEIPTS_MAX, Receipt
 
 NUMBERS_SHOWN = 10
@@ -39,6 +39,9 @@ NUMBER_CHARS_MAX = 16
 
 SENT_AGAIN_MAX = 200
 """Most numbers with which deliveries that arrived may be sent again: for each, the log of its task is read."""
+
+LOOKED_UP_MAX = SENT_AGAIN_MAX
+"""Most numbers of which those that do not exist are named: each is looked up."""
 
 TASK_DELIVERIES_MAX = 1_000
 """Most pending and dead deliveries that are listed with a task."""
@@ -155,12 +158,14 @@ class DeadLettersChanged(Struct, frozen=True, kw_only=True):
     """How many deliveries were changed: the dead ones among those that were named, and those that were pending.
 
     `again` counts those that had arrived and are sent again; `refused` are those for which that is not possible.
+    `missing` are the numbers of no delivery that is known; null if so many were named that they were not looked up.
     """
 
     count: int
     pending: int = 0
     again: int = 0
     refused: tuple[NotSentAgain, ...] = ()
+    missing: tuple[int, ...] | None = ()
 
 
 class DeliveryAdministration:
@@ -193,7 +198,7 @@ class DeliveryAdministration:
     async def drop(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
         """Delete deliveries. Raises A2AError."""
         subject = _subject(_chosen(chosen))
-        work = drop(self._outbox, chosen, self._clock.now_ms())
+        work = drop(self._store, chosen, self._clock.now_ms())
         return await self._notes.noted(operator, "push.drop", work, subject=subject)
 
     async def show(self, operator: Operator, wanted: str) -> DeliveryReport:
@@ -267,21 +272,40 @@ async def redeliver(store: Store, render: Render, chosen: DeadLetters, now_ms: i
     numbers, outbox = _chosen(chosen), store.outbox
     if chosen.delivered and numbers is not None and len(numbers) > SENT_AGAIN_MAX:
         raise InvalidParams("numbers", f"must be at most {SENT_AGAIN_MAX} with delivered")
+    arrived, missing = await _look_up(store, numbers)  # a dead letter that is revived may arrive at once
     pending = await outbox.hasten(numbers, now_ms) if chosen.pending and numbers is not None else 0
     count = await outbox.revive(numbers, now_ms)
-    if not chosen.delivered or numbers is None:
-        return DeadLettersChanged(count=count, pending=pending)
-    sent = await send_again(store, render, numbers, now_ms)
-    return DeadLettersChanged(count=count, pending=pending, again=sent.count, refused=sent.refused)
+    if not chosen.delivered:
+        return DeadLettersChanged(count=count, pending=pending, missing=missing)
+    sent = await send_again(store, render, arrived, now_ms)
+    return DeadLettersChanged(count=count, pending=pending, again=sent.count, refused=sent.refused, missing=missing)
 
 
-async def drop(outbox: Outbox, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
+async def drop(store: Store, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
     """Delete deliveries. Raises InvalidParams or StoreError."""
+    outbox = store.outbox
     if chosen.delivered:
         raise InvalidParams("delivered", "goes with redelivery: what arrived is deleted after delivered_retention")
     numbers = _chosen(chosen)
+    _, missing = await _look_up(store, numbers)
     pending = await outbox.discard(numbers, now_ms) if chosen.pending and numbers is not None else 0
-    return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending)
+    return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending, missing=missing)
+
+
+async def _look_up(store: Store, numbers: Collection[int] | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """The numbers of deliveries that arrived, and those of none; these are None if there are too many to look up."""
+    if numbers is None:
+        return (), ()
+    if len(numbers) > LOOKED_UP_MAX:
+        return (), None
+    arrived: list[int] = []
+    missing: list[int] = []
+    for number in numbers:
+        owed = await store.outbox.owed(limit=1, after=number - 1)
+        if owed and owed[0].number == number:
+            continue
+        (missing if await store.receipts.find(number) is None else arrived).append(number)
+    return tuple(arrived), tuple(missing)
 
 
 async def report_delivery(store: Store, render: Render, wanted: str, now_ms: int) -> DeliveryReport:

@@ -36,7 +36,7 @@ THERE = "it is in the queue again already"
 PRUNED = "the events of its task have been deleted (log_retention)"
 OTHER_BODY = "its body cannot be made again: it linked to files, or an earlier version wrote it"
 
-REFUSALS = {QueuedAgain.NO_CONFIG: REMOVED, QueuedAgain.STOPPED: STOPPED, QueuedAgain.THERE: THERE}
+REFUSALS = {QueuedAgain.NO_CONFIG: REMOVED, QueuedAgain.STOPPED: STOPPED}
 
 
 class NotSentAgain(Struct, frozen=True, kw_only=True):
@@ -66,9 +66,17 @@ async def send_again(store: Store, render: Render, numbers: Collection[int], now
             if queued is QueuedAgain.QUEUED:
                 count += 1
                 continue
-            made = REFUSALS[queued]
+            made = await _standing(store, receipt) if queued is QueuedAgain.THERE else REFUSALS[queued]
         refused.append(NotSentAgain(number=receipt.number, reason=made))
     return SentDeliveries(count, tuple(sorted(refused, key=lambda each: each.number)))
+
+
+async def _standing(store: Store, receipt: Receipt) -> str:
+    """Why a delivery is not queued whose id is in the outbox already, pending or dead. Raises StoreError."""
+    found = await store.outbox.find(receipt.id)
+    if found is None or not found.owed.dead:
+        return THERE
+    return f"its id is that of dead letter {found.owed.number}: send that one"
 
 
 async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "LogReader | None" = None) -> Delivery | str:
