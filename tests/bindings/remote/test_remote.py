@@ -254,9 +254,17 @@ async def test_the_query_of_a_url_is_not_in_the_audit_trail(tmp_path: Path) -> N
     async with server(store) as http:
         await post(http, "/remote/card", bearer(store), {"url": "http://ann:pw@127.0.0.1:9/card.json?key=abc#x"})
         await post(http, "/remote/card", bearer(store), {"url": "ann:pw@127.0.0.1:9/forgot-the-scheme"})
+        await post(http, "/remote/card", bearer(store), {"url": "http://ann:p/w@127.0.0.1:9/slash"})
+        await post(http, "/remote/card", bearer(store), {"url": "http://ann:p?w@127.0.0.1:9/query?key=abc"})
+        await post(http, "/remote/card", bearer(store), {"url": "http://ann:p#w@127.0.0.1:9/fragment"})
+        await post(http, "/remote/card", bearer(store), {"url": "http://127.0.0.1:9/at/@ann?key=a@b"})
     assert {entry.subject for entry in await audit_of(store, "operator:local")} == {
         "http://127.0.0.1:9/card.json",
         "127.0.0.1:9/forgot-the-scheme",
+        "http://127.0.0.1:9/slash",
+        "http://127.0.0.1:9/query",
+        "http://127.0.0.1:9/fragment",
+        "http://127.0.0.1:9/at/@ann",
     }
 
 

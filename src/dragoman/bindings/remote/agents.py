@@ -16,9 +16,9 @@ from dragoman.bindings.remote.examination import PastedSubject, judge_part, judg
 from dragoman.bindings.remote.failures import (
     FAILURES,
     CredentialWithheld,
+    audited_url,
     describe_failure,
     is_refused_here,
-    shown_url,
 )
 from dragoman.bindings.remote.feed import RemoteFeed
 from dragoman.bindings.remote.values import (
@@ -201,7 +201,7 @@ class RemoteAgents:
         self, operator: Operator, action: str, given: ExaminationRequest, feed: RemoteFeed
     ) -> Examination:
         failure = None
-        seen = Observations(agent=shown_url(given.url))
+        seen = Observations(agent=audited_url(given.url))
         try:
             subject = PastedSubject(given.url, self.ways, _shown_by(given.credential))
             wish = Wish(text=given.text or TEXT) if given.active else None
@@ -277,11 +277,11 @@ class RemoteAgents:
         """Count an exchange that begins, and note it. Raises TooManyRequests."""
         if self._open >= AT_ONCE_MAX:
             self._refuse(operator, action, given, f"{AT_ONCE_MAX} exchanges with agents elsewhere are open")
-        self._notes.note(operator, action, subject=shown_url(given.url))
+        self._notes.note(operator, action, subject=audited_url(given.url))
         self._open += 1
 
     def _refuse(self, operator: Operator, action: str, given: CardRequest, told: str) -> NoReturn:
-        self._notes.note(operator, action, subject=shown_url(given.url), reason=TooManyRequests.__name__)
+        self._notes.note(operator, action, subject=audited_url(given.url), reason=TooManyRequests.__name__)
         raise TooManyRequests("console", f"{told}: wait until one is over", 5)
 
     def _ended(self, feed: RemoteFeed) -> None:
@@ -293,7 +293,7 @@ class RemoteAgents:
         """Describe an error; one by which the server's own rules refused the exchange is noted, too."""
         failure = describe_failure(error, given.credential)
         if is_refused_here(error):
-            self._notes.note(operator, action, subject=shown_url(given.url), reason=failure.name)
+            self._notes.note(operator, action, subject=audited_url(given.url), reason=failure.name)
         return failure
 
 
@@ -303,7 +303,7 @@ def _shown_by(credential: RemoteCredential | None) -> ApiKey | None:
 
 def _choose(listed: Sequence[Interface], wanted: EndpointChoice | None, found: FoundCard) -> Interface:
     if not listed:
-        raise NoInterface(shown_url(found.url), "the card names no endpoint that is spoken here")
+        raise NoInterface(audited_url(found.url), "the card names no endpoint that is spoken here")
     if wanted is None:
         return listed[0]
     for each in listed:

@@ -7,7 +7,7 @@ been asked by then; what is not measured is said only in the end.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragoman.bindings.remote.failures import shown_url
+from dragoman.bindings.remote.failures import audited_url
 from dragoman.bindings.remote.values import Examination, RemoteFailure
 from dragoman.bindings.remote.ways import RemoteWays
 from dragoman.client import Interface, find_card
@@ -32,7 +32,7 @@ class PastedSubject:
         where = places(url)
         self._url = url
         self._shown = shown
-        self.agent = shown_url(url)
+        self.agent = audited_url(url)
         self.origin = "/".join(where.base.split("/", 3)[:3])
         self.egress = ways.to(where.base)
         self.tls = MACHINE_TLS

@@ -4,6 +4,8 @@ Invariant: a failure of the agent is no failure of the server's own call: it is 
 credential is in no description, whatever the agent repeats.
 """
 
+import re
+
 from dragoman.bindings.remote.values import RemoteCredential, RemoteFailure
 from dragoman.client import NoAnswer, PeerError
 from dragoman.model.errors import A2AError
@@ -27,6 +29,11 @@ SHOWN_MAX = 2000
 """Most characters of a description: an agent may answer with a long text."""
 
 SUBJECT_MAX = 200
+
+_PLACE_END = re.compile(r"[/?#]")
+_QUERY = re.compile(r"[?#]")
+_PORT = re.compile(r"(:[0-9]*|\])$", re.ASCII)
+"""The end of a host that has a port, or is an IPv6 address."""
 
 ALLOW = "name its host in console_allowed_hosts if operators may call it"
 
@@ -52,12 +59,18 @@ def is_refused_here(error: Exception) -> bool:
     return isinstance(error, CredentialWithheld) or _refused(error) is not None
 
 
-def shown_url(url: str) -> str:
-    """A URL for the audit trail: without its query and a password, which may be secret."""
-    plain = url.partition("?")[0].partition("#")[0]
-    scheme, separator, rest = plain.partition("://") if "://" in plain else ("", "", plain)
-    place, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"[:SUBJECT_MAX]
+def audited_url(url: str) -> str:
+    """A URL for the audit trail: without its query, a user and a password, which may be secret.
+
+    A password that is not encoded may contain `/`, `?` or `#`. What stands before that ends in no port then.
+    """
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    while "@" in rest:
+        place = _PLACE_END.split(rest, maxsplit=1)[0]
+        if "@" not in place and (":" not in place or _PORT.search(place)):
+            break
+        rest = rest.partition("@")[2]
+    return f"{scheme}{separator}{_QUERY.split(rest, maxsplit=1)[0]}"[:SUBJECT_MAX]
 
 
 def _refused(error: BaseException) -> AddressRefused | None:
