@@ -125,6 +125,9 @@ def test_no_agent_at_all_is_refused_with_what_to_write() -> None:
         ("graphs:StateGraph", "it is a class: name an object of it, agent = StateGraph(…)"),
         ("graphs", "it has no agents; drawn: it is not compiled"),
         ("absent.py:weather", "no file absent.py in"),
+        ("./", "is a folder: name the file in it that has the agent"),
+        ("a2a:https://agents.example.org", "write it into the file, as `run` of a table [[agents]]"),
+        ("command:tr a-z A-Z", "write it into the file, as `run` of a table [[agents]]"),
         ("forecasts:wether", "did you mean weather?"),
         ("forecasts:zzz", "its agents are weather, tides"),
         ("forecasts:number", "is of type int, not an Agent"),
@@ -137,6 +140,7 @@ def test_no_agent_at_all_is_refused_with_what_to_write() -> None:
 )
 def test_a_reference_that_leads_nowhere_is_named_with_the_fix(reference: str, said: str) -> None:
     message = refusal(reference)
+    assert "\n" not in message
     assert message.startswith(f"{reference}: ")
     assert said in message
 

@@ -113,7 +113,13 @@ def _split(reference: str) -> tuple[str, str]:
     if not colon:
         return reference, ""
     if not place or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
-        raise AgentReferenceError(f"{reference}: must be MODULE:OBJECT or file.py:OBJECT")
+        kind = place.partition(":")[0]
+        raise AgentReferenceError(
+            f"{reference}: must be MODULE:OBJECT or file.py:OBJECT"
+            if kind not in ("a2a", "openai", "command")
+            else f"{reference}: an agent of the kind {kind} has an id and settings: write it into the file, as `run` of a "
+            "table [[agents]]"
+        )
     return place, name
 
 
@@ -144,7 +150,9 @@ def _load_module(reference: str, place: str) -> ModuleType:
 def _load_file(reference: str, path: Path) -> ModuleType:
     """Load the module in the file `path`, once. Like a script, it can import its neighbours."""
     if not path.is_file():
-        raise AgentReferenceError(f"{reference}: no file {path} in {Path.cwd()}")
+        if path.is_dir():
+            raise AgentReferenceError(f"{reference}: is a folder: name the file in it that has the agent")
+        raise AgentReferenceError(f"{reference}: no file {path}" + ("" if path.is_absolute() else f" in {Path.cwd()}"))
     name = "dragoman_file_" + re.sub(r"\W", "_", str(path.resolve()))
     if name in sys.modules:
         return sys.modules[name]
