@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from msgspec import Struct
 
 from dragoman.cli import main
-from dragoman.cli.serve import banner, base_url
+from dragoman.cli.serve import banner, base_url, program
 from dragoman.cli.version import describe_version
 from dragoman.config import AgentEntry, Config, settings
 from dragoman.engine.api import Run
@@ -130,6 +130,24 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     assert "Callers must say who they are, with the key of the setting api_key.\n" in in_memory
     tokens = banner(Config(jwt_issuer="https://x.org"), agents, asks_callers=True)
     assert "a token of the issuer" in tokens
+
+
+def test_the_commands_run_where_the_program_is_not_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make serve` starts `.venv/bin/dragoman`, which no shell finds as `dragoman`."""
+    monkeypatch.chdir(tmp_path)
+    here = Path("my venv/bin/dragoman")
+    here.parent.mkdir(parents=True)
+    here.write_text("#!/bin/sh\n")
+    here.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(here)])
+    monkeypatch.setenv("PATH", "/nowhere")
+    shown = banner(Config(), [scripted("echo")], command=program())
+    assert "Chat:    'my venv/bin/dragoman' chat -a http://127.0.0.1:7870" in shown
+    assert "for one: 'my venv/bin/dragoman' keys create NAME" in shown
+    monkeypatch.setenv("PATH", str(here.parent.absolute()))
+    assert program() == "dragoman"
+    monkeypatch.setattr(sys, "argv", ["/usr/lib/dragoman/__main__.py"])
+    assert program() == "dragoman"
 
 
 def test_the_link_to_the_console_has_the_token_of_a_server_that_asks_nobody() -> None:

@@ -117,8 +117,8 @@ def _split(reference: str) -> tuple[str, str]:
         raise AgentReferenceError(
             f"{reference}: must be MODULE:OBJECT or file.py:OBJECT"
             if kind not in ("a2a", "openai", "command")
-            else f"{reference}: an agent of the kind {kind} has an id and settings: write it into the file, as `run` of a "
-            "table [[agents]]"
+            else f"{reference}: an agent of the kind {kind} has an id and settings: write it into the file, as `run` "
+            "of a table [[agents]]"
         )
     return place, name
 

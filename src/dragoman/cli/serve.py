@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dragoman.server import ListeningServer
     from dragoman.server.supervision.supervised import Supervised
 
+PROGRAM = "dragoman"
+
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add a flag for every setting to `command`. Values are passed on as text and parsed as any other source is."""
@@ -165,7 +167,8 @@ def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Su
     if token and not (place is None and sys.stdout.isatty()):  # it would be in a log, for others to read
         token, token_file = "", token_path(config.store, config.port)
     show = _print if place is None else place.report
-    show(banner(config, agents, asks_callers=listening.asks_callers, token=token, token_file=token_file))
+    asks_callers, command = listening.asks_callers, program()
+    show(banner(config, agents, asks_callers=asks_callers, token=token, token_file=token_file, command=command))
 
 
 def _print(text: str) -> None:
@@ -178,6 +181,16 @@ def _print(text: str) -> None:
         show_nothing((sys.stdout.fileno(),))
 
 
+def program() -> str:
+    """Return the word with which a shell in this folder runs this program: its path unless `PATH` has it."""
+    from shutil import which
+
+    called, found = sys.argv[0], which(PROGRAM)
+    if os.path.basename(called) != PROGRAM or not os.path.exists(called):
+        return PROGRAM  # `python -m dragoman`
+    return PROGRAM if found is not None and os.path.samefile(called, found) else shlex.quote(called)
+
+
 def banner(
     config: Config,
     agents: Sequence["Runner"],
@@ -185,11 +198,13 @@ def banner(
     asks_callers: bool = False,
     token: str = "",
     token_file: "Path | None" = None,
+    command: str = PROGRAM,
 ) -> str:
     """The text that the server prints once it listens: its agents, their URLs, and commands to paste.
 
     `asks_callers`: every caller must authenticate; otherwise the link to the console carries `token` in its fragment,
-    which browsers send to nobody, or `token_file` stands beside it. `config.port` is the port on which it listens; the
+    which browsers send to nobody, or `token_file` stands beside it. `command` is this program in commands to paste.
+    `config.port` is the port on which it listens; the
     first of `agents` is the default.
     The streaming sample goes to the second agent, if there is one; the texts are the agents' own examples. Under a
     profile there is one sample, in that system's format.
@@ -212,7 +227,7 @@ def banner(
             f"curl -N {base}/agents/{second.profile.id}/message:stream {_rest_arguments(config, second, asks_callers)}"
         )
         key = "A2ACLI_API_KEY=YOUR-KEY " if _key_header(config, first, asks_callers) else ""
-        samples = ["Send:    " + send, "Stream:  " + stream, f"Chat:    {key}dragoman chat -a {base}"]
+        samples = ["Send:    " + send, "Stream:  " + stream, f"Chat:    {key}{command} chat -a {base}"]
     else:
         paths = {agent.profile.id: _path(config.profile, agent, first) for agent in agents}
         lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
@@ -227,7 +242,7 @@ def banner(
         elif token_file is not None and not asks_callers:
             link += f" (its token is in {token_file})"
         samples.append(link)
-    who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers)
+    who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers, command)
     return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
 
 
@@ -243,12 +258,12 @@ def _grpc_sample(config: Config, agent: "Runner", asks: bool) -> str:
     return f"grpcurl {plain}{key}-d {body} {host}:{config.grpc_port} lf.a2a.v1.A2AService/SendMessage"
 
 
-def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:
+def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool, command: str) -> list[str]:
     """Lines that say who may call, and how to make a key. A server in memory cannot store keys."""
     at = "" if config.store == Config().store else f" --store {shlex.quote(hide_password(config.store))}"
-    make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
+    make = "--api-key KEY" if config.store == "memory:" else f"{command} keys create NAME{at}"
     if asks_callers:
-        return [f"Callers must say who they are, with {_credential_kinds(config, at)}."]
+        return [f"Callers must say who they are, with {_credential_kinds(config, at, command)}."]
     own = [entry.id for entry in config.agents if entry.api_key]
     nobody = f"Nobody but callers of {', '.join(own)}" if own else "Nobody"
     lines = [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
@@ -259,13 +274,13 @@ def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool) -> 
     return lines
 
 
-def _credential_kinds(config: Config, at: str) -> str:
+def _credential_kinds(config: Config, at: str, command: str) -> str:
     """The credentials that callers may send, and where keys come from."""
     ways = ["the key of the setting api_key"] if config.api_key else []
     if config.jwt_issuer or config.jwt_jwks_url:
         ways.append("a token of the issuer in Authorization: Bearer")
     if config.store != "memory:":
-        ways.append(f"a key made by `dragoman keys create NAME{at}` (`dragoman keys list{at}` shows all keys)")
+        ways.append(f"a key made by `{command} keys create NAME{at}` (`{command} keys list{at}` shows all keys)")
     return ", or ".join(ways)
 
 
