@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from dragoman.engine.admin.delegation_tree import DelegationTrees, UpstreamWord
 from dragoman.engine.admin.inspection import LOG_BYTES
 from dragoman.engine.admin.overview import UpstreamLine
+from dragoman.engine.lineage import child_of
 from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
 from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.lifecycle import fold
@@ -133,5 +134,25 @@ async def test_a_task_whose_log_was_deleted_still_has_its_end_and_the_last_word_
         assert (ours.ended_at, theirs.id, theirs.state) == (timestamp(START_MS), "x1", "completed")
         assert theirs.upstream is not None
         assert theirs.upstream.last_status_at == WORD["last"]
+    finally:
+        await store.close()
+
+
+async def test_tasks_that_a_canceled_task_delegated_are_in_its_tree() -> None:
+    """Its log has no outcome of them, and they have ended."""
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    try:
+        known, ended = child_of("t1", 1), child_of("t1", 2)
+        new = new_task("t1")
+        outcome = Delegated(1, "echo", known, TaskState.COMPLETED, "2026-01-01T00:00:00.000Z")
+        canceled = StatusChanged(TaskState.CANCELED, "2026-01-01T00:00:01.000Z")
+        events = (*new.events, outcome, canceled)
+        await store.create(replace(new, events=events, state=TaskState.CANCELED, holder=None))
+        for task_id in (known, ended):
+            await store.create(new_task(task_id))
+            await store.append(ending(task_id, 1))
+        tree = await DelegationTrees(store).read("t1", {})
+        assert [(task.id, task.parent) for task in tree.tasks] == [("t1", None), (known, "t1"), (ended, "t1")]
     finally:
         await store.close()

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.admin.inspection import STATES_BY_WORD, StateWord
 from dragoman.engine.admin.overview import UpstreamLine
+from dragoman.engine.lineage import child_of
 from dragoman.engine.upstream_notes import CancelOutcome, UpstreamNotes, read_upstream_notes
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Delegated, Noted, StatusChanged
@@ -93,7 +94,7 @@ class DelegationTrees:
                 continue  # it has been deleted since
             head, _, state = known
             log = await self._read_log(head)
-            children = dict.fromkeys([*log.children, *[child.id for child in await self._store.children(here)]])
+            children = await self._find_children(here, log)
             task = TreeTask(
                 id=here,
                 parent=parent,
@@ -105,7 +106,7 @@ class DelegationTrees:
             )
             found.append(task)
             ahead += [(child, here, None) for child in children if child not in known_ids]
-            known_ids |= children.keys()
+            known_ids.update(children)
             line = upstreams.get(head.agent)
             for sent in log.sent_on:
                 if sent.notes.task in known_ids or (line is None and sent.notes.said not in STATES_BY_WORD):
@@ -117,8 +118,24 @@ class DelegationTrees:
                     found.append(_upstream_task(task, state, sent, line))
         return Tree(tasks=tuple(found), more=bool(ahead))
 
+    async def _find_children(self, task_id: str, log: "_Log") -> tuple[str, ...]:
+        """The ids of the tasks that were delegated, in their order.
+
+        The log names those whose outcome it has. If it ended before that, or was deleted, they are found by their ids,
+        which follow from their numbers.
+        """
+        found: list[str] = []
+        for number in range(1, TREE_TASKS + 1):
+            child = child_of(task_id, number)
+            if child in log.children.values() or await self._store.head(child) is not None:
+                found.append(child)
+            elif number >= max(log.children, default=0):
+                break
+        running = [child.id for child in await self._store.children(task_id)]
+        return tuple(dict.fromkeys([*found, *log.children.values(), *running]))
+
     async def _read_log(self, head: TaskHead) -> "_Log":
-        children: list[str] = []
+        children: dict[int, str] = {}
         sent_on: list[_SentOn] = []
         ended_at = None
         after, at = 0, ""
@@ -129,8 +146,8 @@ class DelegationTrees:
             for logged in page:
                 at = getattr(logged.event, "timestamp", at)
                 match logged.event:
-                    case Delegated(task_id=child) if child:
-                        children.append(child)
+                    case Delegated(number=number, task_id=child) if child:
+                        children[number] = child
                     case Noted(note):
                         _add_note(sent_on, note, at)
                     case StatusChanged(state=reached) if reached in TERMINAL:
@@ -139,7 +156,7 @@ class DelegationTrees:
             record = fold(stored.head, stored.snapshot, stored.events)
             ended_at = record.status.timestamp if record.terminal else None
             _add_note(sent_on, record.note or {}, head.created_at)
-        return _Log(tuple(children), tuple(sent_on), ended_at)
+        return _Log(children, tuple(sent_on), ended_at)
 
 
 class _SentOn(Struct, frozen=True):
@@ -150,9 +167,9 @@ class _SentOn(Struct, frozen=True):
 
 
 class _Log(Struct, frozen=True):
-    """Facts of a task's log: delegated tasks, tasks at an upstream, and the end."""
+    """Facts of a task's log: delegated tasks by number, tasks at an upstream, and the end."""
 
-    children: tuple[str, ...]
+    children: dict[int, str]
     sent_on: tuple[_SentOn, ...]
     ended_at: str | None
 
