@@ -20,6 +20,7 @@ from dragoman.model.card import Profile
 from dragoman.server import serving
 from tests.console.browser import NARROW, axe, console
 from tests.console.site import Site, make_agents, moment, open_task, timeline
+from tests.drills.proxy import before
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="  # a dot
 
@@ -344,23 +345,39 @@ async def test_delegations_are_shown_in_the_order_of_time(browser: Browser, site
 
 
 async def test_what_agents_elsewhere_made_of_a_task_is_among_its_delegations(browser: Browser, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"port": 0, "shutdown_grace_s": 0.2, "cancel_grace_s": 0.2}
+    settings: dict[str, Any] = {"port": 0, "shutdown_grace_s": 0.2, "cancel_grace_s": 60.0}
     gate, store = asyncio.Event(), f"sqlite:///{tmp_path}/dragoman.db"
     async with (
         serving(Config(store="memory:", **settings), make_agents(gate)) as elsewhere,
+        before("127.0.0.1", int(elsewhere.rpartition(":")[2])) as wire,
         aiohttp.ClientSession() as http,
     ):
-        address = UpstreamAddress(url=f"{elsewhere}/agents/echo")
+        address = UpstreamAddress(url=f"http://127.0.0.1:{wire.port}/agents/steps", retry_wait_s=0.1)
         far = UpstreamAgent(Profile(id="far", name="far", description="far", version="1", skills=()), address)
         async with serving(Config(store=store, **settings), [far]) as url:
             site = Site(url, read_token(store, 0) or "", http, gate)
-            task = await site.send("far", {"text": "share this"})
+            task = await site.send("far", {"text": "share this"}, wait=False)
             async with console(browser, url, site.token) as (page, _):
                 await open_task(page, site, task, "?tab=tree")
                 rows = page.get_by_role("region", name="Delegations").get_by_role("listitem")
                 await expect(rows).to_have_count(2)
-                await expect(rows.last).to_contain_text(f"at {elsewhere}")
-                await expect(rows.last).to_contain_text("completed")
+                await expect(rows.last).to_contain_text(f"at 127.0.0.1:{wire.port}")
+                await expect(rows.last).to_contain_text("It is a Dragoman, too")
+                await expect(rows.last).not_to_contain_text("Ours is")
+                wire.refuse()
+                await expect(rows.last).to_contain_text("The connection was lost at")
+                await page.get_by_role("button", name="Cancel", exact=True).click()
+                await expect(rows.last).to_contain_text("Ours is canceled; the other server last said working.")
+                await expect(rows.last).to_contain_text("did not answer our cancel")
+                wire.heal()
+                await page.get_by_role("button", name="Ask it now").click()
+                await expect(rows.last.get_by_role("status")).to_contain_text("working")
+                wire.refuse()
+                await page.get_by_role("button", name="Ask it now").click()
+                await expect(rows.last.get_by_role("status")).to_contain_text(
+                    f"No answer: http://127.0.0.1:{wire.port}"
+                )
+                assert await axe(page) == []
 
 
 async def test_calls_that_failed_are_shown_with_the_reason(browser: Browser, tmp_path: Path) -> None:

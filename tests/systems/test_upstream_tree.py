@@ -72,7 +72,8 @@ class Front(NamedTuple):
 @asynccontextmanager
 async def front(folder: Path, agent: Runner) -> AsyncIterator[Front]:
     store = f"sqlite:///{folder}/front.db"
-    async with serving(replace(CONFIG, store=store), [agent]) as url, connect(f"{url}/agents/partner") as caller:
+    config = replace(CONFIG, store=store, cancel_grace_s=DEADLINE_S)
+    async with serving(config, [agent]) as url, connect(f"{url}/agents/partner") as caller:
         headers = {"Authorization": f"Bearer {read_token(store, 0)}"}
         async with aiohttp.ClientSession(url, headers=headers) as http:
             yield Front(caller, http)
