@@ -1,8 +1,10 @@
 """The access log: the forms of a line, where lines go, and what becomes of them if they cannot go there."""
 
+import io
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,18 @@ async def test_lines_go_to_the_file_in_their_order(tmp_path: Path) -> None:
     await log.close()
     assert [line.split("task=")[1].split()[0] for line in path.read_text().splitlines()] == ["t0", "t1", "t2", "t3"]
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_a_character_that_the_output_cannot_encode_is_escaped(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is strict, and a machine's locale may be Latin-1. An exception here would end the server."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "__stdout__", io.TextIOWrapper(written, encoding="latin-1", errors="strict"))
+    log = AccessLog(form, "-")
+    log.open()
+    log.note(AT_MS, access(path="/ü\U0001f600\udcff"))
+    await log.close()
+    assert "/ü\\U0001f600" in written.getvalue().decode("latin-1")
 
 
 async def test_a_file_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:

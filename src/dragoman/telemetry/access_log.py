@@ -141,7 +141,8 @@ class AccessLog:
         text = "".join(f"{self._format(at_ms, access)}\n" for at_ms, access in lines)
         if self._path is None:
             if self._descriptor is not None:
-                self._descriptor.write(text)
+                encoding = self._descriptor.encoding
+                self._descriptor.write(text.encode(encoding, "backslashreplace").decode(encoding))
                 self._descriptor.flush()
             return
         if self._file is None or _moved(self._file, self._path):
