@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.admin.delegation_tree import DelegationTrees, UpstreamWord
-from dragoman.engine.admin.inspection import LOG_BYTES
+from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.admin.overview import UpstreamLine
 from dragoman.engine.lineage import child_of
 from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
@@ -12,7 +12,7 @@ from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.lifecycle import fold
 from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, ending, new_task, status
+from dragoman.testing.store_cases.bench import DAY_MS, START_MS, by_run, ending, new_task, status
 
 
 async def test_a_circle_of_delegations_is_a_tree_that_ends() -> None:
@@ -154,5 +154,39 @@ async def test_tasks_that_a_canceled_task_delegated_are_in_its_tree() -> None:
             await store.append(ending(task_id, 1))
         tree = await DelegationTrees(store).read("t1", {})
         assert [(task.id, task.parent) for task in tree.tasks] == [("t1", None), (known, "t1"), (ended, "t1")]
+    finally:
+        await store.close()
+
+
+async def test_a_log_is_read_once_however_often_its_tree_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    seqs: list[int] = []
+    read = store.read
+
+    async def counted(task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        found = await read(task_id, after, limit_bytes)
+        seqs.extend(logged.seq for logged in found)
+        return found
+
+    monkeypatch.setattr(store, "read", counted)
+    try:
+        await store.create(new_task("t1"))
+        await store.create(new_task("t2"))
+        trees = DelegationTrees(store)
+        tree = await trees.read("t1", {})
+        assert [(task.id, task.ended_at) for task in tree.tasks] == [("t1", None)]
+        await store.append(by_run("t1", Delegated(1, "echo", "t2", TaskState.WORKING, timestamp(START_MS))))
+        await store.append(ending("t1", 2))
+        for _ in range(2):
+            tree = await trees.read("t1", {})
+            assert [(task.id, task.parent, task.state) for task in tree.tasks] == [
+                ("t1", None, "completed"),
+                ("t2", "t1", "working"),
+            ]
+            assert tree.tasks[0].ended_at == timestamp(START_MS)
+        assert sorted(seqs) == [1, 1, 2, 3], "t1 has three events, and t2 one"
+        await store.sweep(START_MS + DAY_MS, -1, 0, -1)
+        assert (await trees.read("t1", {})).tasks == tree.tasks, "what is known of a log stays when it is deleted"
     finally:
         await store.close()

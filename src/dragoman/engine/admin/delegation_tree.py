@@ -3,9 +3,10 @@
 Invariant: it only reads the store, and asks no other server. The times of another server's clock are told apart.
 """
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from dragoman.engine.admin.folded_places import LOG_BYTES
@@ -14,13 +15,17 @@ from dragoman.engine.admin.overview import UpstreamLine
 from dragoman.engine.lineage import child_of
 from dragoman.engine.upstream_notes import CancelOutcome, UpstreamNotes, read_upstream_notes
 from dragoman.model.errors import TaskNotFound
-from dragoman.model.events import Delegated, Noted, StatusChanged
-from dragoman.model.lifecycle import SPELLED, fold
+from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
+from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Store
 
 TREE_TASKS = 100
 """Most tasks of one tree of delegations."""
+
+LOGS_MAX = 200
+NAMES_MAX = 1_000
+"""Most logs whose facts are remembered, and most tasks that such a log names: others are read again each time."""
 
 
 class UpstreamWord(Struct, frozen=True, kw_only=True):
@@ -76,6 +81,8 @@ class DelegationTrees:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._logs: OrderedDict[str, _Log] = OrderedDict()
+        """The facts of the logs that were read last, by the ids of their tasks."""
 
     async def read(self, task_id: str, upstreams: Mapping[str, UpstreamLine]) -> Tree:
         """The task with those that were delegated from it, at most `TREE_TASKS`, and what other servers made of them.
@@ -93,7 +100,7 @@ class DelegationTrees:
             if known is None:
                 continue  # it has been deleted since
             head, _, state = known
-            log = await self._read_log(head)
+            log = await self._read_log(head, state)
             children = await self._find_children(here, log)
             task = TreeTask(
                 id=here,
@@ -134,29 +141,30 @@ class DelegationTrees:
         running = [child.id for child in await self._store.children(task_id)]
         return tuple(dict.fromkeys([*found, *log.children.values(), *running]))
 
-    async def _read_log(self, head: TaskHead) -> "_Log":
-        children: dict[int, str] = {}
-        sent_on: list[_SentOn] = []
-        ended_at = None
-        after, at = 0, ""
-        while page := await self._store.read(head.id, after, LOG_BYTES):
-            if after == 0 and page[0].seq > 1:
-                break  # the beginning has been deleted
-            after = page[-1].seq
-            for logged in page:
-                at = getattr(logged.event, "timestamp", at)
-                match logged.event:
-                    case Delegated(number=number, task_id=child) if child:
-                        children[number] = child
-                    case Noted(note):
-                        _add_note(sent_on, note, at)
-                    case StatusChanged(state=reached) if reached in TERMINAL:
-                        ended_at = at
-        if not after and (stored := await self._store.load(head.id)) is not None:
-            record = fold(stored.head, stored.snapshot, stored.events)
-            ended_at = record.status.timestamp if record.terminal else None
-            _add_note(sent_on, record.note or {}, head.created_at)
-        return _Log(children, tuple(sent_on), ended_at)
+    async def _read_log(self, head: TaskHead, state: TaskState) -> "_Log":
+        """The facts of a log. Those that were read before are remembered, because events never change."""
+        log = self._logs.pop(head.id, None) or _Log(head.created_at)
+        try:
+            while page := await self._store.read(head.id, log.after, LOG_BYTES):
+                if not log.after and page[0].seq > 1:
+                    break  # the beginning has been deleted
+                log.add(page)
+        finally:
+            if len(log.children) + len(log.sent_on) <= NAMES_MAX:
+                self._logs[head.id] = log
+            while len(self._logs) > LOGS_MAX:
+                self._logs.popitem(last=False)
+        if state not in TERMINAL or log.ended_at is not None:
+            return log
+        stored = await self._store.load_snapshot(head.id)
+        if stored is None or stored.snapshot is None:
+            return log
+        ended = _Log(
+            head.created_at, log.after, dict(log.children), list(log.sent_on), stored.snapshot.status.timestamp
+        )
+        if not log.after:
+            ended.add_note(stored.snapshot.note or {})
+        return ended
 
 
 class _SentOn(Struct, frozen=True):
@@ -166,24 +174,42 @@ class _SentOn(Struct, frozen=True):
     at: str
 
 
-class _Log(Struct, frozen=True):
-    """Facts of a task's log: delegated tasks by number, tasks at an upstream, and the end."""
+class _Log(Struct):
+    """Facts of a task's log up to seq `after`: delegated tasks by number, tasks at an upstream, and the end.
 
-    children: dict[int, str]
-    sent_on: tuple[_SentOn, ...]
-    ended_at: str | None
+    `at` is the time of the last event that carries one.
+    """
 
+    at: str
+    after: int = 0
+    children: dict[int, str] = field(default_factory=dict)
+    sent_on: list[_SentOn] = field(default_factory=list)
+    ended_at: str | None = None
 
-def _add_note(sent_on: list[_SentOn], note: Mapping[str, str], at: str) -> None:
-    """Add a note to those on the task that it names, or else on the one that was named before."""
-    task_id = note.get("task", sent_on[-1].notes.task if sent_on else "")
-    if not task_id:
-        return
-    if not sent_on or sent_on[-1].notes.task != task_id:
-        sent_on.append(_SentOn(read_upstream_notes(note), at))
-        return
-    earlier = {name: text for name, text in asdict(sent_on[-1].notes).items() if text}
-    sent_on[-1] = _SentOn(read_upstream_notes(earlier | dict(note)), sent_on[-1].at)
+    def add(self, page: Sequence[Logged]) -> None:
+        """Add the events that follow `after`."""
+        self.after = page[-1].seq
+        for logged in page:
+            self.at = getattr(logged.event, "timestamp", self.at)
+            match logged.event:
+                case Delegated(number=number, task_id=child) if child:
+                    self.children[number] = child
+                case Noted(note):
+                    self.add_note(note)
+                case StatusChanged(state=reached) if reached in TERMINAL:
+                    self.ended_at = self.at
+
+    def add_note(self, note: Mapping[str, str]) -> None:
+        """Add a note to those on the task that it names, or else on the one that was named before."""
+        sent_on = self.sent_on
+        task_id = note.get("task", sent_on[-1].notes.task if sent_on else "")
+        if not task_id:
+            return
+        if not sent_on or sent_on[-1].notes.task != task_id:
+            sent_on.append(_SentOn(read_upstream_notes(note), self.at))
+            return
+        earlier = {name: text for name, text in asdict(sent_on[-1].notes).items() if text}
+        sent_on[-1] = _SentOn(read_upstream_notes(earlier | dict(note)), sent_on[-1].at)
 
 
 def _upstream_task(task: TreeTask, state: TaskState, sent: _SentOn, line: UpstreamLine | None) -> TreeTask:
