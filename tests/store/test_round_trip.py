@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.model.events import Event, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Message
 from dragoman.model.task import STATES, Record, TaskHead, TaskState
-from dragoman.store.api import Append, Dedupe, NewTask, Repeat, Store
+from dragoman.store.api import Append, Dedupe, ListQuery, NewTask, Repeat, Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import open_store
@@ -98,6 +98,11 @@ def test_a_task_is_read_as_it_was_written(with_store: Trip, head: TaskHead, even
         assert told == (len(events), 1, WORKING, START_MS, "dead")
         read = await store.read(head.id, 0, 1 << 20)
         assert tuple(logged.event for logged in read) == events
+        listed = await store.list(ListQuery(owner=head.owner, agent=head.agent))
+        around = [(logged.seq, logged.event) for logged in listed.tasks[0].events]
+        assert around == [
+            (seq, event) for seq, event in enumerate(events, 1) if not isinstance(event, ArtifactChunk)
+        ], "a list without artifacts has all other events"
         assert await store.head(head.id) == (head, len(events), WORKING)
         await store.replicas.join("h1", address="", agents=())
         (claimed,) = await store.claim("h1", 1, None)

@@ -277,8 +277,9 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     `Owners.ALL` selects the tasks of everybody, which only an operator may see, and `agent` None those with any agent.
     Such a page costs more, the more owners and agents there are, but no more for more tasks.
 
-    `before` is the (status_ms, id) of the last task of the previous page in this order. `artifacts` False and `history`
-    0 tell the store that it need not read those; it may read them nevertheless.
+    `before` is the (status_ms, id) of the last task of the previous page in this order. Without `artifacts` the events
+    that write these are left out; those of the snapshot may be read. `history` 0 tells the store that it need not read
+    that; it may read it nevertheless.
 
     A page ends before the task that would take it past `max_bytes` of stored bytes, including the bytes of files that
     are read. It has at least one task if any matches. None sets no limit.

@@ -10,7 +10,15 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman.model.events import Event, Noted, Submitted
+from dragoman.model.events import (
+    Delegated,
+    Event,
+    Intervened,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.parts import beginning
 from dragoman.model.task import STATES, Progress, Record, TaskHead, TaskState, TaskStatus, Usage
@@ -44,6 +52,13 @@ class Kept(Struct, frozen=True, array_like=True):
     note: dict[str, str] | UnsetType | None = UNSET
 
 
+class SkippedChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
+    """A chunk of an artifact of which nothing was decoded."""
+
+
+EventAround = Submitted | MessageReceived | StatusChanged | SkippedChunk | Delegated | Noted | Intervened
+"""An event of a page that was decoded without artifacts."""
+
 NOTE_MARKS = (b"\x92\xa1n", b'["n",')
 """How a `Noted` event begins in a page: in MessagePack, and in JSON. Other content may hold the same bytes."""
 
@@ -59,6 +74,10 @@ class Codec:
         self._packer = msgspec.msgpack.Encoder()
         self._heads = (msgspec.msgpack.Decoder(TaskHead), msgspec.json.Decoder(TaskHead))
         self._pages = (msgspec.msgpack.Decoder(tuple[Event, ...]), msgspec.json.Decoder(tuple[Event, ...]))
+        self._pages_around = (
+            msgspec.msgpack.Decoder(tuple[EventAround, ...]),
+            msgspec.json.Decoder(tuple[EventAround, ...]),
+        )
         self._snapshots = (msgspec.msgpack.Decoder(Kept), msgspec.json.Decoder(Kept))
         self._messages = (msgspec.msgpack.Decoder(Message), msgspec.json.Decoder(Message))
 
@@ -108,6 +127,10 @@ class Codec:
     def events(self, data: bytes) -> tuple[Event, ...]:
         """Decode the events of a page."""
         return _decode(data, *self._pages)
+
+    def events_around(self, data: bytes) -> tuple[EventAround, ...]:
+        """Decode the events of a page without artifacts, which costs a tenth for a page of chunks."""
+        return _decode(data, *self._pages_around)
 
     def text_of_page(self, data: bytes) -> str:
         """How the text of the first message begins, by the first page of a log."""

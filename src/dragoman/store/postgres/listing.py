@@ -88,7 +88,7 @@ class TaskLists:
         """Read the page that `query` asks for."""
         reads, artifacts, history = self._reads, query.artifacts, query.history != 0
         rows = await self._read(query, "list", files=artifacts or history)
-        opened = [await reads.opened(row) for row in rows if row["task"] is not None]
+        opened = [await reads.opened(row, chunks=artifacts) for row in rows if row["task"] is not None]
         with_files = [one for one in opened if one.row["files"]]
         files = await reads.files(
             {one.row["task"]: one.numbers(artifacts=artifacts, history=history) for one in with_files}

@@ -5,7 +5,7 @@ task whose files are gone has been deleted meanwhile.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from dragoman.model.message import Part
 from dragoman.model.parts import Swaps, every_part, everywhere, swap_event, swap_record
 from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
-from dragoman.store.codec import Codec
+from dragoman.store.codec import Codec, SkippedChunk
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
@@ -42,7 +42,7 @@ class OpenedRow(Struct):
     row: Any
     head: TaskHead
     snapshot: Record | None
-    pages: list[tuple[int, int, tuple[Event, ...]]]
+    pages: list[tuple[int, int, tuple[Event | SkippedChunk, ...]]]
     """First seq, size and events of each page after the snapshot."""
 
     def numbers(self, *, artifacts: bool = True, history: bool = True) -> set[int]:
@@ -57,7 +57,8 @@ class OpenedRow(Struct):
         swaps = Swaps(note if artifacts else kept_apart, note if history else kept_apart, note)
         for _, _, page in self.pages:
             for event in page:
-                swap_event(event, swaps)
+                if not isinstance(event, SkippedChunk):
+                    swap_event(event, swaps)
         if self.snapshot is not None:
             swap_record(self.snapshot, swaps)
         return found
@@ -196,10 +197,10 @@ class Reads:
         except KeyError:
             return None
 
-    async def opened(self, row: Any) -> OpenedRow:
-        """Decode a task's row, off the loop if it is large."""
+    async def opened(self, row: Any, *, chunks: bool = True) -> OpenedRow:
+        """Decode a task's row, perhaps without the chunks of artifacts, off the loop if it is large."""
         size = len(row["record"] or b"") + sum(map(len, row["pages"] or ()))
-        opened: OpenedRow = await self._off_loop(size, self._open, row)
+        opened: OpenedRow = await self._off_loop(size, self._open if chunks else self._open_around, row)
         return opened
 
     async def files(self, wanted: Mapping[int, Iterable[int]]) -> FetchedFiles:
@@ -219,6 +220,8 @@ class Reads:
         events: list[Logged] = []
         for first, size, page in opened.pages:
             for number, event in enumerate(page, first):
+                if isinstance(event, SkippedChunk):
+                    continue
                 whole = event if swaps is None else swap_event(event, swaps)
                 events.append(Logged(number, whole, size if swaps is None else size + file_bytes(whole)))
         return Stored(
@@ -240,11 +243,19 @@ class Reads:
         )
 
     def _open(self, row: Any) -> OpenedRow:
+        return self._open_with(row, self._codec.events)
+
+    def _open_around(self, row: Any) -> OpenedRow:
+        return self._open_with(row, self._codec.events_around)
+
+    def _open_with(self, row: Any, decode: Callable[[bytes], tuple[Event | SkippedChunk, ...]]) -> OpenedRow:
         head, record = self._codec.head(row["head"]), row["record"]
         snapshot = None if record is None else self._codec.record(record, head, _no_note)
-        return OpenedRow(
-            row, head, snapshot, self._decode_pages(zip(row["firsts"] or (), row["pages"] or (), strict=True))
-        )
+        pages = []
+        for first, page in zip(row["firsts"] or (), row["pages"] or (), strict=True):
+            events = decode(page)
+            pages.append((first, len(page) // len(events), events))
+        return OpenedRow(row, head, snapshot, pages)
 
     def _decode_pages(self, pages: Iterable[tuple[int, bytes]]) -> list[tuple[int, int, tuple[Event, ...]]]:
         decoded = []

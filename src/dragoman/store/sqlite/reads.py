@@ -17,7 +17,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
-from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, SkippedChunk
 from dragoman.store.figures import StoreFigures, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 
@@ -118,8 +118,11 @@ class Reads:
             found = self.cursor.execute(self.sql["equal_files"], (task_id, digest)).get
         return found[0] if found is not None and found[1] == content else None
 
-    def stored(self, rows: Sequence[Row], swaps: Swaps) -> Stored:
-        """Build a task from the rows of `load`, its parts swapped. Needs a `moment` if the task has files."""
+    def stored(self, rows: Sequence[Row], swaps: Swaps, *, chunks: bool = True) -> Stored:
+        """Build a task from the rows of `load`, its parts swapped, perhaps without the chunks of artifacts.
+
+        Needs a `moment` if the task has files.
+        """
         task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, *_ = rows[0]
         pushed, keeper, offered_until_ms, webhooks_version = rows[0][13:]
         head = self.codec.head(head_bytes)
@@ -131,9 +134,11 @@ class Reads:
         events: list[Logged] = []
         for row in rows:
             if row[12] is not None and row[11] is not None:
-                page = self.codec.events(row[12])
+                page = self.codec.events(row[12]) if chunks else self.codec.events_around(row[12])
                 size = len(row[12]) // len(page)
                 for number, event in enumerate(page, row[11]):
+                    if isinstance(event, SkippedChunk):
+                        continue
                     whole = swap_event(event, swaps) if files else event
                     events.append(Logged(number, whole, size + file_bytes(whole) if files else size))
         return Stored(
@@ -157,7 +162,10 @@ class Reads:
     def by_number(
         self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None, max_bytes: int | None = None
     ) -> tuple[Stored, ...]:
-        """The tasks with these numbers, in their order, without the bytes of files. Needs a `moment`.
+        """The tasks with these numbers, in their order. Needs a `moment`.
+
+        `artifacts` and `history` swap their parts, else these have the bytes of their files. With `artifacts` the
+        chunks of the log are left out.
 
         The list ends before the task that would take it past `max_bytes`, but has at least one.
         """
@@ -172,7 +180,7 @@ class Reads:
             rows = self._rows("load_by_number", number)
             size += sum(len(row[12] or b"") for row in rows) + len(rows[0][10] or b"")
             back = self.fetching("", learn)
-            stored = self.stored(rows, Swaps(artifacts or back, history or back, back))
+            stored = self.stored(rows, Swaps(artifacts or back, history or back, back), chunks=artifacts is None)
             if max_bytes is not None and size > max_bytes and found:
                 break
             found.append(stored)
