@@ -218,7 +218,7 @@ async def test_another_setting_restarts_the_server_and_streams_and_tasks_go_on(t
 
             seen = await until(stream, begun)
             project.configure("shutdown_grace_s = 1\n")
-            await project.says("restarting for shutdown_grace_s", "the server listens again")
+            await project.says("restarting for shutdown_grace_s", "the server listens again: Dragoman ")
         (tmp_path / "go").touch()
         async with http.post(f"/tasks/{task[0]}:subscribe", headers={"Last-Event-ID": seen}) as stream:
             await until(stream, lambda event: "ended by one" in event)

@@ -166,7 +166,7 @@ class _Reloader:
         if not self._started:
             self._on_ready(self._server.reported)
         else:
-            log.info("the server listens again")
+            log.info("the server listens again: %s", self._server.reported.partition("\n")[0])  # perhaps elsewhere
         self._started = True
 
     def _show_end(self, running: "asyncio.Task[int]") -> None:
