@@ -461,7 +461,11 @@ def echoing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("agents.py:gate", "no agent 'gate' here"),
+        (
+            "agents.py:gate",
+            "no agent 'gate' here: GET /agents lists them; declare it in the file of the server: [[agents]] with this "
+            'id and run = "worker"',
+        ),
         (f"{ROOT}/examples/agents.py:echo", 'echo is not served by workers: declare it with run = "worker"'),
     ],
 )

@@ -158,6 +158,9 @@ def _explain(error: Exception) -> str:
         return (
             f"{error}; give the worker a key: --key or {KEY_ENV} (`dragoman keys create NAME --role agent` makes one)"
         )
+    # For an agent that is none of workers the server names the fix itself.
+    if isinstance(error, CallRefused) and error.unknown and "run = " not in str(error):
+        return f'{error}; declare it in the file of the server: [[agents]] with this id and run = "worker"'
     return str(error)
 
 

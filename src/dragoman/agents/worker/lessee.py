@@ -61,12 +61,16 @@ GIVE_BACK_S = 1.0
 
 
 class CallRefused(Exception):
-    """The server refused a call. `lost`: the lease is over; `unidentified`: the key is missing or not valid."""
+    """The server refused a call.
+
+    `lost`: the lease is over; `unidentified`: the key is missing or not valid; `unknown`: it has no such agent.
+    """
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")
         self.lost = status == 409
         self.unidentified = status == 401
+        self.unknown = status == 404
         self.temporary = status >= 500 or status == 429
 
 
