@@ -203,7 +203,12 @@ def test_certificates_are_verified_unless_the_user_says_otherwise(shell: Shell, 
         refused = shell.run("send", "-a", url, "hello", "-o", "json")
         assert (refused.status, refused.json["error"]["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
         assert "--ca-cert" in refused.json["error"]["hint"]
-        assert shell.run("send", "-a", url, "hello", "--ca-cert", str(authority.path)).status == 0
+        sent = shell.run("send", "-a", url, "hello", "--ca-cert", str(authority.path))
+        assert sent.status == 0
+        assert f" --ca-cert {authority.path} " in sent.fields["Next"], "the next command needs it, too"
+        operated = shell.run("admin", "agents", "--server", url)
+        assert (operated.status, operated.err.count("\n")) == (1, 1)
+        assert operated.err.endswith("check its certificate: SSL_CERT_FILE names the file of an authority to trust\n")
         insecure = shell.run("send", "-a", url, "hello", "--insecure", "--bearer", "s3cret")
         assert insecure.status == 0
         assert "INSECURE: credentials are sent" in insecure.err

@@ -339,7 +339,7 @@ def service_parameters(settings: Settings, agent: str) -> dict[str, str]:
 def command_line(settings: Settings, command: str) -> str:
     """Return the exact command to go on with: the agent and everything that is needed, without credentials."""
     words = ["dragoman", command]
-    for name in ("agent-card", "dialect", "a2a-version"):
+    for name in ("agent-card", "dialect", "a2a-version", "ca-cert"):
         value = settings[name]
         if value.text and value.level in (Level.FLAG, Level.ENVIRONMENT):
             words.append(f"--{name} {_quoted(value.text)}")

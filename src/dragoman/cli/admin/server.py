@@ -202,6 +202,10 @@ class AdminClient:
 
 def describe_no_answer(error: "EgressError") -> str:
     """Why a server gave no answer, and what to check: one question, which names the server."""
+    import ssl
+
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return f"{error}: SSL_CERT_FILE names the file of an authority to trust"
     return f"{str(error).removesuffix(': is it listening there?')}: is the server running?"
 
 
