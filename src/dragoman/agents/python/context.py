@@ -5,6 +5,7 @@ nothing is emitted after them.
 """
 
 from collections.abc import AsyncGenerator, Mapping
+from operator import index
 from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
 from msgspec import UNSET
@@ -151,8 +152,11 @@ class Context(Facts):
         return await self._run.references()
 
     async def progress(self, current: int, total: int, text: str = "") -> None:
-        """Report that step `current` of `total` has been reached, with a text that describes it."""
-        await self._run.status(parts_of(text) if text else (), progress=(current, total))
+        """Report that step `current` of `total` has been reached, with a text that describes it.
+
+        Raises TypeError for numbers that are not whole: a stored task with one could not be read again.
+        """
+        await self._run.status(parts_of(text) if text else (), progress=(index(current), index(total)))
 
     async def status(self, content: object, *, metadata: dict[str, Any] | None = None) -> None:
         """Report what is going on, usually as a text. Callers see it at once; it is not part of the result."""
@@ -304,9 +308,9 @@ class Context(Facts):
     def usage(self, *, input: int = 0, output: int = 0, total: int | None = None, model: str = "") -> None:  # noqa: A002
         """Add to the tokens that this task has used; `total` defaults to the sum. `model` names the one that used them.
 
-        The name is the one that the setting `prices` has.
+        The name is the one that the setting `prices` has. Raises TypeError for numbers that are not whole.
         """
-        self._run.usage(Usage.of(input, output, total, model))
+        self._run.usage(Usage.of(index(input), index(output), None if total is None else index(total), model))
 
 
 class FinalWord(BaseException):
