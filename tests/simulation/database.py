@@ -11,10 +11,12 @@ from copy import copy
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dragoman.model.events import Event, Logged
+from dragoman.model.events import ArtifactChunk, Event, Logged, Submitted
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
+from dragoman.model.parts import beginning
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import (
     BEGIN_MS,
@@ -25,6 +27,7 @@ from dragoman.store.api import (
     Exists,
     Fenced,
     Listed,
+    ListedRows,
     ListOrder,
     ListQuery,
     Moved,
@@ -37,6 +40,7 @@ from dragoman.store.api import (
     Stored,
     StoreError,
     TaskEnded,
+    TaskRow,
     Unknown,
 )
 from dragoman.store.replicas import Replica
@@ -527,7 +531,26 @@ class Database:
         before = query.before
         page = [row for row in rows if before is None or (row.status_ms, row.head.id) < before][query.offset :]
         taken = page[: query.limit]
-        return Listed(tuple(map(self._stored, taken)), len(rows), len(page) > len(taken))
+        tasks = tuple([self._stored(row) for row in taken])
+        if not query.artifacts:
+            tasks = tuple([_without_chunks(stored) for stored in tasks])
+        return Listed(tasks, len(rows), len(page) > len(taken))
+
+    def list_rows(self, query: ListQuery) -> ListedRows:
+        """As the protocol says."""
+        listed = self.list(query)
+        return ListedRows(tuple(map(self._task_row, listed.tasks)), listed.total, listed.more)
+
+    def _task_row(self, stored: Stored) -> TaskRow:
+        first = self.read(stored.head.id, 0, 1)[0].event
+        return TaskRow(
+            head=stored.head,
+            state=stored.state,
+            status_ms=stored.status_ms,
+            holder=stored.holder,
+            cancel_requested=stored.cancel_requested,
+            text=beginning(first.message.parts) if isinstance(first, Submitted) else "",
+        )
 
     def leased(self, holder: str, *, offered: bool) -> tuple[str, ...]:
         """As the protocol says."""
@@ -558,3 +581,8 @@ class Database:
         """A task as it stands in the end, folded from its whole log."""
         row = self.rows[task_id]
         return fold(row.head, None, row.log[: row.seq])
+
+
+def _without_chunks(stored: Stored) -> Stored:
+    """The task without the events that write artifacts."""
+    return replace(stored, events=tuple([each for each in stored.events if not isinstance(each.event, ArtifactChunk)]))

@@ -14,6 +14,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
@@ -25,6 +27,7 @@ from dragoman.store.api import (
     Dedupe,
     Held,
     Listed,
+    ListedRows,
     ListQuery,
     NewTask,
     OutcomeUnknown,
@@ -293,6 +296,10 @@ class SimulatedStore:
         stored: Stored | None = await self.request(partial(self.database.load, task_id))
         return stored
 
+    async def load_snapshot(self, task_id: str) -> Stored | None:
+        stored = await self.load(task_id)
+        return None if stored is None else replace(stored, events=())
+
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """Nothing is large here."""
         stored = await self.load(task_id)
@@ -322,6 +329,10 @@ class SimulatedStore:
 
     async def list(self, query: ListQuery) -> Listed:
         listed: Listed = await self.request(partial(self.database.list, query))
+        return listed
+
+    async def list_rows(self, query: ListQuery) -> ListedRows:
+        listed: ListedRows = await self.request(partial(self.database.list_rows, query))
         return listed
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:

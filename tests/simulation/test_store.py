@@ -27,6 +27,8 @@ UNUSED = frozenset(
         "a_sweep_takes_what_is_too_old_and_nothing_else",
         "days_that_are_past_are_swept",
         "a_page_ends_before_it_has_too_many_bytes_but_has_a_task",
+        "a_list_of_rows_reads_no_log",
+        "a_list_without_artifacts_takes_a_fraction_of_the_memory",
         "a_list_has_its_order_on_every_page",
         "contexts_are_listed_by_their_newest_task",
     }
