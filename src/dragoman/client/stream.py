@@ -231,7 +231,10 @@ class TaskStream:
         own: Batch = []
         for each in batch:
             update = each[1]
-            named = update.id if isinstance(update, Task) else update.task_id
+            if type(update) is ArtifactUpdate:
+                named: str | None = update.task_id
+            else:
+                named = update.id if isinstance(update, Task) else update.task_id
             if named and named != task_id:
                 if task_id:
                     self._complain(f"its stream has a frame of another task, {named[:SHOWN_MAX]!r}: ignored")

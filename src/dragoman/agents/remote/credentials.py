@@ -46,9 +46,9 @@ def secrets_in(headers: Mapping[str, str]) -> frozenset[str]:
 
 
 class Masking:
-    """Replaces `secrets` in texts, whether spelled plainly or as in URLs and JSON."""
+    """Replaces `secrets` in texts, whether spelled plainly or as in URLs and JSON. `active`: there are any."""
 
-    __slots__ = ("_spelled",)
+    __slots__ = ("_spelled", "active")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         spelled = {
@@ -58,9 +58,7 @@ class Masking:
             if len(secret) >= BYTES_MIN
         }
         self._spelled = tuple(sorted(spelled, key=len, reverse=True))  # one may contain another
-
-    def __bool__(self) -> bool:
-        return bool(self._spelled)
+        self.active = bool(self._spelled)
 
     def text(self, text: str) -> str:
         """The text without the secrets."""

@@ -80,12 +80,16 @@ class Relay:
         self.emitted = True
         if update.usage is not None:
             self._count(update.usage)
+        if update.append and not self._overlaps and not self._credentials.masking.active:  # most updates need no more
+            self._emitted_ids.add(artifact.artifact_id)
+            await self._run.artifact(artifact, append=True, last_chunk=update.last_chunk)
+            return
         await self._emit_new(artifact, append=update.append, last_chunk=update.last_chunk)
 
     async def _emit_new(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Emit the part of an artifact that is new."""
         key = artifact.artifact_id
-        if masking := self._credentials.masking:
+        if (masking := self._credentials.masking).active:
             artifact = masking.artifact(self._mask_continued(masking, artifact, append=append))
         overlap = self._overlaps.get(key) if self._overlaps else None
         if overlap is None and not append and last_chunk and key in self._emitted_ids:

@@ -14,7 +14,7 @@ from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SETTLED, SPELLED
 from dragoman.model.task import Task, TaskStatus
-from dragoman.model.updates import StatusUpdate, Update
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 
 class UpstreamStanding:
@@ -45,9 +45,9 @@ class UpstreamStanding:
     def begin(self, batch: Sequence[Update]) -> dict[str, str]:
         """Return the notes for the moment at which the upstream names its task, with a `batch` of updates."""
         self._known = True
-        statuses = [update.status for update in batch if isinstance(update, Task | StatusUpdate)]
-        for status in statuses:
-            self._take(status)
+        for update in batch:
+            if type(update) is not ArtifactUpdate and isinstance(update, Task | StatusUpdate):
+                self._take(update.status)
         return self._take_notes()
 
     def hear(self, status: TaskStatus) -> None:

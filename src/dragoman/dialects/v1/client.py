@@ -289,8 +289,9 @@ def read_event(data: str, call_id: int) -> Update | None:
     try:
         event = _EVENT.decode(data)
         chunk = event.result.artifact_update
-        if chunk is None or not _plain(chunk):  # a plain chunk has no nested values to check
-            json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
+        if chunk is not None and _plain(chunk):  # most events: it has no nested values to check
+            return chunk if event.id == call_id else None
+        json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
     except _FAILURES:
         return None
     return _decode_member(event.result) if event.id == call_id else None
@@ -369,13 +370,17 @@ def _decode_member(frame: _Frame) -> Update | None:
 
 
 def _plain(chunk: ArtifactUpdate) -> bool:
-    """Whether the chunk is a single text without metadata."""
-    parts = chunk.artifact.parts
+    """Whether the chunk is a single text without metadata, and without anything that 1.0 does not have."""
+    artifact = chunk.artifact
+    if len(artifact.parts) != 1 or chunk.usage is not None:
+        return False
+    part = artifact.parts[0]
     return (
-        len(parts) == 1
-        and parts[0].text is not None
-        and parts[0].data is UNSET
-        and parts[0].metadata is chunk.artifact.metadata is chunk.metadata is None
+        part.text is not None
+        and part.data is UNSET
+        and part.blob is None
+        and part.file is None
+        and part.metadata is artifact.metadata is chunk.metadata is None
     )
 
 
