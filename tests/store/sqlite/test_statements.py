@@ -9,6 +9,7 @@ import dragoman.store.sqlite
 from dragoman.store.api import ListOrder
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import NAME, for_rows, migrate, migrations, read_statements
+from dragoman.store.sqlite.tables import ROWS_MAX, SIZES, Tables
 
 TABLES = {"receipts", "tasks", "deliveries", "push_configs", *"aorndc"}
 """The tables that grow, and the names that the statements about receipts give them."""
@@ -41,7 +42,30 @@ def test_every_statement_is_used(name: str) -> None:
 
 
 def test_a_statement_of_many_rows_has_a_place_for_each_value() -> None:
-    assert for_rows("INSERT INTO t VALUES ROWS(2) WHERE ?", 3) == "INSERT INTO t VALUES (?, ?), (?, ?), (?, ?) WHERE ?"
+    assert for_rows("UPDATE t FROM (VALUES ROWS(2)) v WHERE ?", 2) == "UPDATE t FROM (VALUES (?, ?), (?, ?)) v WHERE ?"
+    assert for_rows("INSERT INTO t VALUES ROWS(2) ON ?", 1) == "INSERT INTO t VALUES (?, ?) ON ?"
+
+
+def written_rows(connection: apsw.Connection, count: int) -> list[tuple[int, str]]:
+    """Write so many rows with `Tables.execute_rows`, and return what is in the table then."""
+    sql = {"last_numbers": "SELECT 0, 0, 0", "add": "INSERT INTO t VALUES ROWS(2)"}
+    sql["change"] = "UPDATE t SET name = v.column2 FROM (VALUES ROWS(2)) v WHERE number = v.column1"
+    tables = Tables(connection, sql)
+    assert tables.execute_rows("add", [(number, "?") for number in range(count)]) == count
+    assert tables.execute_rows("change", [(number, str(number)) for number in range(count)]) == count
+    return connection.execute("SELECT number, name FROM t ORDER BY number").fetchall()
+
+
+def test_statements_of_any_number_of_rows_write_these_rows_and_are_few() -> None:
+    """Those of numbers that come seldom would be prepared anew each time."""
+    prepared = set()
+    for count in range(1, 3 * ROWS_MAX):
+        connection = apsw.Connection(":memory:")
+        connection.execute("CREATE TABLE t (number INTEGER, name TEXT)")
+        connection.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: prepared.add(event["sql"]))
+        assert written_rows(connection, count) == [(number, str(number)) for number in range(count)]
+        connection.close()
+    assert len([sql for sql in prepared if "VALUES" in sql]) == 2 * len(SIZES)
 
 
 @pytest.mark.parametrize("name", [name for name in read_statements("receipts.sql") if "kept_of" not in name])

@@ -29,8 +29,9 @@ MEMORY_LIMIT_BYTES = 1 << 40
 """The limit of a database in memory. SQLite's own is 1 GB; this one leaves it to the machine."""
 
 
-STATEMENTS_MAX = 800
-"""Statements kept prepared. A statement of many rows counts once for each number of rows, up to 32."""
+STATEMENTS_MAX = 512
+"""Statements kept prepared, the most that apsw keeps. It forgets a statement that did not run among the last 512. A
+busy server runs a dozen for each batch."""
 
 CACHE_KB = 4_000
 """The page cache of each connection: the pages that a thousand streaming tasks write to. Reading another page from the

@@ -1,5 +1,5 @@
 -- The statements about webhooks, deliveries and quotas. Positional values are in the order of their numbers.
--- ROWS(n) expands to as many rows of n values as there are.
+-- ROWS(n) expands to rows of n values: see `schema.for_rows`.
 
 -- name: find_host
 -- The number of a host.

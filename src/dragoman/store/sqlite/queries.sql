@@ -1,5 +1,5 @@
 -- The statements of the driver. Positional values are in the order of their numbers.
--- ROWS(n) expands to as many rows of n values as there are.
+-- ROWS(n) expands to rows of n values: see `schema.for_rows`.
 
 -- name: find_scope
 -- The number of an owner with an agent.

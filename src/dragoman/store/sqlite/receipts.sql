@@ -1,5 +1,5 @@
 -- The statements about deliveries that arrived. Positional values are in the order of their numbers.
--- ROWS(n) expands to as many rows of n values as there are.
+-- ROWS(n) expands to rows of n values: see `schema.for_rows`.
 
 -- name: keep_receipts
 -- Keep receipts of pending deliveries: number, time, status, duration, URL and digest of each.

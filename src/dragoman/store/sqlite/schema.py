@@ -21,6 +21,7 @@ log = logging.getLogger("dragoman.store")
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 ROWS = re.compile(r"ROWS\((\d+)\)")
+INSERTED = re.compile(r"(?<!\()VALUES ROWS\(\d+\)")
 COVERS = re.compile(r"COVERS\(([\w.]+), ([\w.]+)\)")
 PAUSED = re.compile(r"PAUSED\(([\w.]+)\)")
 GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+), (\S+), (\S+), (\S+)\)")
@@ -55,7 +56,12 @@ def read_statements(name: str = "queries.sql") -> dict[str, str]:
 
 
 def for_rows(sql: str, count: int) -> str:
-    """`sql` with its marker `ROWS(n)` written out for `count` rows of n values."""
+    """`sql` with its marker `ROWS(n)` written out for `count` rows of n values.
+
+    If there are several, it takes no row whose first value is null, so that some may be filled up with nulls.
+    """
+    if count > 1:
+        sql = INSERTED.sub(lambda hit: f"SELECT * FROM ({hit[0]}) v WHERE v.column1 IS NOT NULL", sql)
     return ROWS.sub(lambda hit: ", ".join(["(" + ", ".join("?" * int(hit[1])) + ")"] * count), sql)
 
 
