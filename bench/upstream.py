@@ -21,8 +21,8 @@ from servers import HERE, Broken, Kind, Server, running
 PEER = "/agents/peer"
 LOCAL_CHUNKS = "/agents/chunks"
 CHUNKS = 100
-NOTES = "1"
-"""Events of a task's log that no stream has: where the peer's own task is noted."""
+NOTES = "3"
+"""Most events of a task's log that no stream has: they note the peer's own task, and what it said last."""
 
 CONFIG = """
 [[agents]]
