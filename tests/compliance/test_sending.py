@@ -173,7 +173,7 @@ def test_json_is_one_document_of_the_protocols_own_type(caller: Caller) -> None:
 @requirement("TASK_POLL_002", "EXIT_001")
 def test_a_timeout_leaves_the_task_and_its_id(caller: Caller) -> None:
     ran = caller.wait_in_vain("send", caller.live.text("slow"), *caller.to("slow"))
-    (task,) = re.findall(r"task get --wait (\S+)", ran.json["error"]["hint"])
+    (task,) = re.findall(r"task get --agent-card \S+ --wait (\S+)", ran.json["error"]["hint"])
     assert task in ran.err
     assert caller.task("cancel", task, what="slow").fields["State"] == "TASK_STATE_CANCELED"
 
@@ -190,7 +190,7 @@ def test_an_interrupt_leaves_the_task_and_its_id(caller: Caller) -> None:
     finally:
         sending.kill()
     task = told.split()[2].rstrip(",")
-    assert f"task get --wait {task}" in err
+    assert re.search(rf"task get --agent-card \S+ --wait {task}\n", err)
     assert caller.task("cancel", task, what="slow").fields["State"] == "TASK_STATE_CANCELED"
 
 

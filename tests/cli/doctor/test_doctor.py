@@ -82,10 +82,11 @@ def test_authentication_is_measured_with_a_key_and_without_and_the_key_is_not_pr
 
 
 def test_the_demo_server_does_right_with_messages(shell: Shell, demo: str) -> None:
-    ran = shell.run("doctor", demo, "--active", "--probe-webhooks", "-o", "json", "--fail-on", "yellow")
+    ran = shell.run("doctor", demo, "--active", "--probe-webhooks", "-o", "json")
     assert ran.status == 0, ran.out
+    assert set(found(ran.json, "yellow")) == {"webhook-address"}  # it calls webhooks on its own machine
     right = found(ran.json, "green")
-    assert {"message-repeated", "stream-resumed", "task-listed", "cancel-ended", "webhook-address"} <= set(right)
+    assert {"message-repeated", "stream-resumed", "task-listed", "cancel-ended"} <= set(right)
 
 
 def test_a_task_that_has_not_ended_is_canceled(shell: Shell, demo: str) -> None:
