@@ -9,13 +9,13 @@ from typing import Literal
 from msgspec import Struct
 
 CancelOutcome = Literal["accepted", "refused", "unanswered"]
-"""What the other server answered to a cancel that followed ours."""
+"""The other server's answer to a cancel that followed ours."""
 
 _OUTCOMES: dict[str, CancelOutcome] = {"accepted": "accepted", "refused": "refused", "unanswered": "unanswered"}
 
 
 class UpstreamNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a task at another server: its ids there, and its statuses. What is empty is not known.
+    """A task at another server, as far as it is known here: its ids there, and its statuses. An unknown field is empty.
 
     `said` is the state that the other server last told, as `SPELLED`. `first` and `last` are the times of the first and
     the last status, by that server's clock. `lost` is when the connection broke, by our clock, if nothing has come

@@ -18,7 +18,7 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 
 class UpstreamStanding:
-    """What the upstream has told of its task so far: `status` is the last one heard by this run.
+    """The statuses that the upstream has told of its task: `status` is the last one heard by this run.
 
     `clock` is ours; the times of statuses are the upstream's.
     """

@@ -62,7 +62,7 @@ def is_refused_here(error: Exception) -> bool:
 def audited_url(url: str) -> str:
     """A URL for the audit trail: without its query, a user and a password, which may be secret.
 
-    A password that is not encoded may contain `/`, `?` or `#`. What stands before that ends in no port then.
+    A password that is not encoded may contain `/`, `?` or `#`. The text before that character ends in no port then.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     while "@" in rest:

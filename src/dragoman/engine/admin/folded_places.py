@@ -1,7 +1,7 @@
 """Folded places: tasks as they stood at some places of their logs, for operators who look at long ones.
 
 Invariant: it only reads, and never a whole log at once: a page is folded before the next one is read, and only one log
-of several pages is read at a time. What is remembered has a bound, and is never wrong, because events never change.
+of several pages is read at a time. The memory of places has a bound, and is never wrong, because events never change.
 """
 
 import asyncio

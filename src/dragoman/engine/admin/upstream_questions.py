@@ -17,7 +17,7 @@ from dragoman.store.api import Store
 
 
 class UpstreamAnswer(Struct, frozen=True, kw_only=True):
-    """What an agent of another server answered at `asked_at` to the question how its task `id` stands.
+    """The answer of another server's agent, at `asked_at`, to the question how its task `id` stands.
 
     `failure` says why there is no answer; then `state` is null. `status_at` is by the other server's clock, null if it
     sends no times. `text` begins the message of the status. `differs`: the state does not fit that of our task.

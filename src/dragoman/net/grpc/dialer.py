@@ -40,15 +40,16 @@ REASON_S = 1.0
 
 
 class GrpcChannel:
-    """A channel to one address. `calls` are under way; when a retired one has none left, it is closed.
+    """A channel to one address of a destination. `calls` are under way; when a retired one has none left, it is closed.
 
     It is `used` once a call on it has ended.
     """
 
-    __slots__ = ("address", "calls", "channel", "closed", "looked_up_s", "retired", "used")
+    __slots__ = ("address", "calls", "channel", "closed", "destination", "looked_up_s", "retired", "used")
 
-    def __init__(self, channel: Any, address: str, looked_up_s: float) -> None:
+    def __init__(self, channel: Any, destination: Destination, address: str, looked_up_s: float) -> None:
         self.channel = channel
+        self.destination = destination
         self.address = address
         self.looked_up_s = looked_up_s
         self.calls = 0
@@ -107,9 +108,19 @@ class GrpcDialer:
             self._retired.discard(channel)
             self._close(channel)
 
-    def retire(self, to: Target, channel: GrpcChannel) -> None:
+    def retire(self, channel: GrpcChannel) -> None:
         """Use a channel for no further call, and close it after the last one."""
-        self._retire((to.scheme, to.host, to.port), channel)
+        channels = self._channels.get(channel.destination, [])
+        if channel not in channels:
+            return  # it is retired already
+        channels.remove(channel)
+        if not channels:
+            del self._channels[channel.destination]
+        channel.retired = True
+        if channel.calls:
+            self._retired.add(channel)
+        else:
+            self._close(channel)
 
     async def close(self) -> None:
         """Close every channel, which ends the calls on them. A later call opens new ones."""
@@ -129,7 +140,7 @@ class GrpcDialer:
         """Return the newest connected channel with room for a call. Those that are not connected are retired."""
         channels = self._channels.get(destination, [])
         for channel in [each for each in channels if not each.connected]:
-            self._retire(destination, channel)
+            self.retire(channel)
         return next((each for each in reversed(channels) if each.calls < CALLS_MAX), None)
 
     async def _renew(self, to: Target, channel: GrpcChannel) -> GrpcChannel | None:
@@ -144,7 +155,7 @@ class GrpcDialer:
             return channel if channel.connected else None
         if channel.address in addresses and self._policy(channel.address) is None:
             return channel if channel.connected else None
-        self.retire(to, channel)
+        self.retire(channel)
         return None
 
     async def _connect_once(self, to: Target, destination: Destination, until_s: float) -> GrpcChannel:
@@ -202,7 +213,7 @@ class GrpcDialer:
                 refused = refused or reason
                 continue
             now_s = loop.time()
-            channel = GrpcChannel(self._open(to, address), address, now_s)
+            channel = GrpcChannel(self._open(to, address), (to.scheme, to.host, to.port), address, now_s)
             ready = loop.create_task(_ready(channel.channel), name=f"connect {address}")
             connected = False
             try:
@@ -245,19 +256,6 @@ class GrpcDialer:
             return grpc.aio.insecure_channel(place, options=options)
         options.append(("grpc.ssl_target_name_override", host))
         return grpc.aio.secure_channel(place, self._tls_credentials, options=options)
-
-    def _retire(self, destination: Destination, channel: GrpcChannel) -> None:
-        """As `retire`; a channel that is retired already stays so."""
-        if channel not in (channels := self._channels.get(destination, [])):
-            return
-        channels.remove(channel)
-        if not channels:
-            del self._channels[destination]
-        channel.retired = True
-        if channel.calls:
-            self._retired.add(channel)
-        else:
-            self._close(channel)
 
     def _close(self, channel: GrpcChannel) -> None:
         channel.closed = True

@@ -187,7 +187,7 @@ class GrpcEgress:
             return GrpcReply(metadata=texts(await call.initial_metadata()), body=body)
         except grpc.aio.AioRpcError as error:
             if channel.used and was_not_sent(error.code(), error.details()):
-                self._dialer.retire(to, channel)
+                self._dialer.retire(channel)
                 return None
             late = loop.time() >= until_s - 0.001
             return read_status(error, to.shown, max_bytes=self._max_bytes, timeout_s=timeout_s, late=late)
@@ -258,7 +258,7 @@ class GrpcEgress:
             raise
         if not lost:
             return flow
-        self._dialer.retire(to, channel)
+        self._dialer.retire(channel)
         flow.close()
         return None
 

@@ -96,7 +96,7 @@ def _failure(
         return TimedOut(shown, timeout_s)
     if code == _RESOURCE_EXHAUSTED and _LARGE in message:
         return TooLarge(shown, max_bytes)
-    if code == _UNAVAILABLE and message.startswith(_NOT_CONNECTED):
+    if _is_unconnected(code, message):
         return not_connected(shown, message)
     if code in (_CANCELLED, _UNKNOWN, _RESOURCE_EXHAUSTED, _INTERNAL, _UNAVAILABLE) and _BROKEN.search(message):
         return broken(shown)
@@ -105,7 +105,11 @@ def _failure(
 
 def was_not_sent(code: Any, message: str | None) -> bool:
     """Whether a status says that there was no connection, so that the other side cannot have seen the call."""
-    return int(code.value[0]) == _UNAVAILABLE and (message or "").startswith(_NOT_CONNECTED)
+    return _is_unconnected(int(code.value[0]), message or "")
+
+
+def _is_unconnected(code: int, message: str) -> bool:
+    return code == _UNAVAILABLE and message.startswith(_NOT_CONNECTED)
 
 
 def broken(shown: str) -> Broken:
