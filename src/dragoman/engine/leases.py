@@ -142,11 +142,15 @@ class TaskLeases:
         return await task.append(decide) is not None
 
     async def take_again(self, task: TaskLog, epoch: int) -> bool:
-        """Lease a task anew that had the lease `epoch`. Returns False if it has ended, or somebody else runs it."""
+        """Lease a task anew that had the lease `epoch`. Returns False if it has ended, or somebody else runs it.
+
+        The write is guarded by the epoch: a lease that another replica took since then adds no event, so that the seq
+        would not tell.
+        """
 
         def decide(log: TaskLog) -> Decision | None:
             lost = log.terminal or log.epoch != epoch or self._run_of(log) is not None
-            return None if lost else self.lease_for(log, self.holder)
+            return None if lost else replace(self.lease_for(log, self.holder), expected_epoch=epoch)
 
         try:
             return await self._append(task, decide)

@@ -1,0 +1,8 @@
+"""Writes the tables anew: `python -m tests.law`, or `python -m tests.law worker`."""
+
+import sys
+
+from tests.law.tables import TABLES, write
+
+for name in sys.argv[1:] or TABLES:
+    write(name)
