@@ -143,7 +143,7 @@ def test_dead_letters_are_sent_again_by_number(filled: Run) -> None:
     assert (result.exit_code, result.stdout) == (0, "2 dead letters to be sent again.\n")
     assert [one.dead for one in owed()] == [False, True, False, False]
     (entry,) = entries()
-    assert (entry.action, entry.subject, entry.allowed) == ("push.retry", "1,3", True)
+    assert (entry.action, entry.subject, entry.allowed) == ("webhooks.redeliver", "1,3", True)
     assert entry.principal.startswith("operator:")
 
 
@@ -179,7 +179,10 @@ def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
     assert filled("drop", "1", answer="y\n").exit_code == 0
     assert filled("drop", "--all", "--yes").stdout == "2 dead letters deleted.\n"
     assert [one.task_id for one in owed()] == ["t3"]
-    assert [(entry.action, entry.subject) for entry in entries()] == [("push.drop", "1"), ("push.drop", "all, 2")]
+    assert [(entry.action, entry.subject) for entry in entries()] == [
+        ("webhooks.delete", "1"),
+        ("webhooks.delete", "all, 2"),
+    ]
 
 
 def test_nothing_is_asked_about_dead_letters_that_are_not_there(filled: Run) -> None:

@@ -209,7 +209,7 @@ async def test_what_commands_do_beside_the_server_is_logged_once_and_outlasts_a_
     hearing = asyncio.create_task(Trail(table, keeping).hear())
     async with asyncio.timeout(DEADLINE_S):
         assert await table.looked.get() is None
-        table.done_beside += [act("keys.create", "k1"), act("push.retry", "1,2")]
+        table.done_beside += [act("keys.create", "k1"), act("webhooks.redeliver", "1,2")]
         while await table.looked.get() != 3:
             pass
         table.full = True
@@ -224,7 +224,7 @@ async def test_what_commands_do_beside_the_server_is_logged_once_and_outlasts_a_
     assert table.entries == [], "they are in the store already"
     assert told(caplog) == [
         ("INFO", "allowed principal=operator:root action=keys.create subject=k1"),
-        ("INFO", "allowed principal=operator:root action=push.retry subject=1,2"),
+        ("INFO", "allowed principal=operator:root action=webhooks.redeliver subject=1,2"),
         ("INFO", "allowed principal=operator:root action=keys.revoke subject=k1"),
     ]
 

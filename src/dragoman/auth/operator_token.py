@@ -22,6 +22,9 @@ BYTES = 32
 SUFFIX = ".operator"
 LOOPBACK = "127.0.0.1"
 
+LOGIN_HEADER = "x-dragoman-login"
+"""The login name of whoever sends the token, percent-encoded: the token itself names nobody."""
+
 
 def new_token() -> str:
     """A fresh token."""

@@ -5,19 +5,24 @@ Invariant: a caller that may not use the agent in the path learns nothing about 
 
 from collections.abc import Callable, Collection
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+
+from msgspec.structs import replace
 
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.operator_token import LOGIN_HEADER
 from dragoman.bindings.cors import Origins
 from dragoman.bindings.request import Request
 from dragoman.model.errors import A2AError, Forbidden, Unauthorized
-from dragoman.model.principal import ANONYMOUS, AccessRole, Principal
+from dragoman.model.principal import ANONYMOUS, LOCAL_OPERATOR, AccessRole, Principal, name_operator
 
 HOSTS_REMEMBERED = 1000
 """How many checked values of `Host` are remembered. A flood of new values only makes them be checked again."""
 
 HOST_BYTES_MAX = 300
 """Longest value that is remembered; a DNS name has at most 253 characters (RFC 1035)."""
+
+LOGIN = LOGIN_HEADER.encode()
 
 SAY = "say who you are: send a key as x-api-key, or as a bearer token"
 
@@ -164,6 +169,7 @@ class Callers:
     def admit_operator(self, request: Request) -> None:
         """Check that the caller is an operator: on a server that asks nobody else, by the server's own token.
 
+        The token names nobody, so the caller may add a login. A command on the store notes the same name by itself.
         Raises Unauthorized or Forbidden.
         """
         principal = request.principal
@@ -180,6 +186,8 @@ class Callers:
         except (Unauthorized, Forbidden) as error:
             self._refused(request, error, "")
             raise
+        if principal.id == LOCAL_OPERATOR and (login := request.headers.get(LOGIN)):
+            principal = replace(principal, id=name_operator(unquote(login.decode("latin-1"))))
         request.principal = principal
 
     def admit_scraper(self, request: Request) -> None:

@@ -143,7 +143,7 @@ def retry(
     deliveries that wait for their next attempt are tried now; those before them go first. With --delivered, deliveries
     that arrived are sent once more, with the same webhook-id, if the log of their task still says what they held.
     """
-    changed = _change(place, "push.retry", _choose(numbers, everything, pending, delivered))
+    changed = _change(place, "webhooks.redeliver", _choose(numbers, everything, pending, delivered))
     if as_json:
         _show_json(changed)
     elif changed.count or changed.pending or changed.again or not changed.refused:
@@ -169,7 +169,7 @@ def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: 
         if there:
             what = _letters(there) if not pending else f"{there} deliver{'y' if there == 1 else 'ies'}"
             click.confirm(f"Delete {'all ' if everything else ''}{what} for good?", abort=True, err=as_json)
-    changed = _change(place, "push.drop", chosen)
+    changed = _change(place, "webhooks.delete", chosen)
     if as_json:
         _show_json(changed)
     else:
@@ -205,12 +205,12 @@ def _change(place: TaskPlace, action: str, chosen: "DeadLetters") -> "DeadLetter
     from dragoman.store.audit import AuditEntry
 
     if place.server is not None:
-        path = "/webhooks:redeliver" if action == "push.retry" else "/webhooks:delete"
+        path = "/webhooks:redeliver" if action == "webhooks.redeliver" else "/webhooks:delete"
         return run(place.client().post(path, chosen, deliveries.DeadLettersChanged))
 
     async def work(store: "Store") -> "DeadLettersChanged":
         now_ms = store.clock.now_ms()
-        if action == "push.retry":
+        if action == "webhooks.redeliver":
             changed = await deliveries.redeliver(store, renderer(), chosen, now_ms)
         else:
             changed = await deliveries.drop(store, chosen, now_ms)

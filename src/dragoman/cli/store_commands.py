@@ -88,12 +88,19 @@ def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: b
         raise click.ClickException(str(error)) from error
 
 
+def login() -> str:
+    """The login name of the user who runs the command, or else the user's number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the user has no name, as in a container; OSError from Python 3.13 on
+        return str(os.getuid())
+
+
 def operator() -> str:
     """The principal of the user who runs the command, for the audit trail."""
-    try:
-        return f"operator:{getpass.getuser()}"
-    except (KeyError, OSError):  # the user has no name, as in a container; OSError from Python 3.13 on
-        return f"operator:{os.getuid()}"
+    from dragoman.model.principal import name_operator
+
+    return name_operator(login())
 
 
 def _config(file: str | None, store: str | None) -> Config:

@@ -74,8 +74,21 @@ class Principal(Struct, frozen=True):
         return self.role is AccessRole.OPERATOR and self.agents is None and self.scopes is None
 
 
-LOCAL_OPERATOR = "operator:local"
-"""The id of the operator of a server that asks nobody for a key."""
+OPERATOR_PREFIX = "operator:"
+"""Begins the ids of operators who use the store's file, or the token beside it, rather than a key."""
+
+LOCAL_OPERATOR = f"{OPERATOR_PREFIX}local"
+"""The id of such an operator whose login is unknown, as in a browser."""
+
+LOGIN_CHARACTERS = 100
+"""Most characters of a login that are part of an id. Those of Linux have at most 32."""
+
+
+def name_operator(login: str) -> str:
+    """The id of an operator by the login name on the machine where the command is typed."""
+    plain = "".join(sign for sign in login if sign.isprintable() and not sign.isspace())
+    return OPERATOR_PREFIX + plain[:LOGIN_CHARACTERS] if plain else LOCAL_OPERATOR
+
 
 ANONYMOUS = Principal("anonymous", AccessRole.ADMIN)
 """The principal of every caller on a server without authentication."""

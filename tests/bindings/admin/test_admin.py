@@ -150,6 +150,32 @@ async def test_a_server_that_asks_nobody_admits_the_bearer_of_its_token_alone(tm
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("login", "principal"),
+    [
+        ("ann", "operator:ann"),
+        ("j%C3%BCrgen", "operator:jürgen"),
+        ("%1B%5B31m%0Aann%E2%80%AE%20b", "operator:[31mannb"),
+        ("%FF%00", "operator:\N{REPLACEMENT CHARACTER}"),
+        ("%0A", "operator:local"),
+        ("a" * 500, "operator:" + "a" * 100),
+        (None, "operator:local"),
+    ],
+)
+async def test_the_bearer_of_the_token_has_the_login_that_is_sent(
+    tmp_path: Path, login: str | None, principal: str
+) -> None:
+    store = url_of(tmp_path)
+    named = {} if login is None else {"X-Dragoman-Login": login}
+    keys = await make_keys(url_of(tmp_path / "keyed"), ops=(AccessRole.OPERATOR, None))
+    async with server(store) as http:
+        assert (await read(http, "/tasks", bearer(store) | named))[0] == 200
+    assert [entry.action for entry in await audit_of(store, principal)] == ["tasks.list"]
+    async with server(url_of(tmp_path / "keyed")) as http:
+        assert (await read(http, "/tasks", keys["ops"] | named))[0] == 200
+    assert [entry.action for entry in await audit_of(url_of(tmp_path / "keyed"), "key:ops")] == ["tasks.list"]
+
+
 @pytest.mark.parametrize("store", ["memory:", "sqlite:///{}/dragoman.db"])
 async def test_the_token_is_found_by_the_address_of_the_server(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

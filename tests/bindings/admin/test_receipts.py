@@ -107,7 +107,7 @@ async def test_a_delivery_that_arrived_is_sent_once_more_as_it_was(tmp_path: Pat
             digest = b64encode(hmac.digest(SECRET.encode(), signed, hashlib.sha256)).decode()
             assert asked.headers["webhook-signature"] == f"v1,{digest}"
         async with asyncio.timeout(DEADLINE_S):
-            while not (acts := (await read(http, "/audit?action=push.retry", ops))[1]["entries"]):
+            while not (acts := (await read(http, "/audit?action=webhooks.redeliver", ops))[1]["entries"]):
                 await asyncio.sleep(0.05)  # the trail is written within a second
         assert [each["subject"] for each in acts] == [",".join(map(str, numbers))]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.auth.operator_token import read_token
+from dragoman.cli.store_commands import operator
 from dragoman.model.ids import SystemClock
 from dragoman.model.operations import PushConfig
 from dragoman.store.audit import AuditEntry
@@ -68,12 +69,13 @@ async def test_webhooks_and_audit_are_the_same_from_afar(tmp_path: Path) -> None
         while True:  # the server writes its trail within a second
             trail = await here.admin("audit", "--json", **away)
             acts = [json.loads(line) for line in trail.out.splitlines()]
-            told = [act["subject"] for act in acts if act["action"].startswith("push.")]
+            acts = [act for act in acts if act["action"] in ("webhooks.redeliver", "webhooks.delete")]
+            told = [act["subject"] for act in acts]
             if len(told) == 3:
                 break
             await asyncio.sleep(0)
         assert told == [str(number), str(number), "all"]
-        assert {act["principal"] for act in acts if act["action"].startswith("push.")} == {"operator:local"}
+        assert {act["principal"] for act in acts} == {operator()}
         refused = await here.admin("audit", "--server", here.url, DRAGOMAN_API_KEY="wrong")
         assert (refused.status, len(refused.err.splitlines())) == (1, 1)
 
@@ -98,10 +100,10 @@ async def test_hosts_are_paused_and_deliveries_shown_the_same_from_afar(tmp_path
         assert paused == (0, "https://hooks.example.org:443 is paused: 1 delivery waits for it.\n", "")
         again = await here.admin("webhooks", "pause", "https://hooks.example.org")
         assert again.out == "https://hooks.example.org:443 is already paused: 1 delivery waits for it.\n"
-        assert "operator:local" in await both("paused")
+        assert operator() in await both("paused")
         shown = json.loads(await both("show", str(number), "-o", "json"))
         assert (shown["status"], shown["host"], shown["failed"]) == ("paused", "https://hooks.example.org:443", 0)
-        assert shown["pauses"][0]["by"] == "operator:local"
+        assert shown["pauses"][0]["by"] == operator()
         assert "status    waits for its host, which is paused" in await both("show", shown["id"])
         assert " paused" in await both("list", "--task", "t1")
         assert json.loads((await here.admin("stats", "-o", "json")).out)["webhook_calls_paused"] == 1
@@ -145,3 +147,29 @@ async def test_any_number_of_records_is_read_from_afar(tmp_path: Path, monkeypat
         assert len((await here.admin("audit", "--all", *only, **away)).out.splitlines()) == 9
         listed = await here.admin("webhooks", "list", "--json", **away)
         assert (len(listed.out.splitlines()), listed) == (5, await here.admin("webhooks", "list", "--json"))
+
+
+async def test_a_person_has_one_name_with_and_without_a_server_and_an_act_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = f"sqlite:///{tmp_path}/dragoman.db"
+    number = str(await give_up(store))
+    monkeypatch.setenv("LOGNAME", "jürgen")
+    alone = await dragoman(tmp_path, "push", "retry", number, "--pending", DRAGOMAN_STORE=store)
+    assert alone.out == "1 dead letter to be sent again.\n"
+    async with site(tmp_path, push=False) as here:
+        token = read_token(here.store, 0)
+        assert token is not None
+        ways = ({}, {"DRAGOMAN_SERVER": here.url}, {"DRAGOMAN_SERVER": here.url, "DRAGOMAN_OPERATOR_KEY": token})
+        for way in ways:
+            assert (await here.admin("webhooks", "redeliver", number, "--pending", **way)).status == 0
+            assert (await here.admin("webhooks", "pause", "example.org", **way)).status == 0
+            assert (await here.admin("webhooks", "resume", "example.org", **way)).status == 0
+        acts: list[dict[str, str]] = []
+        while len(acts) < 1 + 3 * len(ways):  # the server writes its trail within a second
+            trail = await here.admin("audit", "--action", "webhooks", "--json")
+            acts = [json.loads(line) for line in trail.out.splitlines()]
+            await asyncio.sleep(0)
+    assert {act["principal"] for act in acts} == {"operator:jürgen"}
+    each = ["webhooks.redeliver", "webhooks.pause", "webhooks.resume"]
+    assert [act["action"] for act in acts] == [each[0], *each * len(ways)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
+from dragoman.cli.store_commands import operator
 from tests.cli.admin.site import dragoman, make_task, site, waiting_agent
 
 
@@ -73,7 +74,7 @@ async def test_a_cancel_names_the_operator_in_the_log(tmp_path: Path) -> None:
         assert (named.out, fitting.out) == (f"{here.echo} is canceled.\n", f"{here.other} is canceled.\n")
         for task in (here.echo, here.other):
             *_, word, end = (await here.admin("tasks", "log", task)).out.splitlines()
-            assert " operator operator:local cancel " in word
+            assert f" operator {operator()} cancel " in word
             assert word.endswith("too dear")
             assert end.endswith("status canceled")
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import click
 from msgspec import Struct
 
-from dragoman.cli.store_commands import at_store, operator, with_store
+from dragoman.cli.store_commands import at_store, login, operator, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
@@ -121,7 +121,11 @@ class AdminClient:
     def __init__(self, server: str, key: str | None, source: str | None = OPERATOR_KEY_ENV) -> None:
         self.server = server
         self._source = source if key else None
-        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        from dragoman.auth.operator_token import LOGIN_HEADER
+
+        self._headers = {"Accept": "application/json", LOGIN_HEADER: quote(login(), safe="")}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
 
     async def get(self, path: str, query: Mapping[str, object], into: type[T]) -> T:
         """Read something. Raises ClickException."""

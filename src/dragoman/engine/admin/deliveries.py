@@ -191,7 +191,7 @@ class DeliveryAdministration:
         """Make deliveries due at once. Raises A2AError."""
         subject = _subject(_chosen(chosen))
         work = redeliver(self._store, self._sender.render, chosen, self._clock.now_ms())
-        changed = await self._notes.noted(operator, "push.retry", work, subject=subject)
+        changed = await self._notes.noted(operator, "webhooks.redeliver", work, subject=subject)
         self._sender.wake()
         return changed
 
@@ -199,7 +199,7 @@ class DeliveryAdministration:
         """Delete deliveries. Raises A2AError."""
         subject = _subject(_chosen(chosen))
         work = drop(self._store, chosen, self._clock.now_ms())
-        return await self._notes.noted(operator, "push.drop", work, subject=subject)
+        return await self._notes.noted(operator, "webhooks.delete", work, subject=subject)
 
     async def show(self, operator: Operator, wanted: str) -> DeliveryReport:
         """One delivery, by its number or its id. Raises A2AError."""

@@ -15,7 +15,7 @@ from dragoman.config import agent_id_fault
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.principal import LOCAL_OPERATOR, AccessRole, KeyLimits, Scope
+from dragoman.model.principal import OPERATOR_PREFIX, AccessRole, KeyLimits, Scope
 from dragoman.store.keyring import KeyRing, NewKey, StoredKey, key_state
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
@@ -176,7 +176,7 @@ class KeyChanges:
         limits = wanted.limits.apply(None)
         _check_new(wanted, limits)
         before = await self._keys.all()
-        if not before and operator.principal == LOCAL_OPERATOR and not (_operates(wanted) or wanted.force):
+        if not before and operator.principal.startswith(OPERATOR_PREFIX) and not (_operates(wanted) or wanted.force):
             raise InvalidParams(
                 "role",
                 "must be operator for the first key: from then on the server makes no token of its own when it starts, "

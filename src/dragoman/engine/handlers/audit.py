@@ -14,7 +14,7 @@ from enum import StrEnum
 from msgspec import structs
 from msgspec.json import encode
 
-from dragoman.model.principal import ANONYMOUS
+from dragoman.model.principal import ANONYMOUS, OPERATOR_PREFIX
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry, AuditTrail
 
@@ -46,9 +46,6 @@ ones is kept, and the log says how many there were."""
 
 READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".deliveries", ".follow")
 """The ends of the names of administrative acts that change nothing."""
-
-BY_COMMAND = "operator:"
-"""Begins the principal of a command on the store. The server's own token has such a principal, too, but an address."""
 
 PLAIN = re.compile(r"[!#-<>-~]+", re.ASCII)
 """A value that needs no quotes in a line of the log: printable, without space, quote or equals sign."""
@@ -141,7 +138,7 @@ class Trail:
                 log.warning("the audit trail cannot be read, the next try is in %g s: %s", HEAR_EVERY_S, error)
                 acts = ()
             for act in acts:
-                if act.principal.startswith(BY_COMMAND) and not act.peer:
+                if act.principal.startswith(OPERATOR_PREFIX) and not act.peer:  # a server notes an address
                     _tell(logging.INFO, act)
             await asyncio.sleep(HEAR_EVERY_S)
 
