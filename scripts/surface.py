@@ -134,8 +134,12 @@ def _python() -> Iterator[str]:
 
 
 def _members(full: str, value: type) -> Iterator[str]:
-    """The attributes that the class or one of our own above it defines, and the parameters of its methods."""
+    """The attributes that the class or one of our own above it defines, and the parameters of its methods.
+
+    Members that it has from a protocol of the engine are for the server, which asks for them.
+    """
     ours = [each for each in value.__mro__ if each.__module__.startswith("dragoman")]
+    ours = [each for each in ours if not each.__module__.startswith("dragoman.engine") or each is value]
     if ours and not issubclass(value, Enum):
         yield from _parameters(full, value)
     for each in ours:

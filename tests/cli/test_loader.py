@@ -119,16 +119,19 @@ def test_agents_of_the_command_line_are_kept_and_made_anew_likewise(entries: tup
 
 
 RUNNER = """
-class Runner:
+from dragoman.engine.api import Runner, Traits
+
+class Own(Runner):
+    traits = Traits()
+
     def __init__(self):
         from dragoman.model.card import Profile
         self.profile = Profile(id="own", name="own", description="own", version="1", skills=())
-        self.direct = self.restartable = self.one_message = self.offline = False
 
     async def run(self, run):
         pass
 
-own = Runner()
+own = Own()
 """
 
 
@@ -139,8 +142,8 @@ def test_a_table_says_how_an_agent_answers(entries: tuple[AgentEntry, ...]) -> N
         tables = [table.format(agent_id, run, wait) for agent_id, run in kinds.items()]
         Path("direct.toml").write_text("\n".join(tables))
         for agent in load_served(load(Path("direct.toml"), {}, {}).agents, (), None).agents:
-            assert (agent.direct, getattr(agent, "direct_wait_s")) == ("auto", expected)  # noqa: B009  others lack it
+            assert (agent.traits.direct, agent.traits.direct_wait_s) == ("auto", expected)
     Path("rooms/own.py").write_text(RUNNER)
     Path("direct.toml").write_text(table.format("own", "rooms.own:own", ""))
-    with pytest.raises(AgentReferenceError, match='set `direct = "auto"` on the Runner itself'):
+    with pytest.raises(AgentReferenceError, match=r'give the Own itself traits = Traits\(direct="auto"\)'):
         load_served(load(Path("direct.toml"), {}, {}).agents, (), None)

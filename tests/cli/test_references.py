@@ -11,18 +11,17 @@ from dragoman.cli.references import AgentReferenceError, load_reference, place_o
 from dragoman.config import AgentEntry, ProviderEntry, SkillEntry
 
 SOURCE = """
-from msgspec import Struct
-
+from dragoman.engine.api import Runner, Traits
 from dragoman.model.card import AgentSkill, Profile
 
 KEPT = []
 
 
-class Scripted(Struct):
-    profile: Profile
-    direct: bool = False
-    restartable: bool = False
-    one_message: bool = False
+class Scripted(Runner):
+    traits = Traits()
+
+    def __init__(self, profile):
+        self.profile = profile
 
     async def run(self, run):
         KEPT.append(run)

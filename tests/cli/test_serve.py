@@ -10,23 +10,22 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
-from msgspec import Struct
 
 from dragoman.cli import main
 from dragoman.cli.serve import banner, base_url, program
 from dragoman.cli.version import describe_version
 from dragoman.config import AgentEntry, Config, settings
-from dragoman.engine.api import Run
+from dragoman.engine.api import Run, Runner, Traits
 from dragoman.model.card import AgentSkill, Profile
 
 
-class Scripted(Struct):
+class Scripted(Runner):
     """An agent that is only looked at."""
 
-    profile: Profile
-    direct: bool = False
-    restartable: bool = False
-    one_message: bool = False
+    traits = Traits()
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
 
     async def run(self, run: Run) -> None:
         """Nothing to do."""

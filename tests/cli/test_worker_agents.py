@@ -9,7 +9,6 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.cli import main
 from dragoman.cli.loader import load_agents
 from dragoman.config import ConfigError, load
-from dragoman.engine.api import Reported
 
 
 def declared(tmp_path: Path, table: str) -> WorkerAgent:
@@ -33,7 +32,7 @@ def test_the_card_of_a_worker_says_what_the_table_says(tmp_path: Path) -> None:
         ("sum", "sum", ("math",), ("1 + 1",)),
         ("other", "other", (), ()),
     ]
-    assert isinstance(agent, Reported)
+    assert agent.reported is agent
 
 
 async def test_a_worker_is_offline_without_workers_unless_it_queues(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dragoman.engine.announcements import Announcer
-from dragoman.engine.api import DirectMode, Run
+from dragoman.engine.api import DirectMode, Run, Runner, Traits
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream, StreamItem
 from dragoman.engine.handlers.audit import Trail
@@ -51,7 +51,7 @@ class StandingClock:
         return self.ms
 
 
-class Scripted:
+class Scripted(Runner):
     """An agent that does what a function says."""
 
     def __init__(
@@ -64,18 +64,21 @@ class Scripted:
         deadline_s: float | None = None,
         restartable: bool = False,
         one_message: bool = False,
+        speaks_soon: bool = False,
         **profile: Any,
     ) -> None:
         skills = profile.pop("skills", (AgentSkill(id="talk", name="Talk", description="Talks", tags=()),))
         self.profile = Profile(
             id=agent_id, name=agent_id, description="A scripted agent", version="1", skills=skills, **profile
         )
-        self.direct: DirectMode = direct
-        self.direct_wait_s = direct_wait_s
-        self.deadline_s = deadline_s
-        self.restartable = restartable
-        self.one_message = one_message
-        self.offline = False
+        self.traits = Traits(
+            direct=direct,
+            direct_wait_s=direct_wait_s,
+            deadline_s=deadline_s,
+            restartable=restartable,
+            one_message=one_message,
+            speaks_soon=speaks_soon,
+        )
         self.script = script
 
     async def run(self, run: Run) -> None:

@@ -14,12 +14,6 @@ from tests.engine.house import DEADLINE_S, House, Scripted, house, message, read
 S = TaskState
 
 
-class Soon(Scripted):
-    """An agent that speaks soon, as it says."""
-
-    speaks_soon = True
-
-
 async def silence(run: Run) -> None:
     await asyncio.Event().wait()
 
@@ -42,14 +36,14 @@ async def test_it_is_written_with_the_first_word() -> None:
             await asyncio.sleep(0)
         await say(run, "word", append=False)
 
-    async with house(Soon(script)) as h:
+    async with house(Scripted(script, speaks_soon=True)) as h:
         assert states(await read(await h.open(streaming()))) == [S.WORKING, S.COMPLETED]
         assert written(h)[0][0] is S.WORKING
         assert h.store.appends[0].events[1:], "with nothing else it would have cost a commit"
 
 
 async def test_of_an_agent_that_is_silent_it_is_written_anyway() -> None:
-    async with house(Soon(silence)) as h:
+    async with house(Scripted(silence, speaks_soon=True)) as h:
         task_id = await h.begin()
         await h.reach(task_id, S.WORKING)
         await h.cancel(task_id)
@@ -69,7 +63,7 @@ async def test_who_waits_until_all_is_written_does_not_wait_for_more(landing: bo
             else:
                 await run.written()
 
-    async with house(Soon(script)) as h:
+    async with house(Scripted(script, speaks_soon=True)) as h:
         assert (await h.send()).state is S.COMPLETED
         assert written(h) == [[S.WORKING], [S.COMPLETED]]
 
@@ -79,7 +73,7 @@ async def test_a_question_and_its_answer_are_not_put_off() -> None:
     async def script(run: Run) -> None:
         await say(run, (await run.ask((Part(text="Which?"),))).text, append=False)
 
-    async with house(Soon(script)) as h:
+    async with house(Scripted(script, speaks_soon=True)) as h:
         task = await h.send()
         assert task.state is S.INPUT_REQUIRED
         answered = await h.ask(sending(parts=message("this").parts, task_id=task.head.id))
@@ -89,7 +83,7 @@ async def test_a_question_and_its_answer_are_not_put_off() -> None:
 
 @pytest.mark.usefixtures("never")
 async def test_a_task_is_canceled_before_it_was_written() -> None:
-    async with house(Soon(silence)) as h:
+    async with house(Scripted(silence, speaks_soon=True)) as h:
         task_id = await h.begin()
         assert (await h.cancel(task_id)).state is S.CANCELED
         assert [state for states_ in written(h) for state in states_] == [S.WORKING, S.CANCELED]

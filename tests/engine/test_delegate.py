@@ -40,14 +40,14 @@ def order(agent: str = "other", text: str = "do it", **wishes: Any) -> Delegatio
     return Delegation(agent=agent, parts=(Part(text=text),), **wishes)
 
 
-def delegating(text: str = "do it", **wishes: Any) -> Scripted:
+def delegating(text: str = "do it", traits: dict[str, Any] | None = None, **wishes: Any) -> Scripted:
     """An agent that gives a task to `other` and gives out what comes of it."""
 
     async def script(run: Run) -> None:
         delegated = await run.delegate(order(text=text, **wishes))
         await say(run, f"{delegated.agent} says {delegated.text}", append=False, last=True)
 
-    return Scripted(script)
+    return Scripted(script, **(traits or {}))
 
 
 class Forever:
@@ -459,8 +459,7 @@ async def test_what_is_still_running_after_a_crash_is_waited_for(url: str) -> No
             await echo(run)
 
     slow, at_work = Slow(), asyncio.Event()
-    parent_script = delegating()
-    parent_script.restartable = True
+    parent_script = delegating(traits={"restartable": True})
     other = Scripted(slow, "other", restartable=True)
     async with house(parent_script, other, url=url, crashes=True) as h:
         parent_id = await h.begin()
@@ -591,8 +590,7 @@ async def test_a_caller_whose_key_is_not_for_the_other_agent_is_served_by_it_all
 async def test_a_direct_agent_cannot_delegate() -> None:
     from dragoman.model.errors import InternalError
 
-    agent = delegating()
-    agent.direct = True
+    agent = delegating(traits={"direct": True})
     async with house(agent, Scripted(echo, "other")) as h:
         with pytest.raises(InternalError):
             await h.ask(SendMessage(message=message()))

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.engine.api import Run, Runner
+from dragoman.engine.api import Run, Runner, Traits
 from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
 from dragoman.model import ids
@@ -104,19 +104,12 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-class Actor:
+class Actor(Runner):
     """A local agent whose runs are led by a test."""
 
     def __init__(self, agent_id: str = "agent", **traits: Any) -> None:
         self.profile = Profile(id=agent_id, name=agent_id, description="Led", version="1", skills=())
-        self.direct = False
-        self.restartable = False
-        self.one_message = False
-        self.offline = False
-        self.deadline_s: float | None = None
-        self.waits = False
-        for name, value in traits.items():
-            setattr(self, name, value)
+        self.traits = Traits(**traits)
         self.speakers: list[Speaker] = []
 
     async def run(self, run: Run) -> None:

@@ -8,7 +8,7 @@ questions are not passed on), `x30` goes on for 30 hundredths of a second when i
 import asyncio
 from collections.abc import Callable, Mapping
 
-from dragoman.engine.api import Delegation, DelegationFailed, Reject, Run
+from dragoman.engine.api import Delegation, DelegationFailed, Reject, Run, Runner, Traits
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Delegated, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Part
@@ -24,7 +24,7 @@ class Broken(Exception):
     """The agent fails, as its script says."""
 
 
-class ScriptedAgent:
+class ScriptedAgent(Runner):
     """See `engine.api.Runner`. `begun` is told of each run."""
 
     def __init__(self, name: str, begun: Callable[[Run], None]) -> None:
@@ -35,10 +35,7 @@ class ScriptedAgent:
             version="1",
             skills=(AgentSkill(id="play", name="Play", description="Plays a script", tags=()),),
         )
-        self.direct = False
-        self.restartable = AGENTS[name]
-        self.one_message = False
-        self.offline = False
+        self.traits = Traits(restartable=AGENTS[name])
         self._begun = begun
 
     async def run(self, run: Run) -> None:

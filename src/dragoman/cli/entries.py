@@ -39,7 +39,7 @@ def make_agent(entry: AgentEntry) -> Runner:
     """Make the agent of a table of the file. Raises AgentReferenceError."""
     agent = _make_agent(entry)
     if entry.deadline_s is not None:
-        agent.deadline_s = entry.deadline_s
+        agent.limit(entry.deadline_s)
     return agent
 
 
@@ -59,7 +59,7 @@ def _python_agent(entry: AgentEntry) -> Runner:
     served = apply_entry(load_reference_as(entry.run.removeprefix("python:"), entry.id), entry)
     if entry.direct is not None:
         if not isinstance(served, AnswersDirectly):
-            fix = f'set `direct = "auto"` on the {type(served).__name__} itself'
+            fix = f'give the {type(served).__name__} itself traits = Traits(direct="auto")'
             raise AgentReferenceError(f"agent {entry.id!r}: direct is for agents made with dragoman.Agent: {fix}")
         served.answer_directly(entry.direct, _direct_wait_s(entry))
     return served

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks import adapt, adaptable, advice, framework_of
-from dragoman.engine.api import Runner
+from dragoman.engine.api import Runner, Traits
 from dragoman.model.card import Profile
 
 OTHER_KINDS = "; agents that are not Python are a2a:URL, openai:URL, command:PROGRAM or worker, as `run` in the file"
@@ -232,6 +232,7 @@ def _names_in(module: ModuleType) -> list[str]:
 def _is_agent(value: object) -> bool:
     return (
         not isinstance(value, type)
-        and isinstance(getattr(value, "profile", None), Profile)
-        and callable(getattr(value, "run", None))
+        and isinstance(value, Runner)
+        and isinstance(value.profile, Profile)
+        and isinstance(value.traits, Traits)
     )

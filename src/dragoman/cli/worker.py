@@ -98,9 +98,7 @@ def worker(
             agents = load_agents((), (*more, *references), None)
         except AgentReferenceError as error:
             raise click.UsageError(str(error)) from error
-    if direct := [
-        agent.profile.id for agent in agents if agent.direct == "auto" and not getattr(agent, "leasable", False)
-    ]:
+    if direct := [agent.profile.id for agent in agents if agent.traits.direct == "auto" and not agent.traits.leasable]:
         raise click.UsageError(
             f'{", ".join(direct)}: direct="auto" is not for workers, whose tasks are leased: leave it out'
         )

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.model.card import Profile
-from dragoman.model.errors import A2AError
+from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
@@ -251,60 +252,79 @@ DIRECT_WAIT_S = 1.0
 """How long a run may answer with a Message before it becomes a task. A caller sees nothing of the run until then."""
 
 
+class Traits(Struct, frozen=True, kw_only=True):
+    """The facts about a runner that hold for each of its runs, from the beginning of the run to its end.
+
+    A `direct` runner answers with one Message instead of a task. With "auto" it answers with a Message, or makes a task
+    at the first thing that a Message cannot hold, or after `direct_wait_s`. A `restartable` one may be run again from
+    the start after a crash. A `one_message` runner takes no further message while it works. A run that works for longer
+    than `deadline_s` at a stretch is stopped, and its task fails; the time in which it waits for an answer does not
+    count.
+
+    The other facts are about agents elsewhere. With `waits` a task stays `submitted` until its run says `working`. With
+    `speaks_soon` that word is held back briefly, to be written with the agent's first event, which is usually on its
+    way by then; it saves a commit. With `queues_runs` the time towards the deadline begins when the run says `working`,
+    not with the run. With `may_refuse` a run may find that nobody takes the task on at present (`Ended.retry_after_s`).
+    With `leasable` a worker process may serve the agent, although its `direct` is "auto".
+    """
+
+    direct: DirectMode = False
+    direct_wait_s: float = DIRECT_WAIT_S
+    restartable: bool = False
+    one_message: bool = False
+    deadline_s: float | None = None
+    waits: bool = False
+    speaks_soon: bool = False
+    queues_runs: bool = False
+    may_refuse: bool = False
+    leasable: bool = False
+
+
+@runtime_checkable
 class Runner(Protocol):
     """An agent of the server, described to callers by a card.
 
-    A `direct` runner answers with one Message instead of a task. With "auto" it answers with a Message, or makes a task
-    at the first thing that a Message cannot hold, or after its `direct_wait_s` (default: `DIRECT_WAIT_S`). A
-    `restartable` one may be run again from the start after a crash. A `one_message` runner takes no further message
-    while it works. While it is `offline`, sends are refused with AgentOffline. A run that works for longer than
-    `deadline_s` at a stretch is stopped, and its task fails; the time in which it waits for an answer does not count.
-
-    A runner of agents elsewhere may have more attributes, False where they are absent. With `waits` its task stays
-    `submitted` until the run says `working`. With `speaks_soon` that word is held back briefly, to be written with
-    the agent's first event, which is usually on its way by then; it saves a commit. With `queues_runs` the time
-    towards its deadline begins when the run says `working`, not with the run. With `may_refuse` the run may find
-    that nobody takes the task on at present (`Ended.retry_after_s`). One with `wants`, a number, begins only as
-    many queued tasks as that says at the moment: others of its tasks are for other replicas.
+    A class that names this protocol as its base needs a `profile`, `traits` and `run`; the other methods say what holds
+    for most agents.
     """
 
     profile: Profile
-    restartable: bool
-    one_message: bool
-    deadline_s: float | None
+    traits: Traits
 
     @property
-    def direct(self) -> DirectMode: ...
+    def offline(self) -> bool:
+        """Whether sends are refused at present, with `refusal`."""
+        return False
 
     @property
-    def offline(self) -> bool: ...
+    def wants(self) -> int | None:
+        """How many queued tasks it begins at the moment: others are for other replicas. None: as many as there are."""
+        return None
+
+    @property
+    def reported(self) -> "Reported | None":
+        """Where workers' reports on its tasks go; None if its tasks cannot be reported on."""
+        return None
+
+    def refusal(self) -> A2AError:
+        """The error for a send while it is offline."""
+        return AgentOffline(self.profile.id)
+
+    def limit(self, deadline_s: float) -> None:
+        """Stop the runs that begin from now on after `deadline_s`."""
+        self.traits = replace(self.traits, deadline_s=deadline_s)
+
+    def stopped(self, record: Record) -> None:
+        """Cancel elsewhere what belongs to a task that was canceled here while no run worked on it. Never raises."""
+        return
 
     async def run(self, run: Run) -> None:
         """Do the task. Returning completes it; Reject rejects it; CancelledError cancels it; anything else fails it."""
         ...
 
 
-@runtime_checkable
-class Refusing(Protocol):
-    """A runner that says why it is offline."""
-
-    def refusal(self) -> A2AError:
-        """The error for a send while it is offline."""
-        ...
-
-
-@runtime_checkable
-class Outreaching(Protocol):
-    """A runner whose tasks may live on elsewhere while no run of them is active here."""
-
-    def stopped(self, record: Record) -> None:
-        """Cancel elsewhere what belongs to a task that was canceled here while no run worked on it. Never raises."""
-        ...
-
-
-@runtime_checkable
 class Reported(Protocol):
-    """A runner whose workers report their work from elsewhere (BeeOS: UpdateStatus, CompleteTask)."""
+    """Takes reports of workers on their tasks from elsewhere (BeeOS: UpdateStatus, CompleteTask)."""
 
     async def prepare(self, report: CompleteTask | UpdateStatus) -> None:
         """Bring the run of the task here, if another replica has it. The task has not ended. Raises as `report`."""

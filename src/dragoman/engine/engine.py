@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dragoman.bus.api import Bus
 from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer
-from dragoman.engine.api import Generation, Reported, Runner
+from dragoman.engine.api import Generation, Runner
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.files import Files
 from dragoman.engine.handler import Answered, OpenStream
@@ -499,7 +499,7 @@ class Engine:
         if isinstance(taken, Message):
             return DirectStream(taken)
         try:
-            if not send.message.task_id and getattr(runner, "may_refuse", False):
+            if not send.message.task_id and runner.traits.may_refuse:
                 await taken.task.contacted(self._supervisor.loop, FIRST_CONTACT_S, self._stopping)
                 if (refused := refusal_of(taken.task.record())) is not None:
                     raise refused
@@ -578,9 +578,8 @@ class Engine:
 
     async def _report(self, runner: Runner, call: Call, report: CompleteTask | UpdateStatus) -> Record:
         """Take a worker's report on its task. A repeated report gets the same answer again."""
-        if not isinstance(runner, Reported):
-            runner = self._leaving.get(call.agent, runner)
-        if not isinstance(runner, Reported):
+        reported = runner.reported or self._leaving.get(call.agent, runner).reported
+        if reported is None:
             await self.tasks.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
         task = await self.tasks.pin_reported(call, report.id)
@@ -589,11 +588,11 @@ class Engine:
                 fits = policy.repeats(await self._files.record(task.record()), report)
             else:
                 if task.state not in INTERRUPTED:
-                    await runner.prepare(report)
+                    await reported.prepare(report)
                 run, end = self._supervisor.run_of(task), policy.end_of(report)
                 if run is None and task.state in INTERRUPTED:
                     raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")
-                await runner.report(report)
+                await reported.report(report)
                 while end is not None and not task.terminal and self._supervisor.run_of(task) is run:
                     if (failure := task.stalled(self._supervisor.loop)) is not None:
                         raise failure

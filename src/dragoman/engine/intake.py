@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine import policy
-from dragoman.engine.api import Refusing, Runner
+from dragoman.engine.api import Runner
 from dragoman.engine.files import Files
 from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.policy import EngineSettings
@@ -24,7 +24,6 @@ from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations, check_room
 from dragoman.model.errors import (
     A2AError,
-    AgentOffline,
     InvalidParams,
     TaskNotFound,
     Unavailable,
@@ -137,13 +136,13 @@ class Intake:
         else:
             dedupe = await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
         if runner is not None and runner.offline and (dedupe is None or not await self._known(call, dedupe)):
-            raise runner.refusal() if isinstance(runner, Refusing) else AgentOffline(call.agent)
+            raise runner.refusal()
         limits = call.principal.limits
         if limits is not None and limits.max_daily_tokens is not None and origin is None:
             await self._check_tokens(call, limits.max_daily_tokens, dedupe, now_ms)
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
-        if runner is not None and runner.direct and call.manners.answers_with_message:
+        if runner is not None and runner.traits.direct and call.manners.answers_with_message:
             answered = await self._answer_directly(runner, call, send, dedupe)
             if answered is not None:
                 return answered
@@ -197,7 +196,7 @@ class Intake:
         self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
     ) -> Taken | Message | None:
         """Let an agent answer that needs no task; None if this message needs one. Raises UnsupportedOperation."""
-        if runner.direct == "auto":
+        if runner.traits.direct == "auto":
             if send.push_config or send.return_immediately or self._files.large(send.message.parts):
                 return None
             return await self._answer_or_task(runner, call, send, dedupe)
@@ -397,7 +396,7 @@ class Intake:
                     f"task {log.head.id} has ended ({log.state.value}): "
                     f"send without taskId, with contextId {log.head.context_id}"
                 )
-            if runner is not None and runner.one_message and not answers:
+            if runner is not None and runner.traits.one_message and not answers:
                 raise UnsupportedOperation(
                     f"{runner.profile.id} takes no further message while it works: wait for the task"
                 )
@@ -436,7 +435,7 @@ class Intake:
             dedupe = None
         head, message = self._head(call, send, self._clock.now_ms())
         run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._server)
-        deadline_s, timeout_s = getattr(runner, "deadline_s", None), self._settings.blocking_timeout_s
+        deadline_s, timeout_s = runner.traits.deadline_s, self._settings.blocking_timeout_s
         if deadline_s is not None and deadline_s < timeout_s:
             answer = await run.answer(new_id(), deadline_s, "deadline_s")
         else:

@@ -141,7 +141,7 @@ class Recovery:
 
     def _wants(self) -> dict[str, int]:
         """How many queued tasks each agent with a limit takes at present."""
-        numbers = ((agent, getattr(runner, "wants", None)) for agent, runner in self._leases.runners.items())
+        numbers = ((agent, runner.wants) for agent, runner in self._leases.runners.items())
         return {agent: wants for agent, wants in numbers if wants is not None}
 
     async def _claim_some(self) -> bool:
@@ -220,8 +220,8 @@ class Recovery:
         if stored.cancel_requested or await self._tasks.orphaned(stored.head):
             await supervisor.end(task, TaskState.CANCELED)
             supervisor.tell_runner(task)
-        elif runner is not None and (unbegun or runner.restartable):
-            queued_again = getattr(runner, "wants", None) is not None  # an earlier run may have written to it
+        elif runner is not None and (unbegun or runner.traits.restartable):
+            queued_again = runner.wants is not None  # an earlier run may have written to it
             await supervisor.go_on(task, crashed=not unbegun or queued_again)
         else:
             await supervisor.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)

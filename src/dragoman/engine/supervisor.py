@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 
 from dragoman.engine import policy
-from dragoman.engine.api import DIRECT_WAIT_S, Outreaching, Runner
+from dragoman.engine.api import Runner
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.leases import TaskLeases
@@ -173,8 +173,8 @@ class Supervisor:
         if execution is not None:
             self._executions[run] = execution
             run.outcome.add_done_callback(partial(self._decided, run))
-        wait_s: float = getattr(runner, "direct_wait_s", DIRECT_WAIT_S)
-        run.begin(asyncio_task, min(wait_s, getattr(runner, "deadline_s", None) or wait_s))
+        wait_s = runner.traits.direct_wait_s
+        run.begin(asyncio_task, min(wait_s, runner.traits.deadline_s or wait_s))
         asyncio_task.add_done_callback(partial(self._auto_done, run))
         return run
 
@@ -519,9 +519,7 @@ class Supervisor:
         """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""
         agent, runners = task.head.agent, self.leases.runners
         if agent in runners and task.state is TaskState.CANCELED:
-            runner = runners[agent]
-            if isinstance(runner, Outreaching):
-                runner.stopped(task.record())
+            runners[agent].stopped(task.record())
 
     # -- errands -----------------------------------------------------------------------------------------------------
 
@@ -711,7 +709,7 @@ class Supervisor:
             return
         suspended = run.suspended
         run.abandon()
-        if suspended or run.runner.restartable:
+        if suspended or run.traits.restartable:
             return
         try:
             async with asyncio.timeout(LEAVE_S):

@@ -22,7 +22,7 @@ from dragoman.agents.content import Artifacts, json_of, parts_of
 from dragoman.agents.python.threads import Threads
 from dragoman.config.load import translate
 from dragoman.dialects.kaos import TASK_STORE_TYPE
-from dragoman.engine.api import Ended, Reject, Run
+from dragoman.engine.api import Ended, Reject, Run, Runner, Traits
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler, Snapshot
 from dragoman.engine.handlers.tracing import Traced
@@ -268,14 +268,10 @@ def task_manager_from_env(process_fn: ProcessFn, environ: Mapping[str, str] | No
     return LocalTaskManager(process_fn) if keeps == "true" else NullTaskManager()
 
 
-class ProcessRunner:
-    """See `engine.api.Runner`. Raises TypeError if `process_fn` cannot be called with a text."""
+class ProcessRunner(Runner):
+    """A function behind a card. Raises TypeError if `process_fn` cannot be called with a text."""
 
-    direct = False
-    restartable = False
-    deadline_s: float | None = None
-    one_message = False
-    offline = False
+    traits = Traits()
 
     def __init__(self, process_fn: ProcessFn) -> None:
         self.profile = Profile(id=AGENT_ID, name=AGENT_ID, description="A function", version="1", skills=())

@@ -31,7 +31,7 @@ class ServedAgents:
                 version=runner.profile.version,
                 kind=_kind(runner),
                 degraded=runner.degraded if isinstance(runner, Dependent) else None,
-                deadline_s=runner.deadline_s,
+                deadline_s=runner.traits.deadline_s,
             )
             for agent_id, runner in self._runners.items()
         )

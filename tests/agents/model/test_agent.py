@@ -15,7 +15,7 @@ from dragoman.agents.model.failures import after_s
 from dragoman.agents.model.request import ModelRequest
 from dragoman.cli.entries import make_agent
 from dragoman.config import load
-from dragoman.engine.api import Refusing
+from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -107,7 +107,7 @@ def test_it_is_what_a_server_opens_and_checks() -> None:
     agent = model("http://127.0.0.1:9/v1")
     assert isinstance(agent, Living)
     assert isinstance(agent, Checkable)
-    assert isinstance(agent, Refusing)
+    assert isinstance(agent, Runner)
 
 
 async def test_an_answer_is_one_artifact_and_its_usage_is_usage(api: Completions) -> None:

@@ -22,7 +22,7 @@ from dragoman import (
     TaskState,
 )
 from dragoman.agents.python.threads import Threads
-from dragoman.engine.api import Runner
+from dragoman.engine.api import Runner, Traits
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.testing.run import FakeRun, run
 
@@ -36,7 +36,7 @@ def agent() -> Agent:
 
 def test_an_agent_is_a_runner(agent: Agent) -> None:
     runner: Runner = agent
-    assert (runner.direct, runner.restartable, runner.one_message) == (False, False, False)
+    assert runner.traits == Traits()
 
 
 def test_the_card_says_what_the_code_says() -> None:
@@ -460,7 +460,7 @@ async def test_an_agent_with_one_skill_does_it_whatever_its_card_calls_it() -> N
 
 def test_how_an_agent_answers_is_checked() -> None:
     agent = Agent("either", direct="auto", direct_wait_s=0.5)
-    assert (agent.direct, agent.direct_wait_s, agent.profile.pushes) == ("auto", 0.5, True)
+    assert (agent.traits.direct, agent.traits.direct_wait_s, agent.profile.pushes) == ("auto", 0.5, True)
     for wrong, error, text in (
         ({"direct": "always"}, ValueError, "must be True, False or 'auto'"),
         ({"direct_wait_s": 0}, ValueError, "must be from 0.01 to 60 seconds"),

@@ -21,7 +21,7 @@ from dragoman.agents.model.tool_loop import Calling, Round, Transcript, with_uni
 from dragoman.agents.text_windows import Windows
 from dragoman.agents.tools import Tools
 from dragoman.dialects import json_bounds
-from dragoman.engine.api import Run, Unreadable
+from dragoman.engine.api import Run, Runner, Traits, Unreadable
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.message import Artifact, Message, Part
@@ -35,8 +35,8 @@ class AnswerPolicy(Struct, frozen=True, kw_only=True):
     tool_rounds: int = 10
 
 
-class ChatAgent:
-    """A model. Satisfies `Runner`, `Refusing`, `Living`, `Dependent` and `Checkable`.
+class ChatAgent(Runner):
+    """A model. Satisfies `Living`, `Dependent` and `Checkable`, too.
 
     Tokens are gathered for `coalesce_s`. A run that a crash interrupted begins its answer again and replaces what was
     emitted; with tools, it resumes after the last call.
@@ -54,11 +54,7 @@ class ChatAgent:
         coalesce_s: float = 0.03,
     ) -> None:
         self.profile = profile
-        self.direct = False
-        self.restartable = True
-        self.deadline_s: float | None = None
-        self.one_message = True
-        self.may_refuse = True
+        self.traits = Traits(restartable=True, one_message=True, may_refuse=True)
         self._asking = asking
         self._endpoint = endpoint
         self._policy = policy or AnswerPolicy()

@@ -48,7 +48,7 @@ from dragoman.agents.program.wire import (
     task_line,
 )
 from dragoman.config import Program
-from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Ended, Reject, Run
+from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Ended, Reject, Run, Runner, Traits
 from dragoman.model.card import Profile
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part
@@ -72,15 +72,12 @@ class AnsweredQuestion(Struct, frozen=True):
     answer: CallerMessage
 
 
-class ProgramAgent:
-    """`program` behind the card `profile`. Satisfies `Runner`, `Living` and `Checkable`.
+class ProgramAgent(Runner):
+    """`program` behind the card `profile`. Satisfies `Living` and `Checkable`, too.
 
     The program gets the usual variables of `environ`, and those that its settings name. `direct` and `direct_wait_s`
-    are those of `Runner`.
+    are those of `Traits`.
     """
-
-    one_message = False
-    offline = False
 
     def __init__(
         self,
@@ -92,10 +89,7 @@ class ProgramAgent:
         direct_wait_s: float = DIRECT_WAIT_S,
     ) -> None:
         self.profile = profile
-        self.direct = direct
-        self.direct_wait_s = direct_wait_s
-        self.restartable = program.restartable
-        self.deadline_s: float | None = None
+        self.traits = Traits(direct=direct, direct_wait_s=direct_wait_s, restartable=program.restartable)
         self._program = program
         self._environ = environ
         path = find_executable(program.command[0], environ) or os.path.abspath(program.command[0])

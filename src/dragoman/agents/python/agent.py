@@ -16,7 +16,7 @@ from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.python.context import Context, FinalWord
 from dragoman.agents.python.threads import Crossing, SyncContext, Threads
 from dragoman.config import DEADLINE_S_MAX, DEADLINE_S_MIN, DIRECT_WAIT_S_MAX, DIRECT_WAIT_S_MIN, agent_id_fault
-from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Reject, Run
+from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Reject, Run, Runner, Traits
 from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
 
 SkillFunction = (
@@ -29,7 +29,7 @@ SkillFunction = (
 F = TypeVar("F", bound=SkillFunction)
 
 
-class Agent:
+class Agent(Runner):
     """Python functions behind a card: each is a skill. Satisfies `Runner`.
 
     `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. With "auto" a
@@ -87,12 +87,13 @@ class Agent:
             versions=_versions(id, versions),
             **given,
         )
-        self.direct: DirectMode = _direct(id, direct)
-        self.direct_wait_s = _direct_wait(id, direct_wait_s)
-        self.restartable = restartable
-        self.deadline_s = _deadline(id, deadline_s)
-        self.one_message = one_message
-        self.offline = False
+        self.traits = Traits(
+            direct=_direct(id, direct),
+            direct_wait_s=_direct_wait(id, direct_wait_s),
+            restartable=restartable,
+            one_message=one_message,
+            deadline_s=_deadline(id, deadline_s),
+        )
         self.threads = Threads()
         self.checks: Callable[[], AsyncIterator[CheckResult]] | None = None
         """More checks that `check` runs, for an agent that stands for something else."""
@@ -135,9 +136,12 @@ class Agent:
         return lambda function: self._declare(function, id, **said)
 
     def answer_directly(self, direct: DirectMode, wait_s: float) -> None:
-        """Set `direct` and `direct_wait_s` anew. Raises ValueError or TypeError."""
-        self.direct = _direct(self.profile.id, direct)
-        self.direct_wait_s = _direct_wait(self.profile.id, wait_s)
+        """Set `direct` and `direct_wait_s` of the traits anew. Raises ValueError or TypeError."""
+        self.traits = replace(
+            self.traits,
+            direct=_direct(self.profile.id, direct),
+            direct_wait_s=_direct_wait(self.profile.id, wait_s),
+        )
         if direct is True:
             self.profile = replace(self.profile, pushes=False)
 

@@ -17,7 +17,7 @@ from dragoman.agents.remote.failures import FIXES, LATE
 from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
 from dragoman.agents.remote.task import STOP_S, UpstreamTask
 from dragoman.client.credentials import CredentialsFactory
-from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Run
+from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Run, Runner, Traits
 from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
@@ -33,14 +33,14 @@ def _no_credentials(_: object) -> None:
     """The default: no credentials."""
 
 
-class UpstreamAgent:
-    """An agent of another server. Satisfies `Runner`, `Refusing` and `Outreaching`.
+class UpstreamAgent(Runner):
+    """An agent of another server. Satisfies `Living`, `Dependent` and `Checkable`, too.
 
     Until the upstream's card has been read, the card is `profile`; then it is the upstream's, changed by `adjust`.
     With `queues`, tasks are accepted while the upstream does not answer, and stay `submitted` until it has taken them;
     without, they are refused. `make_credentials` creates the credentials; with `forwards`, the caller's are sent
     instead, which are kept in memory only. After `failures` calls in a row that did not get through, none is made for
-    `pause_s`. `direct` and `direct_wait_s` are those of `Runner`.
+    `pause_s`. `direct` and `direct_wait_s` are those of `Traits`.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class UpstreamAgent:
         direct: DirectMode = False,
         direct_wait_s: float = DIRECT_WAIT_S,
     ) -> None:
-        self.direct = direct
-        self.direct_wait_s = direct_wait_s
-        self.restartable = True
-        self.deadline_s: float | None = None
-        self.one_message = False
-        self.speaks_soon = True
+        self.traits = Traits(
+            direct=direct,
+            direct_wait_s=direct_wait_s,
+            restartable=True,
+            waits=queues,
+            speaks_soon=True,
+            may_refuse=not queues,
+        )
         self.profile = self._ours = adjust(profile)
         self.route = UpstreamRoute(
             profile.id, address, make_credentials, Breaker(failures, pause_s, clock), self._take_over, forwards=forwards
         )
         self._adjust = adjust
         self._card: dict[str, Any] | None = None
-        self.waits = queues
-        self.may_refuse = not queues
 
     @property
     def forwards(self) -> bool:
@@ -82,7 +82,7 @@ class UpstreamAgent:
     def offline(self) -> bool:
         """Whether sends are refused, because the upstream does not answer and no call may be made yet."""
         breaker = self.route.breaker
-        return breaker.state is not State.CLOSED and not self.waits and breaker.wait_s > 0
+        return breaker.state is not State.CLOSED and not self.traits.waits and breaker.wait_s > 0
 
     @property
     def degraded(self) -> str | None:
@@ -155,7 +155,7 @@ class UpstreamAgent:
 
     async def run(self, run: Run) -> None:
         """Have the upstream carry out the task."""
-        await UpstreamTask(run, self.route, queues=self.waits).carry_out()
+        await UpstreamTask(run, self.route, queues=self.traits.waits).carry_out()
 
     def stopped(self, record: Record) -> None:
         """Cancel the upstream's task, because ours was canceled while nobody ran it."""

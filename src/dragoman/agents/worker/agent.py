@@ -26,7 +26,17 @@ from dragoman.agents.worker.leases import (
     WorkItem,
 )
 from dragoman.agents.worker.words import AskCaller, EndTask, Give, Hand, Say, Word, adds, says_anything, word_of
-from dragoman.engine.api import Delegation, DelegationFailed, Ended, Run, RunAgain, RunElsewhere
+from dragoman.engine.api import (
+    Delegation,
+    DelegationFailed,
+    Ended,
+    Reported,
+    Run,
+    RunAgain,
+    RunElsewhere,
+    Runner,
+    Traits,
+)
 from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.model.card import Profile
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
@@ -39,8 +49,8 @@ from dragoman.store.api import StoreError
 NO_WORKER = "no worker has asked for work lately"
 
 
-class WorkerAgent:
-    """A card whose tasks are leased by workers. Satisfies `Runner`, `Reported` and `Dependent`.
+class WorkerAgent(Runner):
+    """A card whose tasks are leased by workers. Satisfies `Reported` and `Dependent`, too.
 
     With `queues`, tasks are accepted while no worker is there; without, they are refused (`offline`).
     """
@@ -49,11 +59,7 @@ class WorkerAgent:
         self, profile: Profile, *, queues: bool = False, lease_s: float = LEASE_S, seen_s: float = SEEN_S
     ) -> None:
         self.profile = profile
-        self.direct = False
-        self.restartable = True
-        self.deadline_s: float | None = None
-        self.queues_runs = True
-        self.one_message = False
+        self.traits = Traits(restartable=True, queues_runs=True)
         self.leases = Leases(profile.id, lease_s, seen_s)
         self._queues = queues
 
@@ -71,6 +77,11 @@ class WorkerAgent:
     def wants(self) -> int:
         """How many queued tasks workers wait for: see `engine.api.Runner`."""
         return self.leases.wants
+
+    @property
+    def reported(self) -> Reported:
+        """See `engine.api.Runner`."""
+        return self
 
     async def check(self) -> AsyncIterator[CheckResult]:
         """Say how to start a worker. Whether one works shows only where it runs, or on the server that it calls."""

@@ -121,7 +121,7 @@ def full_lineage(head: TaskHead, server: str) -> tuple[str, ...]:
 
 def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
     """The state that a task in `state` gets when a new run of the runner begins."""
-    untaken = state is TaskState.SUBMITTED and getattr(runner, "waits", False)
+    untaken = state is TaskState.SUBMITTED and runner is not None and runner.traits.waits
     return TaskState.SUBMITTED if untaken else TaskState.WORKING
 
 
@@ -165,7 +165,6 @@ class TaskRun:
         "_note",
         "_numbered",
         "_offered",
-        "_queues",
         "_retry_after_s",
         "_services",
         "_used",
@@ -193,6 +192,7 @@ class TaskRun:
         "skills",
         "task",
         "traceparent",
+        "traits",
     )
 
     def __init__(
@@ -221,6 +221,7 @@ class TaskRun:
         self.elsewhere = False
         """Whether another replica may run it then."""
         self.runner = runner
+        self.traits = traits = runner.traits
         self.log = log
         self.replay = replay
         self._late = deque(replay.late)
@@ -234,11 +235,9 @@ class TaskRun:
         self._keeps_files = services.files.keeps
         self._numbered = 0
         self._announces = announce
-        self._queues: bool = getattr(runner, "queues_runs", False)
-        """Whether the time towards the deadline begins with `working`."""
         self._began_ms = replay.began_ms if work is None else timestamp_ms(head.created_at)
         """When the task was taken on, if that was before this run; for a run that became a task, when it began."""
-        if self._queues:
+        if traits.queues_runs:
             self._began_ms = None
         self._work = runner.run if work is None else work
         self._writer = RunWriter(
@@ -269,7 +268,7 @@ class TaskRun:
         self.cancel_requested = False
         self.overdue = False
         """Whether the run is past its deadline."""
-        self.deadline_s: float | None = getattr(runner, "deadline_s", None)
+        self.deadline_s = traits.deadline_s
         self._deadline: asyncio.TimerHandle | None = None
         self.expired = False
         """Whether this run was given up because no answer came for so long."""
@@ -491,7 +490,7 @@ class TaskRun:
         if self._writer.state is TaskState.SUBMITTED:
             now_ms = self._clock.now_ms()
             said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
-            self._writer.put(said, now_ms, quietly=getattr(self.runner, "speaks_soon", False))
+            self._writer.put(said, now_ms, quietly=self.traits.speaks_soon)
 
     def waiting(self, parts: Sequence[Part]) -> None:
         """Tell the caller why the task makes no progress at present."""
@@ -658,9 +657,9 @@ class TaskRun:
 
         The end is decided once; only an end that cannot be written is decided anew.
         """
-        if self._announces and not getattr(self.runner, "waits", False):
+        if self._announces and not self.traits.waits:
             self._announce()
-        if self.deadline_s is not None and self._writer.state is TaskState.WORKING and not self._queues:
+        if self.deadline_s is not None and self._writer.state is TaskState.WORKING and not self.traits.queues_runs:
             self._arm()
         ending: Ending | None
         try:

@@ -722,7 +722,10 @@ async def an_engine_that_loses_what_it_claims_while_it_starts_leaves_it_alone(be
 class IdleWorkerAgent(Agent):
     """An agent that takes queued tasks when it wants some, and wants none."""
 
-    wants = 0
+    @property
+    def wants(self) -> int:
+        """See `engine.api.Runner`."""
+        return 0
 
 
 async def tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start(bench: Bench) -> None:

@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.agents.frameworks.a2a_sdk.executor_run import DroppedEvents, ExecutorRun, call_cancel
 from dragoman.agents.frameworks.a2a_sdk.turn import Sdk
 from dragoman.agents.lifecycle import CheckResult
-from dragoman.engine.api import DirectMode, Run
+from dragoman.engine.api import DirectMode, Run, Runner, Traits
 from dragoman.model.card import Profile
 from dragoman.model.task import Record
 
@@ -18,29 +20,22 @@ DIRECT_WAIT_S = 30.0
 """How long an executor may work on a message before its first event; then there is a task even without one."""
 
 
-class ExecutorAgent:
-    """An executor behind a card. Satisfies `Runner`, `Outreaching`, `Living` and `Checkable`.
+class ExecutorAgent(Runner):
+    """An executor behind a card. Satisfies `Living` and `Checkable`, too.
 
     The first event decides between a message and a task. A run that a crash interrupted is not repeated.
     """
 
     def __init__(self, executor: Any, sdk: Sdk, profile: Profile) -> None:
         self.profile = profile
-        self.direct: DirectMode = "auto"
-        self.direct_wait_s = DIRECT_WAIT_S
-        self.leasable = True
-        """Whether workers may run it nevertheless: a message of it then completes its task."""
-        self.restartable = False
-        self.one_message = False
-        self.deadline_s: float | None = None
-        self.offline = False
+        self.traits = Traits(direct="auto", direct_wait_s=DIRECT_WAIT_S, leasable=True)
         self._executor = executor
         self._sdk = sdk
         self._group: asyncio.TaskGroup | None = None
 
     def answer_directly(self, direct: DirectMode, wait_s: float) -> None:
         """Set `direct` and `direct_wait_s` anew."""
-        self.direct, self.direct_wait_s = direct, wait_s
+        self.traits = replace(self.traits, direct=direct, direct_wait_s=wait_s)
 
     async def run(self, run: Run) -> None:
         """Do the task with the executor."""
