@@ -82,22 +82,18 @@ async def test_a_task_of_an_agent_that_is_gone_is_failed(url: str) -> None:
 
 
 class Broken(Scripted):
-    """An agent of which not even that can be asked."""
+    """An agent that cannot even be asked how much it takes on."""
 
     @property
-    def restartable(self) -> bool:
+    def wants(self) -> int | None:
         raise LookupError("a fault of ours")
-
-    @restartable.setter
-    def restartable(self, value: bool) -> None:
-        pass
 
 
 async def test_a_task_that_cannot_be_recovered_keeps_no_other_from_being_served(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     task_id = await begun(url, Scripted(Halting()))
-    async with house(Broken(echo), url=url) as h:
+    async with house(Broken(echo, restartable=True), url=url) as h:
         task = await h.reach(task_id, S.FAILED)
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "internal_error"}
