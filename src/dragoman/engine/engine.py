@@ -28,6 +28,7 @@ from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.runs.history import History
+from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
@@ -133,17 +134,19 @@ class Engine:
         self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
+        self._runs = runs = Runs()
         self._leases = leases = TaskLeases(
             holder,
             runners,
             store,
             clock,
             retry_s=settings.retry_s,
-            run_of=lambda task: self._supervisor.run_of(task),
+            runs=runs,
             hints=hints,
         )
         self._supervisor = supervisor = Supervisor(
             leases,
+            runs,
             tasks,
             store,
             clock,
@@ -295,7 +298,7 @@ class Engine:
     async def runs(self, task_id: str) -> bool:
         """Whether a run of the task is here and has its lease: see `agents.worker.desk.WorkEngine`."""
         async with self.watch(task_id) as task:
-            run = None if task is None else self._supervisor.run_of(task)
+            run = None if task is None else self._runs.of(task)
             return run is not None and not run.abandoned
 
     @asynccontextmanager
@@ -347,7 +350,7 @@ class Engine:
         await old.idle()
         ids, loop = {runner.profile.id for runner in left}, self._supervisor.loop
         for task in self.tasks.all():
-            while task.head.agent in ids and task.busy and self._supervisor.run_of(task) is None:
+            while task.head.agent in ids and task.busy and self._runs.of(task) is None:
                 # The sender did not wait, so that the generation does not count this call.
                 await task.wait(loop, loop.time() + self._settings.retry_s)
         await self._supervisor.wait_for(left)
@@ -589,11 +592,11 @@ class Engine:
             else:
                 if task.state not in INTERRUPTED:
                     await reported.prepare(report)
-                run, end = self._supervisor.run_of(task), policy.end_of(report)
+                run, end = self._runs.of(task), policy.end_of(report)
                 if run is None and task.state in INTERRUPTED:
                     raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")
                 await reported.report(report)
-                while end is not None and not task.terminal and self._supervisor.run_of(task) is run:
+                while end is not None and not task.terminal and self._runs.of(task) is run:
                     if (failure := task.stalled(self._supervisor.loop)) is not None:
                         raise failure
                     await task.wait(self._supervisor.loop)

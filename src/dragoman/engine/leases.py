@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from dragoman.engine.api import Runner
 from dragoman.engine.hints import Hints
-from dragoman.engine.runs.run import TaskRun, leased_as
+from dragoman.engine.runs.registry import Runs
+from dragoman.engine.runs.run import leased_as
 from dragoman.engine.task_log import Decision, TaskLog
 from dragoman.model.events import Event, StatusChanged
 from dragoman.model.ids import Clock, timestamp
@@ -33,7 +34,7 @@ class TaskLeases:
     """Leases tasks under the name `holder`, for the agents of `runners`.
 
     A task that its agent has suspended has a keeper, the replica with the suspended run. When the task goes on, the
-    keeper is offered the lease. `run_of` returns the run of a task in this process, and `hints` are there if other
+    keeper is offered the lease. `runs` are those of this process, and `hints` are there if other
     engines write to the store.
     """
 
@@ -45,7 +46,7 @@ class TaskLeases:
         clock: Clock,
         *,
         retry_s: float,
-        run_of: Callable[[TaskLog], TaskRun | None],
+        runs: Runs,
         hints: Hints | None,
     ) -> None:
         self.holder = holder
@@ -58,7 +59,7 @@ class TaskLeases:
         self._store = store
         self._clock = clock
         self._retry_s = retry_s
-        self._run_of = run_of
+        self._runs = runs
         self._hints = hints
 
     # -- this replica ------------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class TaskLeases:
         One that does not serve the agent any more is about to stop. Raises StoreError.
         """
         keeper = task.keeper
-        if keeper is None or keeper == self.holder or self._run_of(task) is not None or self._hints is None:
+        if keeper is None or keeper == self.holder or self._runs.of(task) is not None or self._hints is None:
             return None
         for replica in await self._store.replicas.all():
             if replica.id == keeper:
@@ -96,7 +97,7 @@ class TaskLeases:
 
         Returns None if this one does not serve the agent; then the task is queued.
         """
-        if keeper is not None and task.keeper == keeper and self._run_of(task) is None:
+        if keeper is not None and task.keeper == keeper and self._runs.of(task) is None:
             return keeper
         return self.holder if task.head.agent in self.runners else None
 
@@ -133,7 +134,7 @@ class TaskLeases:
         """
 
         def decide(log: TaskLog) -> Decision | None:
-            mine = log.holder == self.holder and self._run_of(log) is not None
+            mine = log.holder == self.holder and self._runs.of(log) is not None
             idle = log.terminal or log.state in INTERRUPTED or not self.takes_work
             if mine or idle:
                 return None
@@ -149,7 +150,7 @@ class TaskLeases:
         """
 
         def decide(log: TaskLog) -> Decision | None:
-            lost = log.terminal or log.epoch != epoch or self._run_of(log) is not None
+            lost = log.terminal or log.epoch != epoch or self._runs.of(log) is not None
             return None if lost else replace(self.lease_for(log, self.holder), expected_epoch=epoch)
 
         try:
@@ -164,7 +165,7 @@ class TaskLeases:
         """
 
         def decide(log: TaskLog) -> Decision | None:
-            run = self._run_of(log)
+            run = self._runs.of(log)
             goes_on = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
             if log.terminal or log.holder != self.holder or goes_on:
                 return None
@@ -180,7 +181,7 @@ class TaskLeases:
         epoch = task.epoch
 
         def decide(log: TaskLog) -> Decision | None:
-            run = self._run_of(log)
+            run = self._runs.of(log)
             mine = log.epoch == epoch and log.holder == self.holder and not log.terminal
             waits = run is not None and run.goes_on_under(epoch)
             return Decision(events=(), now_ms=0, epoch=epoch) if mine and waits else None
@@ -222,7 +223,7 @@ class TaskLeases:
         """Put a task back into the queue of its agent, from which any replica takes it."""
 
         def decide(log: TaskLog) -> Decision | None:
-            lost = log.terminal or log.epoch != epoch or log.holder != self.holder or self._run_of(log) is not None
+            lost = log.terminal or log.epoch != epoch or log.holder != self.holder or self._runs.of(log) is not None
             return None if lost else Decision(events=(), now_ms=0, epoch=epoch, release=True)
 
         with suppress(Refused):
@@ -236,12 +237,12 @@ class TaskLeases:
         """
 
         def decide(log: TaskLog) -> Decision | None:
-            kept = log.keeper == self.holder and self._run_of(log) is None and log.state in INTERRUPTED
+            kept = log.keeper == self.holder and self._runs.of(log) is None and log.state in INTERRUPTED
             return Decision(events=(), now_ms=0, release=True, expected_epoch=log.epoch) if kept else None
 
         with suppress(Refused):
             await self._append(task, decide)
-        return task.holder == self.holder and self._run_of(task) is None
+        return task.holder == self.holder and self._runs.of(task) is None
 
     async def _append(
         self, task: TaskLog, decide: Callable[[TaskLog], Decision | None], committed: Callable[[], None] | None = None

@@ -19,6 +19,7 @@ from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.history import History
+from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
 from dragoman.engine.runs.run import OVERDUE, Delegate, RunServices, TaskRun, closing, failed, overdue_text
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
@@ -52,15 +53,16 @@ GONE_TEXT = "The run was interrupted, and its agent is not served any more."
 class Supervisor:
     """Owns the asyncio tasks of all runs of this process, and of the work beside them ("errands").
 
-    `leases` says which tasks run here. A run begins with an agent of `leases.runners`, and keeps it. Runs delegate
-    through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the tasks that it delegated
-    can be ended, and `work_offered` when other engines may have left work. `hints` are there if other engines write to
-    the store.
+    `leases` says which tasks run here, and `runs` are the runs. A run begins with an agent of `leases.runners`, and
+    keeps it. Runs delegate through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the
+    tasks that it delegated can be ended, and `work_offered` when other engines may have left work. `hints` are there if
+    other engines write to the store.
     """
 
     def __init__(
         self,
         leases: TaskLeases,
+        runs: Runs,
         tasks: Tasks,
         store: Store,
         clock: Clock,
@@ -76,6 +78,7 @@ class Supervisor:
         hints: Hints | None = None,
     ) -> None:
         self.leases = leases
+        self.runs = runs
         self.stopping = Stopping()
         self.loop: asyncio.AbstractEventLoop
         """The loop of the runs, from `begin` on. Asking asyncio for it costs a system call (getpid, CPython 3.11)."""
@@ -93,7 +96,6 @@ class Supervisor:
         self._hints = hints
         self._group: asyncio.TaskGroup | None = None
         self._services: RunServices | None = None
-        self._runs: dict[str, TaskRun] = {}
         self._auto_runs: dict[AutoRun, Runner] = {}
         self._executions: dict[AutoRun, Execution] = {}
         """The observation of the runs that have neither answered nor become a task."""
@@ -134,14 +136,10 @@ class Supervisor:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def run_of(self, task: TaskLog) -> TaskRun | None:
-        """The run of the task in this process, if there is one."""
-        return self._runs.get(task.head.id)
-
     def works_on(self, task_id: str) -> bool:
         """Whether a run or an errand of this process works on the task, or it is being written to."""
         task = self._tasks.known(task_id)
-        return task_id in self._runs or self._errands[task_id] > 0 or (task is not None and task.busy)
+        return self.runs.of_id(task_id) is not None or self._errands[task_id] > 0 or (task is not None and task.busy)
 
     def pass_over(self, task_id: str) -> None:
         """Note that a look for offered tasks must leave this one to its errands. Ask for another look after them.
@@ -214,7 +212,7 @@ class Supervisor:
             raise RuntimeError("the engine has not been started")
         work = None if auto is None else auto.carry_on
         run = TaskRun(runner, task, message, replay or NOTHING, self._services, announce=replay is None, work=work)
-        self._runs[task.head.id] = run
+        self.runs.add(run)
         task.pins += 1
         task.attach(run.receive, partial(self._leased_anew, run, task))
         if self.stopping.begun:
@@ -275,7 +273,7 @@ class Supervisor:
 
         Its suspended run goes on, or a new one replays.
         """
-        run = self.run_of(task)
+        run = self.runs.of(task)
         if run is not None:
             if run.resume(message):
                 return
@@ -295,7 +293,7 @@ class Supervisor:
         """Accept a lease that was offered for a suspended run, and let it go on with what the caller said."""
 
         def accepted() -> None:
-            run = self.run_of(task)
+            run = self.runs.of(task)
             if run is None or not run.go_on():
                 if run is not None:
                     self._leave_behind(run, task)
@@ -305,12 +303,12 @@ class Supervisor:
         try:
             await self.leases.accept(task, accepted)
         except Refused:
-            if (run := self.run_of(task)) is not None and run.lease < epoch:
+            if (run := self.runs.of(task)) is not None and run.lease < epoch:
                 self._leave_behind(run, task)
 
     def deliver(self, task: TaskLog, message: Message) -> None:
         """Hand a message to the run of a working task."""
-        run = self.run_of(task)
+        run = self.runs.of(task)
         if run is not None:
             run.receive(message)
 
@@ -324,8 +322,7 @@ class Supervisor:
         self._forget(run, task)
 
     def _forget(self, run: TaskRun, task: TaskLog) -> None:
-        if self._runs.get(task.head.id) is run:
-            del self._runs[task.head.id]
+        if self.runs.remove(run):
             task.detach()
             self._tasks.unpin(task)
 
@@ -336,7 +333,7 @@ class Supervisor:
         """
 
         if await self.leases.take(task):
-            if (run := self.run_of(task)) is not None:
+            if (run := self.runs.of(task)) is not None:
                 self._leave_behind(run, task)
             self._take_up(task, crashed=True)
 
@@ -347,7 +344,7 @@ class Supervisor:
 
     async def go_on(self, task: TaskLog, *, crashed: bool) -> None:
         """Continue a task that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
-        run = self.run_of(task)
+        run = self.runs.of(task)
         if run is not None and run.goes_on_under(task.epoch):
             await self._accept(task)
         elif await self.leases.use_claim(task):
@@ -363,7 +360,7 @@ class Supervisor:
             whole = await self._read_log(task)
             try:
                 async with task.turn():  # an end that is being written comes first, and so does a message
-                    if self.run_of(task) is not None or task.holder != self.leases.holder or self._over:
+                    if self.runs.of(task) is not None or task.holder != self.leases.holder or self._over:
                         return  # it has a run here, or has ended, or another engine has leased it
                     if whole[-1].seq < task.seq:
                         continue
@@ -416,7 +413,7 @@ class Supervisor:
                 waiter.set_exception(error)
 
         stopped = False
-        run = self.run_of(task)
+        run = self.runs.of(task)
         idle = run is None or run.suspended
         try:
             while not task.terminal:
@@ -450,10 +447,10 @@ class Supervisor:
     async def _end_overdue(self, run: TaskRun) -> None:
         """Let the agent clean up for `cancel_grace_s`. Then its task fails without it."""
         task, deadline = run.log, self.loop.time() + self._settings.cancel_grace_s
-        while not task.terminal and self.run_of(task) is run:
+        while not task.terminal and self.runs.of(task) is run:
             if not await task.wait(self.loop, deadline):
                 break
-        while not task.terminal and self.run_of(task) is run:
+        while not task.terminal and self.runs.of(task) is run:
             assert run.deadline_s is not None
             try:
                 await self.end(task, TaskState.FAILED, overdue_text(run.deadline_s), OVERDUE, epoch=run.lease)
@@ -464,7 +461,7 @@ class Supervisor:
 
     async def _stop_run(self, task: TaskLog) -> None:
         """Mark the task, ask its run to stop, and wait for that up to `cancel_grace_s`; not for a suspended run."""
-        run = self.run_of(task)
+        run = self.runs.of(task)
         if (run is None and not self.leases.is_elsewhere(task)) or (run is not None and run.suspended):
             return
         await self._store.request_cancel(task.head.id)
@@ -474,7 +471,7 @@ class Supervisor:
         elif self._hints is not None and task.holder is not None:
             self._hints.tell(task.holder)
         deadline = self.loop.time() + self._settings.cancel_grace_s
-        while not task.terminal and (self.run_of(task) is not None or self.leases.is_elsewhere(task)):
+        while not task.terminal and (self.runs.of(task) is not None or self.leases.is_elsewhere(task)):
             if not await task.wait(self.loop, deadline):
                 return
 
@@ -495,7 +492,7 @@ class Supervisor:
         """
 
         def decide(log: TaskLog) -> Decision | None:
-            run = self.run_of(log)
+            run = self.runs.of(log)
             if run is not None:
                 run.abandon()
             if log.terminal or (epoch is not None and log.epoch != epoch):
@@ -504,14 +501,14 @@ class Supervisor:
             end = closing(log.head, state, now_ms, text, reason, log.usage)
             return Decision(events=(end,), now_ms=now_ms, epoch=epoch)
 
-        run = self.run_of(task)
+        run = self.runs.of(task)
         if run is not None:
             run.abandon()
         try:
             await task.append(decide, in_doubt=in_doubt)
         except Fenced:
             return
-        run = self.run_of(task)
+        run = self.runs.of(task)
         if run is not None:  # it does not stop; the task has ended without it
             self._leave_behind(run, task)
 
@@ -628,8 +625,8 @@ class Supervisor:
     def fence(self) -> None:
         """Stop all runs without writing anything, because others may take their tasks. Nothing begins meanwhile."""
         self.leases.fence()
-        log.warning("the store has not heard of this server for too long: its %d runs stop", len(self._runs))
-        for run in tuple(self._runs.values()):
+        log.warning("the store has not heard of this server for too long: its %d runs stop", len(self.runs))
+        for run in self.runs:
             self._leave_behind(run, run.log)
 
     async def _poll(self, hints: Hints) -> None:
@@ -654,7 +651,7 @@ class Supervisor:
     async def _stop_canceled(self) -> None:
         """Stop the runs for which another engine has requested a cancel."""
         for task_id in await self._store.cancels(self.leases.holder):
-            run = self._runs.get(task_id)
+            run = self.runs.of_id(task_id)
             if run is not None and not run.suspended:
                 run.cancel()
                 self._parent_stops(run.log)
@@ -662,7 +659,7 @@ class Supervisor:
     async def wait_for(self, runners: Iterable[Runner]) -> None:
         """Wait until no run of these agents is left. A suspended one is kept for `suspend_max_s`."""
         those = tuple(runners)
-        left = [run.task for run in self._runs.values() if run.runner in those]
+        left = [run.task for run in self.runs if run.runner in those]
         left += [run.task for run, runner in self._auto_runs.items() if runner in those]
         begun = [task for task in left if task is not None]
         if begun:
@@ -678,7 +675,7 @@ class Supervisor:
         self.leases.close()
         for task_log in self._tasks.all():
             task_log.wake()
-        for run in tuple(self._runs.values()):
+        for run in self.runs:
             run.leave()
         deadline = self.loop.time() + grace_s
         while working := [task for task in self._active if not task.done()]:  # a run may still become a task
@@ -687,7 +684,7 @@ class Supervisor:
                 break
         self._over = True
         until = self.loop.time() + LEAVE_S
-        await asyncio.gather(*(self._cut_off(run) for run in tuple(self._runs.values())))
+        await asyncio.gather(*(self._cut_off(run) for run in self.runs))
         for task in tuple(self._active):
             task.cancel()
         if self._active:

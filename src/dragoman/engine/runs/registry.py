@@ -1,0 +1,44 @@
+"""Runs: the runs of this process, by task.
+
+Invariant: a task has at most one run here.
+"""
+
+from collections.abc import Iterator
+
+from dragoman.engine.runs.run import TaskRun
+from dragoman.engine.task_log import TaskLog
+
+
+class Runs:
+    """The runs that work on tasks in this process, or wait for answers."""
+
+    __slots__ = ("_by_task",)
+
+    def __init__(self) -> None:
+        self._by_task: dict[str, TaskRun] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_task)
+
+    def __iter__(self) -> Iterator[TaskRun]:
+        """Iterate over the runs of this moment: some may begin and end meanwhile."""
+        return iter(tuple(self._by_task.values()))
+
+    def of(self, task: TaskLog) -> TaskRun | None:
+        """The run of a task; None if it has none here."""
+        return self._by_task.get(task.head.id)
+
+    def of_id(self, task_id: str) -> TaskRun | None:
+        """As `of`, for a task that may not be in memory."""
+        return self._by_task.get(task_id)
+
+    def add(self, run: TaskRun) -> None:
+        """Note that a run has begun."""
+        self._by_task[run.head.id] = run
+
+    def remove(self, run: TaskRun) -> bool:
+        """Note that a run is over. Returns False if its task had another one, or none, by then."""
+        if self._by_task.get(run.head.id) is not run:
+            return False
+        del self._by_task[run.head.id]
+        return True
