@@ -4,26 +4,29 @@ import asyncio
 
 import pytest
 
-from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, RunWriter
+from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, Nobody, RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.events import Noted, StatusChanged
 from dragoman.model.message import Role
 from dragoman.model.task import TaskState
 from tests.engine.house import Fragile, message
-from tests.engine.test_task_log_turns import AT, CLOCK, a_task, in_time, loaded, said
+from tests.engine.test_task_log_turns import AT, CLOCK, Listening, a_task, in_time, loaded, said
 
 NOW_MS = CLOCK.ms
 
 
+class Asking(Nobody):
+    """A run whose questions may have been answered already."""
+
+    def __init__(self, *, answered: bool) -> None:
+        self._answered = answered
+
+    def overtaken(self, question: StatusChanged) -> bool:
+        return self._answered
+
+
 def writer_of(log: TaskLog, *, answered: bool) -> RunWriter:
-    return RunWriter(
-        log,
-        asyncio.get_running_loop(),
-        retry_s=0.01,
-        fenced=lambda: None,
-        unwritable=lambda error: None,
-        answered=lambda question: answered,
-    )
+    return RunWriter(log, asyncio.get_running_loop(), Asking(answered=answered), retry_s=0.01)
 
 
 def question(text: str = "?") -> StatusChanged:
@@ -97,9 +100,8 @@ async def test_a_run_that_is_lost_while_its_write_is_being_refused_writes_nothin
         writer = writer_of(log, answered=False)
         other = await loaded(log.head.id, store)
         await other.append(lambda _: said("meanwhile"))
-        log.attach(
-            lambda *_: writer.stop(), lambda: bool(writer.stop())
-        )  # it is lost when it learns why it was refused
+        # It is lost when it learns why it was refused.
+        log.attach(Listening(lambda *_: writer.stop(), lambda: bool(writer.stop())))
         writer.put(question(), NOW_MS)
         await in_time(writer.drained())
         await in_time(log.append(lambda _: None))

@@ -21,6 +21,7 @@ from dragoman.store.open import open_store
 from dragoman.store.outbox import Registration
 from dragoman.testing.buses import Hub
 from tests.engine.house import StandingClock
+from tests.engine.test_task_log_turns import Alone, Listening
 
 S = TaskState
 TIME = "2026-01-01T00:00:00.000Z"
@@ -74,7 +75,7 @@ async def log_of(store: Store) -> TaskLog:
     """The task as it stands, as another process would read it."""
     stored = await store.load("t")
     assert stored is not None
-    return TaskLog.of(stored, store)
+    return TaskLog.of(stored, store, Alone())
 
 
 async def test_writes_are_decided_one_after_the_other_upon_what_the_one_before_left(store: Store) -> None:
@@ -117,7 +118,7 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     """A run's chunks do not depend on the seq, so the store takes them; followers see all events all the same."""
     mine, other = await log_of(store), await log_of(store)
     heard: list[str] = []
-    mine.attach(lambda message, _: heard.append(message.text), lambda: False)
+    mine.attach(Listening(lambda message, _: heard.append(message.text)))
     recent = mine.follow()
     await mine.append(lambda log: write(chunk("a"), epoch=1))
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
@@ -132,7 +133,7 @@ async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(
     mine, other = await log_of(store), await log_of(store)
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
     heard: list[str] = []
-    mine.attach(lambda message, _: heard.append(message.text), lambda: False)
+    mine.attach(Listening(lambda message, _: heard.append(message.text)))
 
     def ask(log: TaskLog) -> Decision | None:
         return None if heard else write(status(S.INPUT_REQUIRED), epoch=1)
@@ -147,7 +148,7 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
     assert (mine.state, mine.holder) == (S.INPUT_REQUIRED, None)
     heard: list[str] = []
-    mine.attach(lambda message, _: heard.append(message.text), lambda: bool(heard.append("fenced")))
+    mine.attach(Listening(lambda message, _: heard.append(message.text), lambda: bool(heard.append("fenced"))))
     answer = Decision(events=(MessageReceived(said("yes"), TIME), status(S.WORKING)), now_ms=1, holder="there")
     await other.append(lambda log: answer)
     await mine.catch_up()
@@ -159,7 +160,7 @@ async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: 
     mine, other = await log_of(store), await log_of(store)
     await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
     heard: list[str] = []
-    mine.attach(lambda message, _: heard.append(message.text), lambda: heard.append("lost") is not None)
+    mine.attach(Listening(lambda message, _: heard.append(message.text), lambda: heard.append("lost") is not None))
     await other.catch_up()
     await other.append(lambda log: write(status(S.CANCELED)))
     await mine.catch_up()
@@ -248,7 +249,7 @@ async def test_the_time_of_a_status_never_goes_back(store: Store) -> None:
 
 
 async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in_as_it_stands(store: Store) -> None:
-    other, mine = await log_of(store), TaskLog(HEAD, store)
+    other, mine = await log_of(store), TaskLog(HEAD, store, Alone())
     await other.append(lambda log: write(status(S.CANCELED)))
     stored = await store.load("t")
     assert stored is not None
@@ -275,7 +276,7 @@ async def test_a_write_that_expects_an_epoch_is_decided_again_when_the_lease_has
 async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(store: Store) -> None:
     stored = await store.load("t")
     assert stored is not None
-    log, other = TaskLog.of(stored, cast("Store", Unreadable(store))), await log_of(store)
+    log, other = TaskLog.of(stored, cast("Store", Unreadable(store)), Alone()), await log_of(store)
     await other.append(lambda _: write(MessageReceived(said("other"), TIME)))
     await log.append(lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch))
     assert (log.holder, log.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
@@ -333,13 +334,13 @@ async def test_nothing_is_read_while_a_task_is_held(store: Store) -> None:
     busy = Busy(store)
     stored = await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", busy))
     renewed: list[bool] = []
 
-    async def renew(task: TaskLog, found: Stored) -> None:
-        renewed.append(busy.held)
+    class Renewing(Alone):
+        async def renew_audience(self, log: TaskLog, stored: Stored) -> None:
+            renewed.append(busy.held)
 
-    log.renew_audience = renew
+    log = TaskLog.of(stored, cast("Store", busy), Renewing())
     written = await log.append(lambda log: write(MessageReceived(said("more"), TIME)))
     assert isinstance(written, Appended)
     assert renewed
@@ -362,7 +363,7 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     behind = Failing(store)
     stored = await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind))
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
     stopped: list[bool] = []
     recent = log.follow()
     standby = open_store("memory:", StandingClock())
@@ -371,7 +372,7 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
     await standby.append(Append(task_id="t", events=(status(S.WORKING),), state=S.WORKING, status_ms=1, epoch=1))
     await log.append(lambda log: write(status(S.WORKING)))
-    log.attach(lambda message, _: None, lambda: bool(stopped.append(True)))
+    log.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     if lost:
         await log.append(lambda log: write(chunk("gone"), epoch=1))
         assert log.seq == 3

@@ -1,15 +1,16 @@
 """The queue of writes of one task: whatever goes wrong with one of them, the next has its turn."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, Decision, Outcome, TaskLog
+from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, Decision, LogOwner, Outcome, TaskLog
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
+from dragoman.model.message import Message
 from dragoman.model.task import TaskHead, TaskState
-from dragoman.store.api import Appended, NewTask, Repeat, Store, StoreFull
+from dragoman.store.api import Appended, NewTask, Repeat, Store, Stored, StoreFull
 from dragoman.store.open import open_store
 from tests.engine.house import StandingClock, message
 
@@ -48,10 +49,34 @@ async def a_task() -> AsyncIterator[tuple[TaskLog, Unread]]:
         await store.close()
 
 
-async def loaded(task_id: str, store: Any) -> TaskLog:
+class Alone:
+    """The owner of a log that nobody else hears of: see `engine.task_log.LogOwner`."""
+
+    def release(self, log: TaskLog) -> None: ...
+
+    def ended(self, log: TaskLog, event: StatusChanged, own: bool) -> None: ...
+
+    async def renew_audience(self, log: TaskLog, stored: Stored) -> None: ...
+
+
+class Listening:
+    """A run that tells what it hears: see `engine.task_log.Attached`."""
+
+    def __init__(self, heard: Callable[[Message, bool], object], leased: Callable[[], bool] = lambda: False) -> None:
+        self._heard = heard
+        self._leased = leased
+
+    def receive(self, message: Message, answers: bool = False) -> None:
+        self._heard(message, answers)
+
+    def leased_anew(self) -> bool:
+        return self._leased()
+
+
+async def loaded(task_id: str, store: Any, owner: LogOwner | None = None) -> TaskLog:
     stored = await store.load(task_id)
     assert stored is not None
-    return TaskLog.of(stored, store)
+    return TaskLog.of(stored, store, owner or Alone())
 
 
 def said(text: str, epoch: int | None = None) -> Decision:
@@ -81,12 +106,12 @@ async def test_a_write_that_others_preceded_lands_although_their_events_cannot_b
 
 
 async def test_whoever_hears_of_an_end_and_fails_does_not_keep_the_turn() -> None:
-    async with a_task() as (log, _):
-
-        def fail(log: TaskLog, event: StatusChanged) -> None:
+    class Faulty(Alone):
+        def ended(self, log: TaskLog, event: StatusChanged, own: bool) -> None:
             raise RuntimeError("of no use")
 
-        log.ended = fail
+    async with a_task() as (made, store):
+        log = await loaded(made.head.id, store, Faulty())
         end = StatusChanged(TaskState.CANCELED, AT)
         await in_time(log.append(lambda own: Decision(events=(end,), now_ms=CLOCK.ms)))
         assert not log.busy
@@ -172,7 +197,7 @@ async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_anot
 async def test_a_run_hears_what_others_wrote_also_from_their_snapshot() -> None:
     async with a_task() as (log, store):
         heard: list[str] = []
-        log.attach(lambda message, _: heard.append(message.text[:5]), lambda: False)
+        log.attach(Listening(lambda message, _: heard.append(message.text[:5])))
         other = await loaded(log.head.id, store)
         for text in ("large" * (SNAPSHOT_BYTES_MIN // 5 + 1), "after"):
             await other.append(lambda own, text=text: said(text))  # type: ignore[misc]

@@ -66,7 +66,7 @@ class Hints:
         if replica_id != self._replica_id:
             self._replica_id = replica_id
             for task in self._logs.values():
-                self._follow(task)
+                self.follow(task)
 
     def stop(self) -> None:
         """Read nothing more."""
@@ -84,7 +84,7 @@ class Hints:
         """Tell the replicas that serve an agent that one of its tasks waits."""
         self._bus.queued(agent)
 
-    def _publish(self, task: TaskLog, append: Append, written: Appended) -> None:
+    def announce(self, task: TaskLog, append: Append, written: Appended) -> None:
         """Announce a commit to those who follow the task, and to the replica that runs it or keeps its run."""
         if not append.events:
             return
@@ -115,7 +115,6 @@ class Hints:
     def add(self, task: TaskLog) -> None:
         """Note that a task has come into memory."""
         self._logs[task.head.id] = task
-        task.written, task.awaited = self._publish, self._follow
 
     def drop(self, task: TaskLog) -> None:
         """Note that a task has left memory."""
@@ -126,7 +125,7 @@ class Hints:
             self._followed.discard(task_id)
             self._bus.unfollow(task_id)
 
-    def _follow(self, task: TaskLog) -> None:
+    def follow(self, task: TaskLog) -> None:
         """Somebody waits for a task, or may. If its lease is elsewhere, hear of it until it leaves memory.
 
         Hints about a task that runs here reach this replica anyway.

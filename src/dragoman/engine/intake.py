@@ -155,7 +155,7 @@ class Intake:
                 return taken
         head, message = self._head(call, send, now_ms, origin)
         submitted = replace(message, parts=await files.kept(head.id, message.parts)) if large else message
-        task = TaskLog(head, self._store)
+        task = self._tasks.new(head)
         task.shown = call.shown
         new = NewTask(
             head=head,
@@ -511,7 +511,7 @@ class Intake:
     async def _make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
         """Write the task that a run has become, and let the run go on with it. Every failure is the run's outcome."""
         head, message, now_ms = run.head, run.message, self._clock.now_ms()
-        task = TaskLog(head, self._store)
+        task = self._tasks.new(head)
         task.shown = call.shown
         task.pins += 1
         new = NewTask(

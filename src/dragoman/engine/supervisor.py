@@ -214,7 +214,7 @@ class Supervisor:
         run = TaskRun(runner, task, message, replay or NOTHING, self._services, announce=replay is None, work=work)
         self.runs.add(run)
         task.pins += 1
-        task.attach(run.receive, partial(self._leased_anew, run, task))
+        task.attach(AttachedRun(self, run, task))
         if self.stopping.begun:
             run.leave()
         execution: Execution | None = None
@@ -280,7 +280,7 @@ class Supervisor:
             self._leave_behind(run, task)
         self._take_up(task, crashed=message is None)
 
-    def _leased_anew(self, run: TaskRun, task: TaskLog) -> bool:
+    def leased_anew(self, run: TaskRun, task: TaskLog) -> bool:
         """Take note that another engine has leased the task of a run. Returns whether the lease is for that run."""
         leases = self.leases
         if task.holder == leases.holder and run.goes_on_under(task.epoch) and leases.takes_work:
@@ -714,6 +714,25 @@ class Supervisor:
         except (StoreError, Refused, TimeoutError) as error:
             reason = str(error) or f"its end was not written within {LEAVE_S:g} s"
             log.warning("task %s stays as it is until the next start: %s", task.head.id, reason)
+
+
+class AttachedRun:
+    """A run, and the supervisor that knows whether a new lease is for it: see `engine.task_log.Attached`."""
+
+    __slots__ = ("_run", "_supervisor", "_task")
+
+    def __init__(self, supervisor: Supervisor, run: TaskRun, task: TaskLog) -> None:
+        self._supervisor = supervisor
+        self._run = run
+        self._task = task
+
+    def receive(self, message: Message, answers: bool = False) -> None:
+        """See `engine.task_log.Attached`."""
+        self._run.receive(message, answers)
+
+    def leased_anew(self) -> bool:
+        """See `engine.task_log.Attached`."""
+        return self._supervisor.leased_anew(self._run, self._task)
 
 
 async def _survive(work: Coroutine[None, None, None]) -> None:

@@ -7,9 +7,10 @@ under way at a time, and each is decided on the prefix that the write before it 
 import logging
 from asyncio import AbstractEventLoop, Future, Task, TimerHandle, current_task, get_running_loop, shield, wait
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -118,6 +119,46 @@ Write = Callable[[], "Future[Appended | Repeat]"]
 Heard = Callable[["Future[Appended | Repeat]"], None]
 
 
+class LogOwner(Protocol):
+    """Keeps the logs of a process in memory, and hears from each what concerns the process."""
+
+    def release(self, log: "TaskLog") -> None:
+        """Drop a log, because its last write has landed and nothing pins it."""
+        ...
+
+    def ended(self, log: "TaskLog", event: StatusChanged, own: bool) -> None:
+        """Take note that the end of a task is committed, by this engine if `own`."""
+        ...
+
+    async def renew_audience(self, log: "TaskLog", stored: Stored) -> None:
+        """Read the webhooks of a task anew, because another engine has changed them. Raises StoreError."""
+        ...
+
+
+class Peers(Protocol):
+    """The other engines that write to the store."""
+
+    def announce(self, log: "TaskLog", append: Append, written: Appended) -> None:
+        """Tell those that may wait for it of a commit."""
+        ...
+
+    def follow(self, log: "TaskLog") -> None:
+        """Hear of what they write to a task from now on, because somebody here waits for it."""
+        ...
+
+
+class Attached(Protocol):
+    """The run that works on a task in this process, or waits for an answer."""
+
+    def receive(self, message: Message, answers: bool = False) -> None:
+        """Take a message that arrived through another engine; `answers` says that it answers the open question."""
+        ...
+
+    def leased_anew(self) -> bool:
+        """Take note that another engine has leased or ended the task. Returns whether the run goes on nevertheless."""
+        ...
+
+
 class Stopping:
     """The progress of a stop: after `begun` the server takes no new work, after `done` its runs are over."""
 
@@ -134,44 +175,36 @@ class TaskLog:
     `seq`, `state`, `status_ms` (when that state was reached) and all else show committed events only. `terminal` says
     that the task has ended. `settled_seq` is the seq of the status in which it settled (terminal or interrupted), 0
     while it has not. `holder` has the lease of the task; None if nobody has. `keeper` keeps its suspended run. `busy`
-    says that a write is under way or queued. `idle` is called when the last write has landed and nothing pins the task,
-    `ended` when the end of the task is committed, with True if it was written here. `audience` holds the webhooks of
-    the task as of `webhooks_version`; `renew_audience` reads them anew. `children` are the tasks it delegated, as far
-    as this process knows; None means that another process may have made some. `shown` holds the caller's latest
-    credentials, if an agent of the server passes them on. `taken_on` says that an agent elsewhere is known to have the
-    task.
-
-    If other engines write to the store, `written` is called after each commit, and `awaited` when somebody begins to
-    wait for the task.
+    says that a write is under way or queued. `audience` holds the webhooks of the task as of `webhooks_version`.
+    `children` are the tasks it delegated, as far as this process knows; None means that another process may have made
+    some. `shown` holds the caller's latest credentials, if an agent of the server passes them on. `taken_on` says that
+    an agent elsewhere is known to have the task. There are `peers` if other engines write to the store.
     """
 
     __slots__ = (
+        "_attached",
         "_bytes_at_snapshot",
         "_fold",
-        "_leased",
         "_log_bytes",
         "_overtaken",
+        "_owner",
+        "_peers",
         "_reading",
-        "_receive",
         "_recent",
         "_refreshing",
         "_store",
         "_waiting",
         "_writes",
         "audience",
-        "awaited",
         "busy",
         "children",
-        "ended",
         "epoch",
         "failing_since",
         "failure",
         "head",
         "holder",
-        "idle",
         "keeper",
         "pins",
-        "renew_audience",
         "rewound",
         "seq",
         "settled_seq",
@@ -181,10 +214,9 @@ class TaskLog:
         "taken_on",
         "terminal",
         "webhooks_version",
-        "written",
     )
 
-    def __init__(self, head: TaskHead, store: Store) -> None:
+    def __init__(self, head: TaskHead, store: Store, owner: LogOwner, peers: Peers | None = None) -> None:
         self.head = head
         self.seq = 0
         self.epoch = 0
@@ -205,15 +237,11 @@ class TaskLog:
         self.webhooks_version = 0
         self.rewound = 0
         """How often the store had lost something that this log had read."""
-        self.renew_audience: Callable[[TaskLog, Stored], Awaitable[None]] | None = None
         self.children: tuple[str, ...] | None = ()
-        self.idle: Callable[[TaskLog], None] = _ignore
-        self.ended: Callable[[TaskLog, StatusChanged, bool], None] | None = None
-        self.written: Callable[[TaskLog, Append, Appended], None] | None = None
-        self.awaited: Callable[[TaskLog], None] | None = None
         self._store = store
-        self._receive: Callable[[Message, bool], None] | None = None
-        self._leased: Callable[[], bool] = _nobody
+        self._owner = owner
+        self._peers = peers
+        self._attached: Attached | None = None
         self._fold = Fold(head)
         self._recent: NewestEvents | None = None
         self._log_bytes = 0
@@ -228,9 +256,9 @@ class TaskLog:
         """How often others overtook the write whose turn it is."""
 
     @classmethod
-    def of(cls, stored: Stored, store: Store) -> "TaskLog":
+    def of(cls, stored: Stored, store: Store, owner: LogOwner, peers: Peers | None = None) -> "TaskLog":
         """Build the log of a task from what the store has."""
-        log = cls(stored.head, store)
+        log = cls(stored.head, store, owner, peers)
         log.children = None
         log.webhooks_version = stored.webhooks_version
         log._take(stored)
@@ -356,7 +384,7 @@ class TaskLog:
         while not self.busy:
             if not self._writes:
                 if self.pins <= 0:
-                    self.idle(self)
+                    self._owner.release(self)
                 return
             write = self._writes.popleft()
             if isinstance(write, tuple):
@@ -442,8 +470,8 @@ class TaskLog:
             try:
                 if self.audience is not None:
                     self.audience.committed(append)
-                if self.written is not None:
-                    self.written(self, append, outcome)
+                if self._peers is not None:
+                    self._peers.announce(self, append, outcome)
                 if outcome.last_seq - len(append.events) != self.seq:
                     self._read(self._fill_gap(append, outcome, landed))
                     return
@@ -544,7 +572,7 @@ class TaskLog:
         """
         while True:
             async with self._store.hold(self.head.id) as held:
-                if held.stored.webhooks_version == self.webhooks_version or self.renew_audience is None:
+                if held.stored.webhooks_version == self.webhooks_version:
                     await self._catch_up_with(held.stored)
                     if (written := self._decide(decide, landed, held)) is not None:
                         await wait((written,))
@@ -581,8 +609,7 @@ class TaskLog:
                 if state in TERMINAL:
                     self.terminal = True
                     self.holder = None
-                    if self.ended is not None:
-                        self.ended(self, event, own)
+                    self._owner.ended(self, event, own)
         if self._waiting:
             self.wake()
 
@@ -607,8 +634,7 @@ class TaskLog:
     async def _catch_up_with(self, stored: Stored) -> bool:
         """As `refresh`, with the task as the store has just given it."""
         if stored.webhooks_version != self.webhooks_version:
-            if self.renew_audience is not None:
-                await self.renew_audience(self, stored)
+            await self._owner.renew_audience(self, stored)
             self.webhooks_version = stored.webhooks_version
         return self._go_to(stored)
 
@@ -621,24 +647,24 @@ class TaskLog:
         if stored.seq <= before:
             return False
         was_terminal = self.terminal
-        heard = 0 if self._receive is None else len(self.record().history)
+        heard = 0 if self._attached is None else len(self.record().history)
         self._take(stored)
         following = [logged for logged in stored.events if logged.seq > before]
         if self._recent is not None:
             self._recent.go_on(following)
-        if self._receive is not None:
+        if (run := self._attached) is not None:
             withdrawn = bool(following) and isinstance(following[0].event, StatusChanged)
             answers = self.epoch > epoch and not withdrawn  # a suspended run is leased anew with its answer
             for message in self.record().history[heard:]:  # events are missing here that a snapshot holds
                 if message.role is Role.USER:
-                    self._receive(message, answers)
+                    run.receive(message, answers)
                     answers = False
-        if self.ended is not None and self.terminal and not was_terminal:
+        if self.terminal and not was_terminal:
             status = self.record().status
-            self.ended(self, StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms), False)
-        if self.terminal and self.attached:  # not by the run, whose end is never written after events of others
-            self._receive = None
-            self._leased()
+            end = StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms)
+            self._owner.ended(self, end, False)
+        if self.terminal and self._attached is not None:  # the run's own end is never written after events of others
+            self._lose_run()
         self.wake()
         return True
 
@@ -650,8 +676,8 @@ class TaskLog:
         if stored.epoch > self.epoch:
             self.epoch, self.holder = stored.epoch, stored.holder
             self.children = None
-            if not self._leased():
-                self._receive = None
+            if self._attached is not None and not self._attached.leased_anew():
+                self._attached = None
 
     async def catch_up(self) -> None:
         """Read what other engines wrote until now. Raises StoreError or Unknown.
@@ -687,17 +713,16 @@ class TaskLog:
             logger.error(
                 "task %s: the store has lost committed events; the task goes on from %d", self.head.id, stored.seq
             )
-            if stored.webhooks_version != self.webhooks_version and self.renew_audience is not None:
-                await self.renew_audience(self, stored)
+            if stored.webhooks_version != self.webhooks_version:
+                await self._owner.renew_audience(self, stored)
             self.webhooks_version = stored.webhooks_version
             self.children = None
             self.rewound += 1
             self._take(stored)
             if self._recent is not None:
                 self._recent.go_on(())
-            if self._receive is not None:
-                self._receive = None
-                self._leased()
+            if self._attached is not None:
+                self._lose_run()
             self.wake()
 
     async def _continues(self, stored: Stored) -> bool:
@@ -730,22 +755,24 @@ class TaskLog:
             self._bytes_at_snapshot = self._log_bytes
         return True
 
-    def attach(self, receive: Callable[[Message, bool], None], leased: Callable[[], bool]) -> None:
-        """Note that a run works on the task here from now on.
-
-        `receive` takes the messages that arrive through another engine, and whether they answer its question. `leased`
-        is called when another engine has leased the task, and returns whether the run goes on nevertheless.
-        """
-        self._receive, self._leased = receive, leased
+    def attach(self, run: Attached) -> None:
+        """Note that a run works on the task here from now on."""
+        self._attached = run
 
     def detach(self) -> None:
         """Note that no run works on the task here any more."""
-        self._receive, self._leased = None, _nobody
+        self._attached = None
+
+    def _lose_run(self) -> None:
+        """Let the run here know that it has lost the task."""
+        run, self._attached = self._attached, None
+        assert run is not None
+        run.leased_anew()
 
     @property
     def attached(self) -> bool:
         """Whether a run works on the task here, or is suspended here."""
-        return self._receive is not None
+        return self._attached is not None
 
     # -- following ---------------------------------------------------------------------------------------------------
 
@@ -773,8 +800,8 @@ class TaskLog:
 
     def wait(self, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
         """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False."""
-        if self.awaited is not None:
-            self.awaited(self)
+        if self._peers is not None:
+            self._peers.follow(self)
         future: Future[bool] = loop.create_future()
         self._waiting[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
         return future
@@ -862,12 +889,3 @@ def _not_before(status_ms: int, events: tuple[Event, ...]) -> tuple[Event, ...]:
             moved[place] = replace(event, timestamp=timestamp(status_ms))
             break
     return tuple(moved)
-
-
-def _nobody() -> bool:
-    """Keep nothing: no run works on the task here."""
-    return False
-
-
-def _ignore(log: TaskLog) -> None:
-    """Do nothing: nobody has asked to be told."""

@@ -56,16 +56,18 @@ class Tasks:
         """Every task in memory."""
         return list(self._logs.values())
 
+    def new(self, head: TaskHead) -> TaskLog:
+        """The log of a task that is not written yet. It is not kept before `add`."""
+        return TaskLog(head, self._store, self, self._hints)
+
     def add(self, task: TaskLog) -> None:
         """Keep a task that was just made or loaded, as long as it is pinned or written to."""
-        task.idle = self.release
-        task.ended = self._ended
-        task.renew_audience = self._renew_audience
         self._logs[task.head.id] = task
         if self._hints is not None:
             self._hints.add(task)
 
-    def _ended(self, task: TaskLog, event: StatusChanged, own: bool) -> None:
+    def ended(self, task: TaskLog, event: StatusChanged, own: bool) -> None:
+        """See `LogOwner`."""
         if own and self._observer is not None:
             agent, usage = task.head.agent, event.usage
             self._observer.ended(agent, SPELLED[event.state], event.duration_ms or 0)
@@ -143,7 +145,7 @@ class Tasks:
             configs = await self._store.outbox.configs(stored.head.id)
         task = self._logs.get(stored.head.id)  # looked up after the last wait, since another caller may have added it
         if task is None:
-            task = TaskLog.of(stored, self._store)
+            task = TaskLog.of(stored, self._store, self, self._hints)
             if announcer is not None and configs is not None:
                 task.audience = Audience(announcer, configs, task.joined_artifacts)
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
@@ -154,8 +156,8 @@ class Tasks:
             task.lease_of(stored)
         return task
 
-    async def _renew_audience(self, task: TaskLog, stored: Stored) -> None:
-        """Read the webhooks of a task anew, because another engine has changed them."""
+    async def renew_audience(self, task: TaskLog, stored: Stored) -> None:
+        """See `LogOwner`."""
         announcer = self._announcer
         if announcer is None or not self._pushes(stored.head.agent):
             return

@@ -240,14 +240,7 @@ class TaskRun:
         if traits.queues_runs:
             self._began_ms = None
         self._work = runner.run if work is None else work
-        self._writer = RunWriter(
-            log,
-            services.loop,
-            retry_s=services.retry_s,
-            fenced=self._refused,
-            unwritable=self._unwritable,
-            answered=self._overtaken,
-        )
+        self._writer = RunWriter(log, services.loop, self, retry_s=services.retry_s)
         self._answer: asyncio.Future[Message | None] | None = None
         """The answer to the open question; None if none is open."""
         self._asks_for: TaskLog | None = None
@@ -333,7 +326,7 @@ class TaskRun:
         else:
             self._late.append(message)
 
-    def _overtaken(self, question: StatusChanged) -> bool:
+    def overtaken(self, question: StatusChanged) -> bool:
         """Whether the question about to be written already has its answer, or needs none any more.
 
         A message that came before the question was written is its answer: a question does not overtake a message that
@@ -638,7 +631,7 @@ class TaskRun:
             await asyncio.sleep(0)
             self._check()
 
-    def _refused(self, refused: Refused) -> None:
+    def refused(self, refused: Refused) -> None:
         """The store takes no more from this run: its lease is gone, or the task has ended."""
         if isinstance(refused, Fenced):
             self.lose_lease()
@@ -790,7 +783,8 @@ class TaskRun:
         await self._writer.room()
         self._check()
 
-    def _unwritable(self, error: BaseException) -> None:
+    def unwritable(self, error: BaseException) -> None:
+        """End the run with the fault that it gave out what cannot be written."""
         self._failure = agent_error(self.head, "gave out what cannot be written", error)
         if self.task is not None:
             self.task.cancel()

@@ -5,7 +5,7 @@ or under way at a time; events that come meanwhile go into the next. Commits dri
 """
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -29,52 +29,53 @@ EVENT_BYTES = 64
 """The weight of an event beside its content."""
 
 
-class RunWriter:
-    """Buffers a run's events and appends them.
+class Speaker(Protocol):
+    """The run whose events are written."""
 
-    `fenced` is called when the run has lost the right to write, `unwritable` when an event cannot be written at all.
-    `answered` is asked just before a question is written; True means that the question needs no answer from the caller
-    any more, so it is not written. A write that the store cannot take is repeated after `retry_s`. `state` is the state
-    of the task after all events that were put.
+    def refused(self, refused: Refused) -> None:
+        """Take note that the run has lost the right to write."""
+        ...
+
+    def unwritable(self, error: BaseException) -> None:
+        """Take note that an event cannot be written at all."""
+        ...
+
+    def overtaken(self, question: StatusChanged) -> bool:
+        """Whether a question that is about to be written needs no answer any more: then it is left out."""
+        ...
+
+
+class RunWriter:
+    """Buffers the events of a `speaker` and appends them.
+
+    A write that the store cannot take is repeated after `retry_s`. `state` is the state of the task after all events
+    that were put.
     """
 
     __slots__ = (
-        "_answered",
         "_buffer",
         "_buffer_bytes",
-        "_fenced",
         "_flying",
         "_log",
         "_loop",
         "_queued",
         "_retry_s",
+        "_speaker",
         "_status_ms",
         "_timer",
-        "_unwritable",
         "_waiting",
         "epoch",
         "lost",
         "state",
     )
 
-    def __init__(
-        self,
-        log: TaskLog,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        retry_s: float,
-        fenced: Callable[[Refused], None],
-        unwritable: Callable[[BaseException], None],
-        answered: Callable[[StatusChanged], bool],
-    ) -> None:
+    def __init__(self, log: TaskLog, loop: asyncio.AbstractEventLoop, speaker: Speaker, *, retry_s: float) -> None:
         self.epoch = log.epoch
         self.lost = False
         self._log = log
         self._loop = loop
         self._retry_s = retry_s
-        self._fenced = fenced
-        self._unwritable = unwritable
-        self._answered = answered
+        self._speaker = speaker
         self.state = log.state
         self._status_ms = 0
         self._buffer: list[Event] = []
@@ -130,12 +131,12 @@ class RunWriter:
         self._wake()
 
     def release(self) -> None:
-        """Drop the callbacks of the run, which is over.
+        """Drop the run, which is over.
 
         Without this, run and writer form a cycle that waits for the garbage collector. That costs a fifth of the
         engine's share of a short send.
         """
-        self._fenced, self._unwritable, self._answered = _nobody, _nobody, _unanswered
+        self._speaker = NOBODY
 
     @property
     def pending(self) -> list[Event]:
@@ -218,7 +219,7 @@ class RunWriter:
     def _drop_answered(self, log: TaskLog) -> None:
         """Leave out a question that has its answer already. Notes may stand behind it."""
         statuses = [event for event in self._buffer if isinstance(event, StatusChanged)]
-        if statuses and self._answered(statuses[-1]):
+        if statuses and self._speaker.overtaken(statuses[-1]):
             question = statuses.pop()
             self._buffer.remove(question)
             self._buffer_bytes -= weigh(question)
@@ -263,12 +264,12 @@ class RunWriter:
     def _give_up(self, error: BaseException) -> None:
         """The write was refused, or its events cannot be written at all."""
         if isinstance(error, Refused):
-            self._fenced(error)
+            self._speaker.refused(error)
             return
         self._buffer.clear()
         self._buffer_bytes = 0
         self.state = self._log.state
-        self._unwritable(error)
+        self._speaker.unwritable(error)
 
 
 def weigh(event: Event) -> int:
@@ -280,10 +281,18 @@ def weigh(event: Event) -> int:
     return weight
 
 
-def _nobody(*_: object) -> None:
-    """Stand in for the callbacks once the run is over."""
+class Nobody:
+    """Stands in for a run that is over: see `Speaker`."""
+
+    def refused(self, refused: Refused) -> None:
+        """Do nothing."""
+
+    def unwritable(self, error: BaseException) -> None:
+        """Do nothing."""
+
+    def overtaken(self, question: StatusChanged) -> bool:
+        """Let the question be written."""
+        return False
 
 
-def _unanswered(question: StatusChanged) -> bool:
-    """Stand in for `answered` once the run is over."""
-    return False
+NOBODY = Nobody()
