@@ -106,7 +106,7 @@ def test_what_a_role_may_do_is_said_with_its_key(run: Run) -> None:
     worker = run("keys", "create", "bob", "--role", "agent", "--agent", "sum").output
     assert "an agent's worker: every operation and the worker API, with the agent sum, until" in worker
     admin = run("keys", "create", "root", "--role", "admin").output
-    assert "every operation and the worker API, with all agents, and /metrics, until" in admin
+    assert "every operation, with all agents, and /metrics, until" in admin
     assert "It sees only its own tasks, as every role but operator does." in admin
     ops = run("keys", "create", "ops", "--role", "operator").output
     assert "an operator: every operation, with all agents, and the admin API" in ops
@@ -227,7 +227,7 @@ def test_every_change_is_in_the_audit_trail_once(run: Run) -> None:
         (("keys", "create", "ann", "--expires", "forever"), "--expires 'forever'"),
         (("keys", "create", "ann", "--expires", "999999w"), "up to 100 years"),
         (("keys", "create", "ann", "--scope", "write"), "'write' is not one of 'send', 'read', 'cancel'"),
-        (("keys", "create", "ann", "--role", "root"), "'root' is not one of 'caller', 'agent', 'admin'"),
+        (("keys", "create", "ann", "--role", "root"), "'root' is not one of 'caller', 'agent', 'monitor', 'admin'"),
         (("keys", "create", "ann", "--agent", "a/b"), "--agent 'a/b'"),
         (("keys", "create", "ann", "--store", "memory:"), "give the server a file"),
         (("keys", "create", "ann", "--store", "mysql://x"), "command line: --store = 'mysql://x': use sqlite:///path"),

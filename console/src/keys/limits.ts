@@ -12,6 +12,9 @@ export const LIMITS: readonly (readonly [LimitName, string, string])[] = [
   ["max_daily_tokens", "Tokens a day", "tokens/day"],
 ];
 
+/** The roles whose keys have no agents, operations and limits of their own. */
+export const BARE: ReadonlySet<string> = new Set(["monitor", "operator"]);
+
 export type LimitTexts = Record<LimitName, string>;
 
 export function textsOf(limits: KeyLimits | null): LimitTexts {

@@ -7,19 +7,24 @@ ones evicts nothing.
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from dragoman.auth.keys import id_of, matches
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.principal import ANONYMOUS, LOCAL_OPERATOR, AccessRole, Principal
+from dragoman.model.principal import ANONYMOUS, LOCAL_OPERATOR, AccessRole, Principal, reach_of
 from dragoman.store.api import StoreError
 from dragoman.store.keyring import KeyRing, StoredKey, key_state
 
 if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
     from dragoman.auth.certificates import Certificates
     from dragoman.auth.tokens import TokenVerifier
+
+log = logging.getLogger(__name__)
 
 CACHE_BYTES_MAX = 8 * 1024 * 1024
 """Enough for some 8,000 JWTs of 1 KB, or 40,000 API keys."""
@@ -79,7 +84,9 @@ class CredentialCache:
 class Authenticator:
     """Authenticates callers. `keys` are the store's, `shared` is one key for all callers, `agent_keys` are by agent.
 
-    The bearer of `operator_token` is an operator, without authentication being required of others.
+    The bearer of `operator_token` is an operator, without authentication being required of others. With `admin_works`
+    the shared key, tokens of the role `admin`, and keys of that role that were made when it still was a worker's
+    (`StoredKey.works_as_admin`) keep the rights of a worker.
 
     Without `always`, authentication is required as soon as there is a way to do it: once the store has ever had a key,
     or if anything else is given. Keys of agents alone require it only for calls to these agents.
@@ -96,6 +103,7 @@ class Authenticator:
         certificates: "Certificates | None" = None,
         always: bool = False,
         operator_token: str | None = None,
+        admin_works: bool = False,
     ) -> None:
         self._keys = keys
         self._clock = clock
@@ -107,8 +115,11 @@ class Authenticator:
         self._asks = self._fixed or bool(agent_keys)
         self._shared = shared is not None
         self._operators = _index_operator(operator_token)
-        self._common = _index_keys(shared, {}) | self._operators
-        self._configured = _index_keys(None, agent_keys) | self._common
+        self._admin_works = admin_works
+        self._warned = False
+        """Whether a token of the role `admin` was warned of."""
+        self._common = _index_shared(shared, admin_works) | self._operators
+        self._configured = _index_keys(agent_keys) | self._common
         self._keyed = False
         self._unsure = keys is not None
         """Whether the store could not say whether it has a key. That must not let anybody in without authentication."""
@@ -120,7 +131,7 @@ class Authenticator:
         """Replace all keys of agents."""
         self.keyed_agents = frozenset(agent_keys)
         self._asks = self._fixed or bool(agent_keys)
-        self._configured = _index_keys(None, agent_keys) | self._common
+        self._configured = _index_keys(agent_keys) | self._common
         self._seen = {name: CredentialCache() for name in self._seen}
 
     @property
@@ -224,14 +235,28 @@ class Authenticator:
         # Looked up by digest: the time taken depends on the digest, and does not reveal how much of the key was right.
         principal = self._configured.get(hashlib.sha256(secret).digest())
         if principal is None and (key := await self._key(secret, now_ms)) is not None:
-            principal = _holder(key)
+            principal = _holder(key, works=self._admin_works and key.works_as_admin)
             until_ms = until_ms if key.expires_ms is None else min(until_ms, key.expires_ms)
         if principal is None and name == AUTHORIZATION and self._tokens is not None and secret.count(b".") == 2:
             principal, until_ms = await self._tokens.verify(secret)
+            if self._admin_works and principal.role is AccessRole.ADMIN:
+                principal = self._let_work(principal)
         if principal is None:
             raise Unauthorized(TOKEN_WRONG if self._tokens is not None and not self._takes_keys() else KEY_WRONG)
         seen.put(raw, principal, now_ms, until_ms)
         return principal
+
+    def _let_work(self, principal: Principal) -> Principal:
+        """Give a token of the role `admin` the rights of a worker, and warn of the first one: no start knows of any."""
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "a token of the role admin, of %s, may run workers, which lease and complete the tasks of all callers: "
+                "let workers' tokens have the role agent and those of monitoring the role monitor, then set "
+                "admin_runs_workers = false",
+                principal.id,
+            )
+        return replace(principal, works=True)
 
     async def _key(self, secret: bytes, now_ms: int) -> StoredKey | None:
         """The stored key with this secret, if it is active now."""
@@ -269,19 +294,20 @@ class Authenticator:
         return "send " + ", or ".join(ways)
 
 
-def _index_keys(shared: str | None, agent_keys: Mapping[str, str]) -> dict[bytes, Principal]:
-    """The principals of configured keys, by digest. Agents with the same key have the same principal."""
+def _index_keys(agent_keys: Mapping[str, str]) -> dict[bytes, Principal]:
+    """The principals of agents' keys, by digest. Agents with the same key have the same principal."""
     principals: dict[str, Principal] = {}
     for key in dict.fromkeys(agent_keys.values()):
         agents = [agent for agent, own in agent_keys.items() if own == key]
         principals[key] = Principal(f"agent-key:{agents[0]}", AccessRole.AGENT, frozenset(agents))
-    if shared is not None:
-        principals[shared] = Principal("shared", AccessRole.ADMIN)
-    return {
-        hashlib.sha256(spelled).digest(): principal
-        for key, principal in principals.items()
-        for spelled in _spellings(key)
-    }
+    return {digest: principal for key, principal in principals.items() for digest in _digests(key)}
+
+
+def _index_shared(shared: str | None, works: bool) -> dict[bytes, Principal]:
+    """The principal of the shared key, by digest."""
+    if shared is None:
+        return {}
+    return dict.fromkeys(_digests(shared), Principal("shared", AccessRole.ADMIN, works=works))
 
 
 def _index_operator(token: str | None) -> dict[bytes, Principal]:
@@ -291,24 +317,25 @@ def _index_operator(token: str | None) -> dict[bytes, Principal]:
     return {hashlib.sha256(token.encode()).digest(): Principal(LOCAL_OPERATOR, AccessRole.OPERATOR)}
 
 
-def _spellings(key: str) -> set[bytes]:
-    """The bytes that clients send for a key beyond ASCII: UTF-8, or Latin-1, the charset that headers once had."""
+def _digests(key: str) -> set[bytes]:
+    """The digests of what clients send for a key: beyond ASCII UTF-8, or Latin-1, the charset that headers once had."""
     spellings = {key.encode()}
     try:
         spellings.add(key.encode("latin-1"))
     except UnicodeEncodeError:
         pass  # not in Latin-1, so nobody can send it that way
-    return spellings
+    return {hashlib.sha256(spelled).digest() for spelled in spellings}
 
 
-def _holder(key: StoredKey) -> Principal:
+def _holder(key: StoredKey, *, works: bool) -> Principal:
     return Principal(
         f"key:{key.name}",
         key.role,
-        None if key.agents is None else frozenset(key.agents),
+        reach_of(key.role, key.agents),
         None if key.scopes is None else frozenset(key.scopes),
         key.limits,
         key.id,
+        works,
     )
 
 

@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.principal import AccessRole, Principal, Scope
+from dragoman.model.principal import AccessRole, Principal, Scope, reach_of
 from dragoman.net.egress import Egress, HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import Target, target
@@ -407,4 +407,6 @@ class TokenVerifier:
 
     def _principal(self, claims: _Claims) -> Principal:
         grant = claims.dragoman
-        return Principal(f"jwt:{claims.sub}@{self.issuer}", grant.role, grant.agents, grant.scopes)
+        return Principal(
+            f"jwt:{claims.sub}@{self.issuer}", grant.role, reach_of(grant.role, grant.agents), grant.scopes
+        )

@@ -26,6 +26,8 @@ LOGIN = LOGIN_HEADER.encode()
 
 SAY = "say who you are: send a key as x-api-key, or as a bearer token"
 
+METRICS_ONLY = "a key or token of the role monitor reads /metrics only: use one of the role caller"
+
 
 class OwnHosts:
     """The values of `Host` that a server without authentication accepts: names of this machine only.
@@ -128,6 +130,8 @@ class Callers:
             error = Unauthorized(SAY, missing=True)
         elif principal.reaches(agent):
             return
+        elif principal.role is AccessRole.MONITOR:
+            error = Forbidden(METRICS_ONLY)
         else:
             error = Forbidden(f"this key or token is not for agent {agent[:100]!r}")
         self._refused(request, error, agent)
@@ -147,17 +151,25 @@ class Callers:
             raise
 
     def admit_any(self, request: Request) -> None:
-        """Raises Unauthorized if every agent requires authentication and the caller is anonymous."""
+        """Check that the caller may ask for agents without naming one.
+
+        Raises Unauthorized if every agent requires authentication and the caller is anonymous, Forbidden for a monitor.
+        """
+        error: A2AError
         if request.principal is ANONYMOUS and self._asks_all:
             error = Unauthorized(SAY, missing=True)
-            self._refused(request, error, "")
-            raise error
+        elif request.principal.role is AccessRole.MONITOR:
+            error = Forbidden(METRICS_ONLY)
+        else:
+            return
+        self._refused(request, error, "")
+        raise error
 
     def admit_worker(self, request: Request) -> None:
         """Raises Forbidden unless the caller may do the tasks of the agent in the path."""
         agent = request.route.agent
         if not request.principal.works_for(agent):
-            error = Forbidden(f"this key or token may not work for {agent}: use one with the role agent or admin")
+            error = Forbidden(f"this key or token may not work for {agent}: use one with the role agent")
             self._refused(request, error, agent)
             raise error
 
@@ -200,8 +212,10 @@ class Callers:
         error: A2AError
         if request.principal is ANONYMOUS:
             error = Unauthorized(SAY, missing=True)
-        elif request.principal.role not in (AccessRole.ADMIN, AccessRole.OPERATOR):
-            error = Forbidden("only a key with the role admin may see this (dragoman keys create NAME --role admin)")
+        elif not request.principal.scrapes:
+            error = Forbidden(
+                "only a key with the role monitor may see this (dragoman keys create NAME --role monitor)"
+            )
         else:
             return
         self._refused(request, error, "")

@@ -21,6 +21,15 @@ FIRST_KEY = (
 
 COLUMNS = ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
 
+ROLES = {
+    "caller": "a caller",
+    "agent": "an agent's worker",
+    "monitor": "a monitor",
+    "admin": "an administrator",
+    "operator": "an operator",
+}
+"""The holder of a key of each role."""
+
 UNITS = {
     "max_requests_per_s": "requests/s",
     "max_open_tasks": "open tasks",
@@ -61,16 +70,14 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
     key = issued.key
     reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
     doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
-    if key.role.value in ("agent", "admin"):
+    if key.role.value == "agent":
         doing += " and the worker API"
     until = "until it is revoked" if key.expires is None else f"until {_to_seconds(key.expires)}"
-    role = {"caller": "a caller", "agent": "an agent's worker", "admin": "an administrator", "operator": "an operator"}[
-        key.role.value
-    ]
     beside = {"admin": ", and /metrics", "operator": ", and the admin API"}.get(key.role.value, "")
     within = f", {limits_text(key.limits)} at most" if key.limits is not None else ""
+    may = "only /metrics" if key.role.value == "monitor" else f"{doing}, with {reach}{beside}"
     lines = [
-        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}{within}.",
+        f"Key {key.id} for {key.name}, {ROLES[key.role.value]}: {may}, {until}{within}.",
         *(["It sees only its own tasks, as every role but operator does."] if key.role.value == "admin" else []),
         *(["It reads and changes the tasks of every caller: keep it safe."] if key.role.value == "operator" else []),
         *([_replacement(issued.replaced)] if issued.replaced is not None else []),
@@ -121,6 +128,8 @@ def _sample_commands(place: TaskPlace, key: "KeyLine", text: str) -> list[str]:
     if key.role.value == "agent":
         return [f"dragoman worker MODULE:AGENT --server {base} --key {text}"]
     header = f"curl -H 'x-api-key: {text}'"
+    if key.role.value == "monitor":
+        return [f"{header} {base}/metrics"]
     if config.profile is not None:
         return [f"{header} …"]
     mount = f"{base}/agents/{key.agents[0]}" if key.agents else base

@@ -28,7 +28,7 @@ EXPIRES_MAX = timedelta(days=36_525)
 OVERLAP_MAX = timedelta(days=30)
 """The longest time for which a key counts beside the one that replaces it."""
 
-ROLES = ("caller", "agent", "admin", "operator")
+ROLES = ("caller", "agent", "monitor", "admin", "operator")
 SCOPES = ("send", "read", "cancel", "push", "card")
 """The values of `model.principal`, repeated here so that `--help` imports nothing."""
 
@@ -120,8 +120,8 @@ def _add_create(group: click.Group, placed: Decorator) -> None:
         type=click.Choice(ROLES),
         default="caller",
         show_default=True,
-        help="caller uses agents; agent also runs their tasks, as a worker; admin also reads /metrics; operator uses "
-        "`dragoman admin`.",
+        help="caller uses agents; agent also runs their tasks, as a worker; monitor only reads /metrics; admin uses "
+        "agents and reads /metrics; operator uses `dragoman admin`.",
     )
     @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
     @with_limits(removable=False)
@@ -235,17 +235,18 @@ def _create(
     force: bool = False,
     **limits: int | None,
 ) -> None:
-    from dragoman.engine.admin.keys import NAME, KeyRequest, LimitChanges
+    from dragoman.engine.admin.keys import BARE_ROLES, NAME, KeyRequest, LimitChanges
     from dragoman.model.principal import AccessRole, Scope
 
     if not NAME.fullmatch(name):
         raise click.UsageError(
             f"NAME {name!r}: must be 1 to 64 letters, digits or . _ @ + - and begin with a letter or a digit"
         )
-    if role == "operator" and (agents or scopes):
-        raise click.UsageError("--role operator: goes without --agent and --scope, because it reaches every task")
-    if role == "operator" and any(limits.values()):
-        raise click.UsageError("--role operator: goes without limits, because the admin API has none")
+    bare = BARE_ROLES.get(AccessRole(role))
+    if bare is not None and (agents or scopes):
+        raise click.UsageError(f"--role {role}: goes without --agent and --scope, because {bare.reach}")
+    if bare is not None and any(limits.values()):
+        raise click.UsageError(f"--role {role}: goes without limits, because {bare.rate}")
     _check_agents(place, agents)
     wanted = KeyRequest(
         name=name,

@@ -368,6 +368,11 @@ class Config(Struct, frozen=True, kw_only=True):
     api_key: Annotated[
         str | None, TEXT, "One key that all callers share (x-api-key or bearer token); agents can have their own."
     ] = None
+    admin_runs_workers: Annotated[
+        bool,
+        BOOLEAN,
+        "Let the shared api_key, tokens and older keys of the role admin run workers; false: only the role agent may.",
+    ] = True
     jwt_issuer: Annotated[
         str | None, URL, "Accept JWTs of this issuer as bearer tokens; OpenID Connect Discovery finds its keys."
     ] = None

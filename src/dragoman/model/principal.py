@@ -3,6 +3,7 @@
 Invariant: a task belongs to exactly one principal, the one that made it.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -11,12 +12,14 @@ from msgspec import Struct
 class AccessRole(StrEnum):
     """The role of a principal.
 
-    A caller uses agents. An agent's own worker also does its tasks. An admin may do both and read the metrics. An
-    operator uses the admin API, which reads and changes the tasks of everybody.
+    A caller uses agents. An agent's own worker also does its tasks. A monitor reads the metrics, and reaches no agent.
+    An admin uses agents and reads the metrics. An operator uses the admin API, which reads and changes the tasks of
+    everybody.
     """
 
     CALLER = "caller"
     AGENT = "agent"
+    MONITOR = "monitor"
     ADMIN = "admin"
     OPERATOR = "operator"
 
@@ -48,9 +51,9 @@ class Principal(Struct, frozen=True):
     """A caller. `id` owns the tasks it makes.
 
     `agents` are the ids of the agents it may reach, `scopes` the operations it may use there; None means all. A
-    principal of role `AGENT` or `ADMIN` may also report on tasks of these agents, as a worker does. `limits` are
-    those of its key, if it has its own. `key` is the id of the key that was sent, or that the session was begun with;
-    empty for other credentials.
+    principal of role `AGENT` may also report on tasks of these agents, as a worker does, and so may one that `works`
+    although its role does not say so (see `Authenticator`). `limits` are those of its key, if it has its own. `key` is
+    the id of the key that was sent, or that the session was begun with; empty for other credentials.
     """
 
     id: str
@@ -59,6 +62,7 @@ class Principal(Struct, frozen=True):
     scopes: frozenset[Scope] | None = None
     limits: KeyLimits | None = None
     key: str = ""
+    works: bool = False
 
     def reaches(self, agent: str) -> bool:
         """Whether the principal may use this agent at all."""
@@ -66,7 +70,12 @@ class Principal(Struct, frozen=True):
 
     def works_for(self, agent: str) -> bool:
         """Whether the principal may report on this agent's tasks."""
-        return self.role in (AccessRole.AGENT, AccessRole.ADMIN) and self.reaches(agent)
+        return (self.role is AccessRole.AGENT or self.works) and self.reaches(agent)
+
+    @property
+    def scrapes(self) -> bool:
+        """Whether the principal may read the metrics."""
+        return self.role in (AccessRole.MONITOR, AccessRole.ADMIN, AccessRole.OPERATOR)
 
     @property
     def operates(self) -> bool:
@@ -90,5 +99,12 @@ def name_operator(login: str) -> str:
     return OPERATOR_PREFIX + plain[:LOGIN_CHARACTERS] if plain else LOCAL_OPERATOR
 
 
-ANONYMOUS = Principal("anonymous", AccessRole.ADMIN)
+def reach_of(role: AccessRole, agents: Iterable[str] | None) -> frozenset[str] | None:
+    """The agents that a credential of `role` reaches, which names `agents`: a monitor reaches none."""
+    if role is AccessRole.MONITOR:
+        return frozenset()
+    return None if agents is None else frozenset(agents)
+
+
+ANONYMOUS = Principal("anonymous", AccessRole.ADMIN, works=True)
 """The principal of every caller on a server without authentication."""

@@ -22,6 +22,7 @@ from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress, operator_named
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
+from dragoman.store.keyring import key_state
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
@@ -31,6 +32,9 @@ if TYPE_CHECKING:  # tokens need a library that takes longer to import than a se
 log = logging.getLogger(__name__)
 
 MEMORY = "memory:"
+
+KEYS_NAMED = 10
+"""Most keys that a warning names."""
 
 KEYS_BYTES_MAX = 1 << 20
 """The largest key set that is read; a large issuer has some ten keys of 2 KB."""
@@ -79,6 +83,7 @@ async def make_callers(config: Config, agents: Collection[str], store: Store) ->
     issuers, token = IssuerEgress.over(Resolver()), new_token()
     authenticator = await _make_authenticator(config, frozenset(agents), store, issuers, token)
     warn_if_open(config, authenticator, agents)
+    await warn_of_admin_workers(config, store)
     return CallerParts(authenticator, issuers, token)
 
 
@@ -99,6 +104,7 @@ async def _make_authenticator(
         certificates=certificates,
         always=asks,
         operator_token=token,
+        admin_works=config.admin_runs_workers,
     )
     if asks and config.store == MEMORY and not (config.api_key or own or tokens or certificates):
         asked = f"profile {config.profile}" if profile_asks else "authentication = 'required'"
@@ -197,6 +203,30 @@ def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[
             "this server can use them and read their answers; name the origins, or make a key (dragoman keys create "
             "NAME)",
             ", ".join(unasked),
+        )
+
+
+async def warn_of_admin_workers(config: Config, store: Store) -> None:
+    """Warn of the shared key and of older keys of the role `admin` while they run workers. Raises StoreError.
+
+    Tokens of that role are warned of when the first one is sent: see `Authenticator`.
+    """
+    if not config.admin_runs_workers:
+        return
+    now_ms = store.clock.now_ms()
+    keys = [
+        f"{key.id} ({key.name})"
+        for key in await store.keys.all()
+        if key.works_as_admin and key_state(key, now_ms) == "active"
+    ]
+    named = [*(["the shared api_key"] if config.api_key is not None else []), *keys[:KEYS_NAMED]]
+    if len(keys) > KEYS_NAMED:
+        named.append(f"{len(keys) - KEYS_NAMED} more")
+    if named:
+        log.warning(
+            "with the role admin, %s may run workers, which lease and complete the tasks of all callers: give workers "
+            "keys of the role agent and Prometheus one of the role monitor, then set admin_runs_workers = false",
+            ", ".join(named),
         )
 
 

@@ -10,12 +10,19 @@ from msgspec import Struct
 
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
 
+ADMIN_IS_NO_WORKER = 1
+"""The first rules of keys by which the role `admin` gives no rights of a worker."""
+
+KEY_RULES = ADMIN_IS_NO_WORKER
+"""The rules by which this program makes keys."""
+
 
 class StoredKey(Struct, frozen=True, kw_only=True):
     """A key as it is stored. `id` is the public part of the key, `digest` the SHA-256 of the whole key.
 
     Keys of one `name` are one principal: they own the same tasks. `agents` and `scopes` None: all. `limits` None: those
-    of the settings.
+    of the settings. `rules` number the rules in force when the first of its line was made: a key that replaces another
+    keeps that one's.
     """
 
     id: str
@@ -28,6 +35,12 @@ class StoredKey(Struct, frozen=True, kw_only=True):
     expires_ms: int | None = None
     revoked_ms: int | None = None
     limits: KeyLimits | None = None
+    rules: int = KEY_RULES
+
+    @property
+    def works_as_admin(self) -> bool:
+        """Whether this is a key of the role `admin` from the time when these were workers, too."""
+        return self.role is AccessRole.ADMIN and self.rules < ADMIN_IS_NO_WORKER
 
 
 class NewKey(Struct, frozen=True):

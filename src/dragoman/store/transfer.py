@@ -63,7 +63,7 @@ WHOLE = (
         "duration_ms",
         keys=5,
     ),
-    _table("keys", "key id' name' role' agents* scopes* digest# made_ms expires_ms revoked_ms limits'"),
+    _table("keys", "key id' name' role' agents* scopes* digest# made_ms expires_ms revoked_ms limits' rules"),
     _table("signing_keys", "kid' jwk# made_ms"),
     _table("audit", "entry at_ms principal' action' agent' task_id' allowed? reason' peer' subject'"),
 )

@@ -5,7 +5,8 @@ that the operation itself was asked with, or the token of a server that asks nob
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -25,6 +26,22 @@ EXPIRES_MAX_S = 36_525 * 86_400
 
 OVERLAP_MAX_S = 30 * 86_400
 """The longest time for which a key counts beside the one that replaces it."""
+
+
+class BareRole(Struct, frozen=True):
+    """Why keys of a role go without agents and scopes, and without limits."""
+
+    reach: str
+    rate: str
+
+
+BARE_ROLES: Mapping[AccessRole, BareRole] = MappingProxyType(
+    {
+        AccessRole.OPERATOR: BareRole("it reaches every task", "the admin API has none"),
+        AccessRole.MONITOR: BareRole("it reaches no agent", "/metrics has none"),
+    }
+)
+"""The roles whose keys have no restrictions of their own."""
 
 KeyState = Literal["active", "expired", "revoked"]
 
@@ -208,8 +225,9 @@ class KeyChanges:
         if all(value is UNSET for value in asdict(changes).values()):
             raise InvalidParams("", f"name what to change: {', '.join(LimitChanges.__struct_fields__)}")
         limits = changes.apply(key.limits)
-        if key.role is AccessRole.OPERATOR and limits is not None:
-            raise InvalidParams("role", "is operator, which goes without limits, because the admin API has none")
+        if key.role in BARE_ROLES and limits is not None:
+            why = BARE_ROLES[key.role].rate
+            raise InvalidParams("role", f"is {key.role}, which goes without limits, because {why}")
         if not await self._keys.limit(key_id, limits):
             raise InvalidParams("id", f"{key_id} is revoked: make another key")
         return _line(replace(key, limits=limits), operator, self._clock.now_ms())
@@ -301,11 +319,12 @@ def _check_new(wanted: KeyRequest, limits: KeyLimits | None) -> None:
             raise InvalidParams(f"agents[{place}]", fault)
     if wanted.agents == () or wanted.scopes == ():
         raise InvalidParams("agents" if wanted.agents == () else "scopes", "must name at least one, or be null for all")
-    if wanted.role is AccessRole.OPERATOR:
+    bare = BARE_ROLES.get(wanted.role)
+    if bare is not None:
         if wanted.agents or wanted.scopes:
-            raise InvalidParams("role", "operator goes without agents and scopes, because it reaches every task")
+            raise InvalidParams("role", f"{wanted.role} goes without agents and scopes, because {bare.reach}")
         if limits is not None:
-            raise InvalidParams("role", "operator goes without limits, because the admin API has none")
+            raise InvalidParams("role", f"{wanted.role} goes without limits, because {bare.rate}")
 
 
 def _operates(wanted: KeyRequest) -> bool:

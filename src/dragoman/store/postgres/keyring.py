@@ -103,6 +103,7 @@ def _row(key: StoredKey) -> tuple[object, ...]:
         key.expires_ms,
         key.revoked_ms,
         spell_limits(key.limits),
+        key.rules,
     )
 
 
@@ -117,6 +118,7 @@ def _api_key(
     expires_ms: int | None,
     revoked_ms: int | None,
     limits: str | None,
+    rules: int,
 ) -> StoredKey:
     return StoredKey(
         id=from_text(key_id),
@@ -129,4 +131,5 @@ def _api_key(
         expires_ms=expires_ms,
         revoked_ms=revoked_ms,
         limits=read_limits(limits),
+        rules=rules,
     )

@@ -2,7 +2,7 @@
 
 -- name: find_key
 -- A key by its id.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM dragoman.keys WHERE id = $1;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules FROM dragoman.keys WHERE id = $1;
 
 -- name: any_key
 -- Whether there is a key. None is ever deleted.
@@ -10,8 +10,8 @@ SELECT true FROM dragoman.keys LIMIT 1;
 
 -- name: add_key
 -- A new key.
-INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- name: revoke_key
 -- Mark a key as revoked, unless it is already.
@@ -25,13 +25,14 @@ WITH ended AS (
         expires_ms = CASE WHEN $3::bigint <= $2::bigint THEN expires_ms ELSE least(expires_ms, $3::bigint) END
     WHERE id = $1 AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > $2::bigint) RETURNING id
 )
-INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits)
-SELECT $4::text, $5::text, $6::text, $7::text[], $8::text[], $9::bytea, $10::bigint, $11::bigint, $12::bigint, $13
+INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules)
+SELECT $4::text, $5::text, $6::text, $7::text[], $8::text[], $9::bytea, $10::bigint, $11::bigint, $12::bigint, $13,
+    $14::bigint
 FROM ended RETURNING id;
 
 -- name: all_keys
 -- All keys, oldest first.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM dragoman.keys ORDER BY key;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules FROM dragoman.keys ORDER BY key;
 
 -- name: limit_key
 -- Replace the limits of a key that is not revoked.

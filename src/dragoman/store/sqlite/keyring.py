@@ -114,6 +114,7 @@ def _api_key(
     expires_ms: int | None,
     revoked_ms: int | None,
     limits: str | None,
+    rules: int,
 ) -> StoredKey:
     return StoredKey(
         id=key_id,
@@ -126,6 +127,7 @@ def _api_key(
         expires_ms=expires_ms,
         revoked_ms=revoked_ms,
         limits=read_limits(limits),
+        rules=rules,
     )
 
 
@@ -141,6 +143,7 @@ def _row(key: StoredKey) -> tuple[object, ...]:
         key.expires_ms,
         key.revoked_ms,
         spell_limits(key.limits),
+        key.rules,
     )
 
 

@@ -2,7 +2,7 @@
 
 -- name: find_key
 -- A key by its id, even if it is revoked or expired.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM keys WHERE id = ?1;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules FROM keys WHERE id = ?1;
 
 -- name: any_key
 -- Whether a key was ever made. Rows are never deleted.
@@ -10,12 +10,12 @@ SELECT EXISTS (SELECT 1 FROM keys);
 
 -- name: all_keys
 -- Every key, oldest first.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits FROM keys ORDER BY key;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules FROM keys ORDER BY key;
 
 -- name: add_key
 -- A new key.
-INSERT INTO keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
+INSERT INTO keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
 
 -- name: revoke_key
 -- Revoke a key that is not revoked yet.

@@ -31,6 +31,7 @@ NARROW = StoredKey(
     made_ms=START_MS + 1,
     expires_ms=START_MS + 5,
     limits=KeyLimits(max_open_tasks=3, max_daily_tokens=1 << 40),
+    rules=0,
 )
 
 
