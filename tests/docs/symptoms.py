@@ -57,6 +57,16 @@ async def say(ctx: Context) -> str:
     return ctx.text
 '''
 
+FAULT = """
+from dragoman.store.sqlite.store import SqliteStore
+
+async def sweep(*_: object) -> int:
+    return {}["planted"]
+
+SqliteStore.sweep = sweep
+"""
+"""Has the sweep of a process fail that loads these agents, too."""
+
 TABLES = """
 [[agents]]
 id = "echo"
@@ -299,6 +309,20 @@ async def full_disk(folder: Path) -> AsyncIterator[Scene]:
         await scene.send("echo", "x" * 600_000)
         yield scene
         resource.prlimit(scene.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@asynccontextmanager
+async def failing_job(folder: Path) -> AsyncIterator[Scene]:
+    """A sweep that meets a fault each time."""
+    scene = Scene(folder)
+    with (folder / "agents.py").open("a", encoding="utf-8") as agents:
+        agents.write(FAULT)
+    scene.start()
+    try:
+        await scene.up()
+        yield scene
+    finally:
+        await scene.stop()
 
 
 @asynccontextmanager

@@ -25,8 +25,8 @@ ALERTS = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8")
 DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
-SCRAPED = {"instance", "job"}
-"""The labels that Prometheus adds to everything."""
+SCRAPED = {"instance", "job", "exported_job"}
+"""The labels that Prometheus adds to everything, and the name that it gives to a label `job` of ours."""
 
 METRIC = re.compile(r"\b((?:dragoman|process)_\w+|up)\b(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
@@ -68,6 +68,7 @@ def page() -> str:
         commits=Histogram(COMMIT_BOUNDS_S),
         store_bytes=1,
         open_tasks=tuple(OpenTaskFigures("echo", state, 1, 1.0) for state in ("queued", "working", "interrupted")),
+        job_failures={"sweep": 1},
         cluster=ClusterFigures(id="a", heartbeat_age_s=1.0, taken_over=1, bus=bus, replicas=()),
     )
     return MetricsPage(counts, "dragoman", "1").text("", gauges)[1].decode()

@@ -25,6 +25,7 @@ MAKERS: dict[str, Make] = {
     "Streams break behind a proxy": symptoms.broken_stream,
     "Memory grows": symptoms.growing_memory,
     "The server does not start": symptoms.server_that_does_not_start,
+    "A job fails": symptoms.failing_job,
     "Clocks differ": symptoms.clocks,
     "After a restore": symptoms.restored,
 }

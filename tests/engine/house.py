@@ -35,6 +35,7 @@ from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
 from dragoman.store.replicas import Replicas
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.repeats import Unacknowledged
 
 DEADLINE_S = 60.0
@@ -375,7 +376,7 @@ async def house(
         )
         here = House(engine, store, clock)
         async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:
-            await engine.start(group)
+            await engine.start(JobGroup(group))
             try:
                 yield here
             finally:

@@ -15,6 +15,7 @@ from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
+from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import Fragile, House, Scripted, StandingClock, read, say
 
 NEVER_S = 1000.0
@@ -144,7 +145,7 @@ async def replicas(
             )
             await bus.open()
             stack.push_async_callback(bus.close)
-            await engine.start(group)
+            await engine.start(JobGroup(group))
             stack.push_async_callback(engine.drain, 0)
             made.append(Replica(engine, store, clock, bus))
         yield made

@@ -14,6 +14,7 @@ from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import StoreFull
 from dragoman.store.open import open_store
+from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import House, Scripted, StandingClock, echo, house
 
 S = TaskState
@@ -111,7 +112,7 @@ async def test_a_server_that_goes_down_begins_nothing_that_its_store_asks_for(mo
 
     with pytest.raises(ExceptionGroup) as caught:
         async with asyncio.TaskGroup() as group:
-            await engine.start(group)
+            await engine.start(JobGroup(group))
             group.create_task(fail())
             try:
                 await asyncio.Event().wait()

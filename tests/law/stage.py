@@ -23,6 +23,7 @@ from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceiv
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import Operation, SendMessage
 from dragoman.model.task import TaskState
+from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import call, message
 from tests.simulation.database import Database
 from tests.simulation.loop import Process, SimulatedLoop
@@ -159,7 +160,7 @@ class Stage:
         await store.open(self.holder)
         self.engine = Engine(store, self.agents, clock=self.clock, settings=SETTINGS, holder=self.holder)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
-            await self.engine.start(group)
+            await self.engine.start(JobGroup(group))
             started.set_result(None)
             await self.loop.create_future()
 

@@ -17,6 +17,7 @@ from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Delivery, Outbox, Owed, Registration
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.bench import new_task
 
 DEADLINE_S = 60.0
@@ -109,7 +110,7 @@ async def rig(
     try:
         async with asyncio.TaskGroup() as tasks:
             if started:
-                courier.start(tasks)
+                courier.start(JobGroup(tasks))
             yield Rig(store, courier, counts)
             await courier.drain(DEADLINE_S)
     finally:

@@ -17,6 +17,7 @@ from dragoman.push.lanes import SLOTS
 from dragoman.push.outcome import Schedule
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
+from dragoman.telemetry.job_group import JobGroup
 from tests.net.peer import listening, nobody, says
 from tests.push.receiver import Receiver, receiving
 from tests.push.rig import DEADLINE_S, FORM, QUICK, delivery, rig
@@ -333,7 +334,7 @@ async def test_what_was_in_flight_when_the_process_before_ended_goes_out_again(r
         for lane in Lane:
             await it.store.outbox.claim(lane, 2**50, 2**51, 10, 10)
         async with asyncio.TaskGroup() as tasks:
-            it.courier.start(tasks)
+            it.courier.start(JobGroup(tasks))
             await it.settled()
             await it.courier.drain(DEADLINE_S)
     assert receiver.bodies == [b"x"]

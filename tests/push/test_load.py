@@ -14,6 +14,7 @@ from dragoman.push.lanes import LARGE_BYTES_MAX
 from dragoman.store.api import StoreError, StoreFull
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Due, Lane, Outbox
+from dragoman.telemetry.job_group import JobGroup
 from tests.push.receiver import Receiver, receiving
 from tests.push.rig import DEADLINE_S, FORM, QUICK, delivery, rig
 
@@ -111,7 +112,7 @@ async def test_a_configuration_that_cannot_be_read_costs_its_own_calls_alone(
         connection.close()
         await it.owe(whole, receiver.url, *pieces(3))
         async with asyncio.TaskGroup() as tasks:
-            it.courier.start(tasks)
+            it.courier.start(JobGroup(tasks))
             await it.settled()
             await it.courier.drain(DEADLINE_S)
         dead = await it.dead()
@@ -155,7 +156,7 @@ async def test_ten_thousand_that_are_owed_when_the_server_starts_arrive_once_and
         ]
         await asyncio.gather(*registrations)
         async with asyncio.TaskGroup() as group:
-            it.courier.start(group)
+            it.courier.start(JobGroup(group))
             await it.settled()
             await it.courier.drain(DEADLINE_S)
     assert len(receiver.bodies) == tasks * each

@@ -24,6 +24,7 @@ from dragoman.push.courier import Courier, CourierSettings
 from dragoman.push.outcome import Schedule
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Registration
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import Hub, HubBus
 from tests.simulation.agents import agents
 from tests.simulation.history import Began, Delivered, Fault, History
@@ -231,8 +232,8 @@ class Place:
         await bus.open()
         async with asyncio.TaskGroup() as group:
             self._stop = loop.create_future()
-            await engine.start(group)
-            courier.start(group)
+            await engine.start(JobGroup(group))
+            courier.start(JobGroup(group))
             self.serving = engine
             await self._stop
             self._history.add(Fault(f"{name} drains"))

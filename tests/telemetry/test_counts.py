@@ -148,6 +148,7 @@ async def test_nothing_that_callers_or_agents_say_is_on_the_page(site: Site) -> 
         "outcome",
         "kind",
         "holder",
+        "job",
     }
 
 

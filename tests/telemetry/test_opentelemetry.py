@@ -41,6 +41,7 @@ from dragoman.server import StartError, serving
 from dragoman.store.open import open_store
 from dragoman.telemetry.counts import Counts
 from dragoman.telemetry.histogram import REQUEST_BOUNDS_S
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.telemetry.opentelemetry import FLUSH_S, OpenTelemetry
 from tests.ports import kept_port
 
@@ -132,7 +133,7 @@ async def house() -> AsyncIterator[House]:
         observer=Observers((Counts(), telemetry)),
     )
     async with asyncio.TaskGroup() as group:
-        await engine.start(group)
+        await engine.start(JobGroup(group))
         yield House(engine, exporter, reader, telemetry)
         await engine.drain(0.1)
     await store.close()

@@ -5,21 +5,22 @@ Invariant: an agent that cannot be opened does not stop its server from starting
 check changes nothing, creates no task, and costs the agent no more than a look.
 """
 
-from asyncio import TaskGroup
 from collections.abc import AsyncIterator
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from dragoman.engine.api import DirectMode
+from dragoman.telemetry.job_group import JobGroup
 
 
 @runtime_checkable
 class Living(Protocol):
     """An agent that is opened before its first task and closed after its last."""
 
-    async def open(self, group: TaskGroup) -> None:
-        """Get ready within a bounded time. Work that continues beside its tasks runs in `group`. Raises nothing."""
+    async def open(self, group: JobGroup) -> None:
+        """Get ready within a bounded time. Work that continues beside its tasks runs in `group`, where its
+        exceptions end nothing. Raises nothing."""
         ...
 
     async def close(self) -> None:

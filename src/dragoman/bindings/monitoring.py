@@ -29,6 +29,7 @@ FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
 OPEN_STATES = ("queued", "working", "interrupted")
 OTHER = "other"
+NO_JOBS: Mapping[str, int] = {}
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 
@@ -65,12 +66,14 @@ ALIVE = msgspec.json.encode(Liveness())
 class Readiness(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer of `/ready`. `reason` says why the server takes no work.
 
-    `degraded` has the agents that cannot do all of their work, with the reasons. A replica shows its `cluster` too.
+    `degraded` has the agents that cannot do all of their work, with the reasons. `jobs` has the jobs of this server
+    that have failed lately. A replica shows its `cluster` too.
     """
 
     status: Literal["ready", "unavailable"]
     reason: str | None = None
     degraded: Mapping[str, str] = {}
+    jobs: Mapping[str, str] = {}
     cluster: ClusterFigures | None = None
 
 
@@ -79,7 +82,7 @@ class Health:
 
     `unready` returns a reason why the server itself cannot take work (it is stopping, all threads are taken), or None.
     `degraded` returns the agents that cannot do all of their work, with the reason; the server is ready nevertheless.
-    A replica shows its `cluster` too.
+    `jobs` returns the jobs that have failed lately, with how often. A replica shows its `cluster` too.
     """
 
     def __init__(
@@ -89,9 +92,11 @@ class Health:
         unready: Callable[[], str | None],
         degraded: Callable[[], Mapping[str, str]] = dict,
         cluster: FiguresOf = alone,
+        jobs: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._jobs = jobs
         self._unready = unready
         self._degraded = degraded
         self._cluster = cluster
@@ -109,9 +114,9 @@ class Health:
         degraded = self._degraded() if reason is None else {}
         cluster = await self._cluster()
         if reason is None:
-            told = Readiness(status="ready", degraded=degraded, cluster=cluster)
+            told = Readiness(status="ready", degraded=degraded, jobs=self._jobs(), cluster=cluster)
             return json_response(200, msgspec.json.encode(told), NO_STORE)
-        told = Readiness(status="unavailable", reason=reason, cluster=cluster)
+        told = Readiness(status="unavailable", reason=reason, jobs=self._jobs(), cluster=cluster)
         return json_response(503, msgspec.json.encode(told), NO_STORE, (b"retry-after", b"5"))
 
     async def fault(self) -> str | None:
@@ -166,8 +171,8 @@ class ScrapedStore(Protocol):
 class Metrics:
     """The metrics page.
 
-    `agents` returns the agents that are served; all others are shown as `other`. A replica shows its `cluster` too. The
-    store is read at most once per `FRESH_MS`.
+    `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job. A
+    replica shows its `cluster` too. The store is read at most once per `FRESH_MS`.
     """
 
     def __init__(
@@ -181,7 +186,9 @@ class Metrics:
         *,
         agents: Callable[[], Collection[str]],
         cluster: FiguresOf = alone,
+        job_failures: Mapping[str, int] = NO_JOBS,
     ) -> None:
+        self._job_failures = job_failures
         self._counts = counts
         self._prefix = prefix
         self._version = version
@@ -209,6 +216,7 @@ class Metrics:
             store_bytes=None if figures is None else figures.size_bytes,
             open_tasks=() if figures is None else self._open_tasks(figures),
             cluster=await self._cluster(),
+            job_failures=self._job_failures,
         )
         content_type, body = self._page.text(request.text(b"accept") or "", gauges)
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]

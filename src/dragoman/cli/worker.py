@@ -120,6 +120,7 @@ async def _work(
     from dragoman.agents.worker.lessee import Lessee, WorkerApi
     from dragoman.net.egress import Egress
     from dragoman.server.process import leave_after
+    from dragoman.telemetry.job_group import JobGroup
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
@@ -134,7 +135,8 @@ async def _work(
     try:
         living = [agent for agent in agents if isinstance(agent, Living)]
         async with asyncio.TaskGroup() as beside:
-            await asyncio.gather(*(agent.open(beside) for agent in living))
+            jobs = JobGroup(beside)
+            await asyncio.gather(*(agent.open(jobs) for agent in living))
             try:
                 async with asyncio.TaskGroup() as group:
                     for agent in agents:

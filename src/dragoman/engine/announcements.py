@@ -56,7 +56,8 @@ class Announcer(Protocol):
     async def registration(self, config: PushConfig, field: str) -> Registration:
         """The configuration as it is stored. `field` is the path of its URL in the caller's request.
 
-        Raises InvalidParams, naming the URL and the obstacle, if the URL may not be called from here.
+        Raises InvalidParams, naming the URL and the obstacle, if the URL may not be called from here. Raises
+        Unavailable while no webhook is called.
         """
         ...
 

@@ -69,6 +69,7 @@ from dragoman.model.operations import (
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +203,7 @@ class Engine:
         """Whether this engine cannot prove at present that it is alive, and takes no work."""
         return self._leases.fenced
 
-    async def start(self, group: asyncio.TaskGroup, address: str = "") -> None:
+    async def start(self, group: JobGroup, address: str = "") -> None:
         """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on.
 
         `address` is where operators reach this replica.

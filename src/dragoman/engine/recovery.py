@@ -18,6 +18,7 @@ from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.task import TaskState
 from dragoman.store.api import UNSERVED_S, OutcomeUnknown, Refused, Store, Stored, StoreError
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.runs")
 
@@ -85,11 +86,11 @@ class Recovery:
 
     # -- while the engine runs -----------------------------------------------------------------------------------------
 
-    def watch(self, group: asyncio.TaskGroup) -> None:
+    def watch(self, jobs: JobGroup) -> None:
         """Claim every `claim_s` from now on, if other engines write to the store."""
         if self._settings.poll_s > 0:
             self._unserved_s = self._supervisor.loop.time() + UNSERVED_LOOK_S
-            self._watching = group.create_task(self._watch(), name="claims")
+            self._watching = jobs.keep("claims", self._watch)
 
     def wake(self, *, lost: bool = False) -> None:
         """Claim soon, because there is said to be work. Does nothing before `watch`.
@@ -136,8 +137,6 @@ class Recovery:
                 if not self._failing:
                     log.warning("tasks of other servers cannot be taken over: %s", error)
                 self._failing = True
-            except Exception:  # it would end the group, and the server with it
-                log.exception("tasks of other servers cannot be taken over")
 
     def _wants(self) -> dict[str, int]:
         """How many queued tasks each agent with a limit takes at present."""

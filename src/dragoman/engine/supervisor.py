@@ -33,6 +33,7 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import Fenced, Refused, Store, StoreError
 from dragoman.store.blobs.api import BlobMissing
 from dragoman.telemetry.coalescing import about
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.runs")
 
@@ -94,7 +95,7 @@ class Supervisor:
         self._work_offered = work_offered
         self._observer = observer
         self._hints = hints
-        self._group: asyncio.TaskGroup | None = None
+        self._group: JobGroup | None = None
         self._services: RunServices | None = None
         self._auto_runs: dict[AutoRun, Runner] = {}
         self._executions: dict[AutoRun, Execution] = {}
@@ -107,7 +108,7 @@ class Supervisor:
         self._polling: asyncio.Task[None] | None = None
         self._over = False
 
-    def begin(self, group: asyncio.TaskGroup) -> None:
+    def begin(self, group: JobGroup) -> None:
         """Start errands in `group` from now on.
 
         Runs stay outside: a group would wait for ever for an agent that ignores its cancellation.
@@ -126,7 +127,7 @@ class Supervisor:
             retry_s=self._settings.retry_s,
         )
         if self._hints is not None:
-            self._polling = group.create_task(self._poll(self._hints), name="poll")
+            self._polling = group.keep("poll", partial(self._poll, self._hints))
 
     def refusal(self) -> Unavailable:
         """Why no work can be taken now."""
@@ -645,8 +646,6 @@ class Supervisor:
                 if not failing:
                     log.warning("the tasks of other servers cannot be read: %s", error)
                 failing = True
-            except Exception:  # it would end the group, and the server with it
-                log.exception("the events of other servers cannot be applied")
 
     async def _stop_canceled(self) -> None:
         """Stop the runs for which another engine has requested a cancel."""

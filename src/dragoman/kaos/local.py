@@ -40,6 +40,7 @@ from dragoman.model.principal import ANONYMOUS
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
+from dragoman.telemetry.job_group import JobGroup
 
 if TYPE_CHECKING:
     from dragoman.telemetry.opentelemetry import OpenTelemetry
@@ -235,7 +236,7 @@ class LocalTaskManager(TaskManager):
             )
             handler = engine if telemetry is None else Traced(engine, telemetry)
             async with asyncio.TaskGroup() as tasks:
-                await engine.start(tasks)
+                await engine.start(JobGroup(tasks))
                 ready.set_result(_Home(engine, handler, store, telemetry))
                 await self._stop.wait()
                 await _cancel_all(engine)

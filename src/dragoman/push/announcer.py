@@ -18,7 +18,7 @@ from dragoman.dialects.api import PushForm, Told
 from dragoman.dialects.push import ARTIFACT
 from dragoman.engine.announcements import PutOff, Step
 from dragoman.engine.files import Files, LinksAt
-from dragoman.model.errors import InvalidParams
+from dragoman.model.errors import InvalidParams, Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SETTLED, SPELLED
@@ -43,7 +43,10 @@ LONGER_S = 86_400
 
 
 class WebhookAnnouncer:
-    """See `engine.announcements.Announcer`. `forms` are the dialects' push formats by name; `wake` is the courier's."""
+    """See `engine.announcements.Announcer`. `forms` are the dialects' push formats by name; `wake` is the courier's.
+
+    `unsent` returns why nothing is sent at present; then no webhook is registered.
+    """
 
     def __init__(
         self,
@@ -52,15 +55,19 @@ class WebhookAnnouncer:
         resolver: Resolves,
         wake: Callable[[], None],
         files: Files | None = None,
+        unsent: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._forms = forms
         self._guard = guard
         self._resolver = resolver
         self.wake = wake
         self._files = files
+        self._unsent = unsent
 
     async def registration(self, config: PushConfig, field: str) -> Registration:
         """See `engine.announcements.Announcer.registration`. A configuration without an id gets one."""
+        if (why := self._unsent()) is not None:
+            raise Unavailable(f"webhooks cannot be registered now: {why}; send again soon")
         try:
             to = target(config.url)
             form = self._forms.get(config.dialect)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import random
-from asyncio import Future, TaskGroup
+from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -30,6 +30,7 @@ from dragoman.store.api import StoreError
 from dragoman.store.outbox import Due, Lane, Outbox, Settled, covering_names
 from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger(__name__)
 
@@ -123,13 +124,14 @@ class Courier:
         self._unwritten: list[tuple[Settled, int]] = []  # outcomes, each with how often writing it has failed
         self._writes: set[Future[None]] = set()
         self._stopping = False
-        self._tasks: TaskGroup | None = None
+        self._reclaimed = False
+        self._jobs: JobGroup | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def start(self, tasks: TaskGroup) -> None:
+    def start(self, jobs: JobGroup) -> None:
         """Begin. Deliveries that the previous process had in flight are due at once."""
-        self._tasks = tasks
-        self._running = tasks.create_task(self._run(), name="courier")
+        self._jobs = jobs
+        self._running = jobs.keep("courier", self._run)
 
     async def drain(self, grace_s: float) -> None:
         """Stop: claim nothing more, and give calls under way `grace_s`. The rest is sent again after its claim expires.
@@ -158,13 +160,14 @@ class Courier:
             self._moved.set()
 
     async def _run(self) -> None:
-        loop, look_at, reclaimed = asyncio.get_running_loop(), 0.0, False
+        loop, look_at = asyncio.get_running_loop(), 0.0
+        self._asked.update(Lane)
         while True:
             self._moved.clear()
             try:
-                if not reclaimed:
+                if not self._reclaimed:
                     await self._outbox.reclaim(self._clock.now_ms())
-                    reclaimed = True
+                    self._reclaimed = True
                 for lane in Lane:
                     if lane in self._asked and loop.time() >= self._not_before[lane]:
                         self._asked.discard(lane)
@@ -262,11 +265,11 @@ class Courier:
             host.waiting.append((due, lane, until_ms))
 
     def _begin(self, due: Due, host: Host, lane: Lane) -> None:
-        assert self._tasks is not None
+        assert self._jobs is not None
         host.in_flight += 1
         hurried = lane is Lane.UNKNOWN and due.attempts == 0 and self._lanes.crowded(lane)
         timeout_s = min(self._settings.first_s if hurried else math.inf, self._settings.attempt_s)
-        attempt = self._tasks.create_task(self._attempt(due, host, self._lanes.take(lane), timeout_s))
+        attempt = self._jobs.create_task(self._attempt(due, host, self._lanes.take(lane), timeout_s))
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
 

@@ -65,11 +65,11 @@ async def make_engine(
     observation: Observation,
 ) -> EngineParts:
     """Make all parts around an open store. Raises StartError for settings that cannot work, StoreError."""
-    clock, counts = store.clock, observation.counts
+    clock = store.clock
     signing = SigningRoom(store.keys, clock)
     trail = Trail(store.audit, config.audit, observation.count_refusal)
     files = await open_files(config, store, signing, clock)
-    webhooks = await make_webhooks(config, store.outbox, clock, signing, counts, files.engine)
+    webhooks = await make_webhooks(config, store.outbox, clock, signing, observation, files.engine)
     bus = await server_bus(config, store, signing)
     engine = Engine(
         store,

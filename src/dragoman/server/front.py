@@ -213,6 +213,7 @@ def make_front(
             streams,
             agents=lifetimes.served,
             cluster=cluster.figures,
+            job_failures=observation.jobs.counts,
         )
         pulse = Pulse(counts, lambda: streams.open, lambda: store.commits)
     notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
@@ -220,7 +221,7 @@ def make_front(
         parts,
         handlers,
         callers.authenticator,
-        health=Health(store, clock, unready, lifetimes.degraded, cluster.figures),
+        health=Health(store, clock, unready, lifetimes.degraded, cluster.figures, observation.jobs.describe),
         metrics=metrics,
         traffic=observation.make_traffic(clock),
         pulse=pulse,
@@ -239,6 +240,7 @@ def make_front(
             pulse,
             parts.bus,
             parts.webhooks.sender,
+            observation.jobs.describe,
         ),
         console=make_console(config, store, parts.trail, callers.authenticator, callers.issuers),
         leaving={},

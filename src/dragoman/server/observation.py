@@ -17,17 +17,19 @@ from dragoman.model.ids import Clock
 from dragoman.server.errors import StartError
 from dragoman.telemetry.access_log import AccessLog
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.job_group import JobFailures
 
 if TYPE_CHECKING:
     from dragoman.telemetry.opentelemetry import OpenTelemetry
 
 
 class Observation(Struct, frozen=True):
-    """The observers of a server; None for each that is off."""
+    """The observers of a server; None for each that is off. `jobs` knows which jobs fail."""
 
     access: AccessLog | None
     counts: Counts | None
     telemetry: "OpenTelemetry | None"
+    jobs: JobFailures
 
     def make_observer(self) -> Observer | None:
         """The observer of what happens to tasks."""
@@ -64,7 +66,8 @@ class Observation(Struct, frozen=True):
 
 def open_observation(config: Config, name: str) -> Observation:
     """Make the observers that are on. Each line of the access log bears the `name`. Raises StartError."""
-    return Observation(_open_access_log(config, name), Counts() if config.metrics else None, _make_telemetry(config))
+    counts = Counts() if config.metrics else None
+    return Observation(_open_access_log(config, name), counts, _make_telemetry(config), JobFailures())
 
 
 def _open_access_log(config: Config, name: str) -> AccessLog | None:

@@ -51,8 +51,8 @@ class QueueWatch:
     async def run(self) -> None:
         """Watch for ever."""
         while True:
-            await asyncio.sleep(self._old_s / LOOKS)
             await self.look()
+            await asyncio.sleep(self._old_s / LOOKS)
 
     async def look(self) -> None:
         """Look at the queues once. While the store does not answer, nothing is known of them."""

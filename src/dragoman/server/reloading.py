@@ -8,6 +8,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from dragoman.engine.engine import Engine
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
 from dragoman.telemetry.counts import Counts, WorkerPool
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.reload")
 
@@ -86,7 +88,7 @@ class AgentLifetimes:
         """The ids of the agents that are served."""
         return frozenset(agent.profile.id for agent in self._served)
 
-    async def open(self, group: asyncio.TaskGroup, agents: Collection[Runner]) -> None:
+    async def open(self, group: JobGroup, agents: Collection[Runner]) -> None:
         """Open all agents at once. Each bounds its own time, and goes on trying in `group` if it is not ready then."""
         living = [agent for agent in agents if isinstance(agent, Living)]
         self._open += living
@@ -166,9 +168,9 @@ class Reloading:
         self._asked = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
 
-    def start(self, group: asyncio.TaskGroup) -> None:
+    def start(self, group: JobGroup) -> None:
         """Begin to reload when asked to."""
-        self._add(group.create_task(self._run(group), name="reload"))
+        self._add(group.keep("reload", partial(self._run, group)))
 
     def ask(self) -> None:
         """Reload soon. If a reload is under way, another one follows it."""
@@ -187,7 +189,7 @@ class Reloading:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _run(self, group: asyncio.TaskGroup) -> None:
+    async def _run(self, group: JobGroup) -> None:
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -198,7 +200,7 @@ class Reloading:
             except Exception:  # whatever the user's modules did, the server goes on
                 log.exception("not reloaded, nothing has changed")
 
-    async def _reload(self, group: asyncio.TaskGroup) -> None:
+    async def _reload(self, group: JobGroup) -> None:
         if self._again is None:
             raise ReloadError("these agents were given as objects: there is no file to read again")
         late = asyncio.get_running_loop().call_later(LATE_S, log.warning, "still importing modules after %g s", LATE_S)
@@ -241,7 +243,7 @@ class Reloading:
 
     def _serve(
         self,
-        group: asyncio.TaskGroup,
+        group: JobGroup,
         config: Config,
         now: Mapping[str, Runner],
         fresh: Sequence[Runner],

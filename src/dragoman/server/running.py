@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -28,7 +29,7 @@ from dragoman.server.engine import EngineParts, make_engine
 from dragoman.server.files import SWEEP_EVERY_S
 from dragoman.server.front import Front, make_front
 from dragoman.server.grpc import bind_grpc, close_grpc
-from dragoman.server.jobs import Job, sweep
+from dragoman.server.jobs import Job, JobEffect, refusal, sweep
 from dragoman.server.observation import Observation, open_observation
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
@@ -37,6 +38,7 @@ from dragoman.server.sockets import bind, replica_url, server_url
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.replicas import Heartbeat
+from dragoman.telemetry.job_group import JobGroup
 
 if TYPE_CHECKING:
     from dragoman.bindings.grpc import GrpcServer
@@ -93,8 +95,9 @@ async def running(
         with inherited or bind(config, shared=config.processes > 1) as bound:
             server.take_port(bound.getsockname()[1])
             async with opened(server.parts.bus), asyncio.TaskGroup() as tasks:
-                await server.start_work(tasks, agents)
-                jobs = server.start_jobs(tasks)
+                group = JobGroup(tasks, observation.jobs)
+                await server.start_work(group, agents)
+                jobs = server.start_jobs(group)
                 del agents  # so that agents that a reload replaces can be freed
                 try:
                     await server.open_doors(bound)
@@ -146,40 +149,42 @@ class _Server(Struct):
         self.parts.files.engine.base = config.public_url or server_url(config)
         self.grpc = bind_grpc(config, lambda: self.current.app.backend, self.front.health.fault, self.tls)
 
-    async def start_work(self, tasks: asyncio.TaskGroup, agents: Sequence[Runner]) -> None:
+    async def start_work(self, group: JobGroup, agents: Sequence[Runner]) -> None:
         """Open the agents, recover what a previous process left behind, and send what webhooks are due."""
         self.lifetimes.serve(agents)
-        await self.lifetimes.open(tasks, agents)
-        await self.parts.engine.start(tasks, self.config.replica_address or replica_url(self.config))
+        await self.lifetimes.open(group, agents)
+        await self.parts.engine.start(group, self.config.replica_address or replica_url(self.config))
         if self.config.push:
-            self.parts.webhooks.courier.start(tasks)
+            self.parts.webhooks.courier.start(group)
 
-    def start_jobs(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+    def start_jobs(self, group: JobGroup) -> list[asyncio.Task[None]]:
         """Start the work that goes on beside the requests, and return it. Reloading stops by itself."""
         config, parts, front, lifetimes = self.config, self.parts, self.front, self.lifetimes
         store, holder = parts.store, parts.holder
         sweeping = Job(store, "sweep", holder)
         sweeping_files = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
         queues = QueueWatch(store, store.clock, lifetimes.served, lifetimes.pools, config.queue_warn_s)
-        jobs: dict[str, Coroutine[None, None, None]] = {
-            "sweep": sweep(store, store.clock, config, sweeping),
-            "sweep of files": parts.files.sweep(store, store.clock, sweeping_files),
-            "acts of commands": parts.trail.hear(),
-            "exchange of usage": front.handlers.usage.run(),
-            "words about calls of MCP": front.sessions.run(),
-            "leases of workers": parts.run_desk(),
-            "access log": self.observation.run_access_log(),
-            "queues": queues.run(),
-            "certificates": self._watch_tls(),
-            "pulse": front.run_pulse(),
-            "changes": front.administration.run(),
+        jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
+            "sweep": partial(sweep, store, store.clock, config, sweeping),
+            "sweep of files": partial(parts.files.sweep, store, store.clock, sweeping_files),
+            "acts of commands": parts.trail.hear,
+            "exchange of usage": front.handlers.usage.run,
+            "words about calls of MCP": front.sessions.run,
+            "leases of workers": parts.run_desk,
+            "access log": self.observation.run_access_log,
+            "queues": queues.run,
+            "certificates": self._watch_tls,
+            "pulse": front.run_pulse,
+            "changes": front.administration.run,
         }
-        started = [tasks.create_task(job, name=name) for name, job in jobs.items()]
-        self.reloading.start(tasks)
+        started = [group.keep(name, job) for name, job in jobs.items()]
+        self.reloading.start(group)
         return started
 
     async def open_doors(self, bound: socket.socket) -> None:
-        """Listen for HTTP, and for gRPC."""
+        """Listen for HTTP, and for gRPC. New connections over TLS take the newest certificate."""
+        if self.tls is not None:
+            self.tls.renewed.append(lambda identity: self.listener.renew(identity.context))
         await self.listener.open(bound)
         if self.grpc is not None:
             await self.grpc.open()
@@ -247,9 +252,8 @@ class _Server(Struct):
             self.tls.ask()
 
     async def _watch_tls(self) -> None:
-        """Take new certificates for new connections."""
+        """Look for new certificates for ever, if there are any."""
         if self.tls is not None:
-            self.tls.renewed.append(lambda identity: self.listener.renew(identity.context))
             await self.tls.watch()
 
 
@@ -278,7 +282,7 @@ async def _assemble(
             return (
                 f"all {threads.maximum} threads for agents are taken (threads_max), {threads.left_behind} left behind"
             )
-        return None
+        return refusal(observation.jobs, JobEffect.UNREADY)
 
     lifetimes = AgentLifetimes(observation.counts, parts.desk)
     front = make_front(config, parts, observation, callers, lifetimes, unready)

@@ -113,14 +113,14 @@ class ServerTls:
         if self._seen == self._tried or (self._seen != before and not asked):
             self._tell_expiry()
             return
-        self._tried = self._seen
         try:
             identity = await asyncio.to_thread(read_identity, self._files, self._now())
         except StartError as error:
+            self._tried = self._seen
             until = self.identity.expires
             log.error("%s; the certificate of before stays in use (valid until %s)", error, _day(until))
             return
-        self.identity, self._told = identity, 0
+        self.identity, self._told, self._tried = identity, 0, self._seen
         log.info("new certificate of %s, valid until %s", identity.name, _day(identity.expires))
         _warn_of_mode(self._files)
         for renewed in self.renewed:

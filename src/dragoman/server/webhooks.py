@@ -20,8 +20,9 @@ from dragoman.net.egress import operator_named
 from dragoman.push.announcer import WebhookAnnouncer, possible_bodies
 from dragoman.push.caller import Token
 from dragoman.push.courier import Courier, CourierSettings, way_out
+from dragoman.server.jobs import JobEffect, refusal
+from dragoman.server.observation import Observation
 from dragoman.store.outbox import Outbox
-from dragoman.telemetry.counts import Counts
 
 LEAVE_S = 2.0
 """How long a stopping server waits for calls to receivers that are under way."""
@@ -45,7 +46,7 @@ class WebhookParts(Struct, frozen=True):
 
 
 async def make_webhooks(
-    config: Config, outbox: Outbox, clock: Clock, signing: SigningRoom, counts: Counts | None, files: Files
+    config: Config, outbox: Outbox, clock: Clock, signing: SigningRoom, observation: Observation, files: Files
 ) -> WebhookParts:
     """Make both from one configuration. Raises StoreError if calls are signed and the key cannot be loaded."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
@@ -58,10 +59,11 @@ async def make_webhooks(
         named=guard.named,
         clock=clock,
         token=await _token(config, clock, signing) if config.push_jwt else None,
-        counts=counts,
+        counts=observation.counts,
         settings=CourierSettings(keeps_receipts=config.delivered_retention != timedelta()),
     )
-    announcer = WebhookAnnouncer(forms, guard, resolver, courier.wake, files)
+    unsent = partial(refusal, observation.jobs, JobEffect.NO_WEBHOOKS)
+    announcer = WebhookAnnouncer(forms, guard, resolver, courier.wake, files, unsent)
     sender = DeliverySender(partial(possible_bodies, forms), courier.wake)
     return WebhookParts(announcer, courier, resolver, sender)
 

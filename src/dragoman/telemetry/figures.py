@@ -3,6 +3,8 @@
 Invariant: values. Ages are in seconds. A figure that is not known, because the store does not answer, is None or empty.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from dragoman.telemetry.histogram import Histogram
@@ -57,7 +59,10 @@ class OpenTaskFigures(Struct, frozen=True):
 
 
 class Gauges(Struct, frozen=True, kw_only=True):
-    """`writes` are those that the store was given, and those that failed. `readers_cut` counts slow readers."""
+    """`writes` are those that the store was given, and those that failed. `readers_cut` counts slow readers.
+
+    `job_failures` counts by job, zeros included.
+    """
 
     streams: int
     readers_cut: int
@@ -66,3 +71,4 @@ class Gauges(Struct, frozen=True, kw_only=True):
     store_bytes: int | None = None
     open_tasks: tuple[OpenTaskFigures, ...] = ()
     cluster: ClusterFigures | None = None
+    job_failures: Mapping[str, int] = {}

@@ -174,6 +174,10 @@ class Families(Collector):
             oldest.add_metric([found.agent, found.state], found.oldest_s)
         yield tasks
         yield oldest
+        failures = self._counter("job_failures", "Failures of work beside the requests; it is started again", "job")
+        for job, count in gauges.job_failures.items():
+            failures.add_metric([job], count)
+        yield failures
 
     def _of_cluster(self, cluster: ClusterFigures) -> Iterator[Metric]:
         prefix, bus = self._prefix, cluster.bus

@@ -14,6 +14,7 @@ from dragoman.agents.mcp.program import ProgramReach
 from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.tools import ToolResult
 from dragoman.model.message import Message, Part, Role
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.run import FakeRun
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +58,7 @@ async def tools(*grants: McpGrant) -> AsyncIterator[McpTools]:
     """The tools of servers, open; none of what they began is left when the block ends."""
     made = McpTools(grants)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-        await made.open(group)
+        await made.open(JobGroup(group))
         try:
             yield made
         finally:

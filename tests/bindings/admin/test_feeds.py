@@ -151,6 +151,32 @@ async def test_the_log_of_a_task_is_followed_to_its_end_and_resumed(tmp_path: Pa
         assert (await read(http, "/tasks/none/log", ops | STREAM))[0] == 404
 
 
+async def test_readers_begin_anew_after_a_reading_that_met_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, whole, faults = url_of(tmp_path), SqliteStore.changes, 0
+
+    async def changes(self: SqliteStore, since_ms: int, limit: int) -> Any:
+        nonlocal faults
+        if faults:
+            faults -= 1
+            raise KeyError("planted")
+        return await whole(self, since_ms, limit)
+
+    monkeypatch.setattr(SqliteStore, "changes", changes)
+    async with server(store) as http:
+        ops = bearer(store)
+        async with reading(http, CHANGES, ops) as reader:
+            await reader.until("replicas")
+            faults = 1
+            task_id = await make_task(http, "echo", "one")
+            await reader.until("reset", reason="start")
+            await reader.until("replicas")
+            assert (await read(http, "/stats", ops))[1]["jobs"] == {"changes": "failed once, runs again"}
+            assert (await read(http, f"/tasks/{task_id}:cancel", ops, "POST"))[0] == 200
+            await reader.until("task", id=task_id, state="canceled")
+
+
 async def test_the_log_of_a_deleted_task_ends(tmp_path: Path) -> None:
     store = url_of(tmp_path)
     async with server(store) as http:

@@ -14,6 +14,7 @@ from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
 from dragoman.store.open import open_store
 from dragoman.store.replicas import Heartbeat
+from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import Fragile, House, StandingClock, read
 from tests.engine.replicas import Stage
 from tests.postgres import PostgresServer
@@ -40,7 +41,7 @@ async def test_a_task_goes_on_from_what_the_new_primary_has() -> None:
         engine = Engine(store, {agent.profile.id: agent}, clock=store.clock, settings=settings, holder="h1")
         house = House(engine, Fragile(store), StandingClock())
         async with asyncio.timeout(120), asyncio.TaskGroup() as group:
-            await engine.start(group)
+            await engine.start(JobGroup(group))
             task_id = await house.begin()
             following = await house.open(Subscribe(id=task_id))
             stage.pieces.put_nowait("kept")

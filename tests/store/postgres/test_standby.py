@@ -18,6 +18,7 @@ from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.replicas import Heartbeat
+from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import Fragile, House, StandingClock, text_of
 from tests.engine.replicas import Stage
 from tests.ports import kept_port
@@ -49,7 +50,7 @@ async def serving(url: str, stage: Stage) -> AsyncIterator[House]:
     engine = Engine(store, {agent.profile.id: agent}, clock=store.clock, settings=settings, holder="h1")
     try:
         async with asyncio.timeout(2 * DEADLINE_S), asyncio.TaskGroup() as group:
-            await engine.start(group)
+            await engine.start(JobGroup(group))
             yield House(engine, Fragile(store), StandingClock())
             await engine.drain(1)
     finally:

@@ -19,6 +19,7 @@ from dragoman.dialects.mcp.client import ServerMessage, ServerNotification, Serv
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Egress, Flow, checked
 from dragoman.net.errors import EgressError
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -62,7 +63,7 @@ class HttpReach:
         credentials = make_credentials(self._egress)
         self._http: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
 
-    def link(self, group: asyncio.TaskGroup, hear: HandleMessage) -> Link:
+    def link(self, group: JobGroup, hear: HandleMessage) -> Link:
         """A link over HTTP."""
         return HttpLink(self._url, self._http, group, hear)
 
@@ -74,7 +75,7 @@ class HttpReach:
 class HttpLink:
     """A session with the server at `url`. Its own messages are read in `group`. Raises BadUrl."""
 
-    def __init__(self, url: str, http: HttpClient, group: asyncio.TaskGroup, hear: HandleMessage) -> None:
+    def __init__(self, url: str, http: HttpClient, group: JobGroup, hear: HandleMessage) -> None:
         self._url = url
         self._shown = checked(url)
         self._http = http
@@ -92,7 +93,7 @@ class HttpLink:
         """Listen to the server's own messages, if there is a session or the server announces changes."""
         self._version = version
         if self._session or changes:
-            self._listening = self._group.create_task(self._listen(), name=f"listen to {self._shown}")
+            self._listening = self._group.keep(f"tools: {self._shown}", self._listen)
 
     async def ask(self, request_id: int, body: bytes) -> ServerResponse:
         """Send a request. A stream that breaks off is resumed where it was, if the server numbers its events."""

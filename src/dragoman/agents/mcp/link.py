@@ -8,11 +8,11 @@ Invariant: a Link raises only Away and CancelledError, and nothing waits for a s
 or its `close` close everything that a Reach opens.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from dragoman.dialects.mcp.client import ServerNotification, ServerRequest, ServerResponse
+from dragoman.telemetry.job_group import JobGroup
 
 SHOWN_CHARS = 500
 """The longest text of a server that goes into an error message."""
@@ -79,7 +79,7 @@ class Reach(Protocol):
     @property
     def place(self) -> str: ...
 
-    def link(self, group: asyncio.TaskGroup, hear: HandleMessage) -> Link:
+    def link(self, group: JobGroup, hear: HandleMessage) -> Link:
         """A link for a session. Its incoming messages are read in `group`."""
         ...
 

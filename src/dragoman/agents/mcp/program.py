@@ -17,6 +17,7 @@ from dragoman.agents.program.pipes import ErrorLog
 from dragoman.dialects.mcp import client
 from dragoman.dialects.mcp.client import ServerResponse
 from dragoman.model.errors import InvalidAgentResponse
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -45,7 +46,7 @@ class ProgramReach:
         self._words = words
         self._environ = environ
 
-    def link(self, group: asyncio.TaskGroup, hear: HandleMessage) -> Link:
+    def link(self, group: JobGroup, hear: HandleMessage) -> Link:
         """A link to a program of its own."""
         return ProgramLink(self._name, self._words, self._environ, group, hear)
 
@@ -57,7 +58,7 @@ class ProgramLink:
     """A session with the program of `words`, which sees `environ`. It is read in `group`. `name` is for the log."""
 
     def __init__(
-        self, name: str, words: Sequence[str], environ: Mapping[str, str], group: asyncio.TaskGroup, hear: HandleMessage
+        self, name: str, words: Sequence[str], environ: Mapping[str, str], group: JobGroup, hear: HandleMessage
     ) -> None:
         self._name = name
         self._words = words

@@ -25,6 +25,7 @@ from dragoman.agents.tools import ModelTool, ToolResult
 from dragoman.dialects.mcp.client import ToolOffer, ToolOutcome, ToolProgress
 from dragoman.engine.api import Run
 from dragoman.model.message import Part
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -95,7 +96,7 @@ class McpTools:
         self._names = ToolNames(tuple(grant.name for grant in self._grants))
         self._open: tuple[_Granted, ...] = ()
 
-    async def open(self, group: asyncio.TaskGroup) -> None:
+    async def open(self, group: JobGroup) -> None:
         """Get ready. Servers are reached when they are first needed; their messages are read in `group`."""
         self._open = tuple(
             _Granted(
@@ -293,7 +294,10 @@ async def _check_server(grant: McpGrant) -> list[CheckResult]:
     try:
         async with asyncio.timeout(CHECK_S), asyncio.TaskGroup() as group:
             server = McpServer(
-                grant.name, partial(grant.reach.link, group), start_s=min(grant.start_s, CHECK_S), call_s=grant.call_s
+                grant.name,
+                partial(grant.reach.link, JobGroup(group)),
+                start_s=min(grant.start_s, CHECK_S),
+                call_s=grant.call_s,
             )
             try:
                 offers, says = await server.offers(), server.says

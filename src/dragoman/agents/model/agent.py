@@ -3,7 +3,6 @@
 Invariant: the endpoint keeps nothing that a task needs. The conversation is in the store, and goes with each call.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
 
@@ -25,6 +24,7 @@ from dragoman.engine.api import Run, Runner, Traits, Unreadable
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.message import Artifact, Message, Part
+from dragoman.telemetry.job_group import JobGroup
 
 
 class AnswerPolicy(Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class ChatAgent(Runner):
         """Its tools, typed as object: they may satisfy other protocols, too."""
         return self._tools
 
-    async def open(self, group: asyncio.TaskGroup) -> None:
+    async def open(self, group: JobGroup) -> None:
         """Open the tools. The endpoint needs no opening: it connects with the first call."""
         if isinstance(tools := self._beside, Living):
             await tools.open(group)

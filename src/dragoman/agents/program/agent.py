@@ -53,6 +53,7 @@ from dragoman.model.card import Profile
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part
 from dragoman.model.task import TaskState, Usage
+from dragoman.telemetry.job_group import JobGroup
 
 UNREADABLE = "The agent's program wrote something that cannot be read (reference {})."
 UNASKED = "The agent's program asked a different question than when it was started before; its answers do not fit."
@@ -96,7 +97,7 @@ class ProgramAgent(Runner):
         self._launcher = Launcher(program, path, build_environment(program.env, environ))
         self._room = asyncio.Semaphore(program.concurrency)
 
-    async def open(self, group: asyncio.TaskGroup) -> None:
+    async def open(self, group: JobGroup) -> None:
         """Start the spawner of the programs, so that no task waits for it."""
         self._room = asyncio.Semaphore(self._program.concurrency)
         try:

@@ -22,6 +22,7 @@ from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.task import Record, TaskStatus
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.upstreams")
 
@@ -99,7 +100,7 @@ class UpstreamAgent(Runner):
         wait_s = int(self.route.breaker.wait_s) + 1
         return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
 
-    async def open(self, group: asyncio.TaskGroup) -> None:
+    async def open(self, group: JobGroup) -> None:
         """Read the upstream's card within a bounded time, and keep it up to date as long as `group` lasts."""
         await self.route.open(group)
 

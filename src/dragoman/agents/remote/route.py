@@ -43,6 +43,7 @@ from dragoman.net.egress import Egress
 from dragoman.net.target import is_grpc, target
 from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.counts import UpstreamCalls
+from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.upstreams")
 
@@ -120,13 +121,13 @@ class UpstreamRoute:
         self._shut_out = ""
         self._keys = CardKeys(address.card_keys, breaker.clock) if address.card_keys else None
         self._speaks_no_a2a = False
-        self._group: asyncio.TaskGroup | None = None
+        self._group: JobGroup | None = None
         self._answering = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
     # -- for the server ------------------------------------------------------------------------------------------------
 
-    async def open(self, group: asyncio.TaskGroup) -> None:
+    async def open(self, group: JobGroup) -> None:
         """Read the card within a bounded time, and keep it up to date from now on."""
         self._group = group
         self._open_egress()
@@ -135,7 +136,7 @@ class UpstreamRoute:
                 await self._read_and_check()
         except TimeoutError:
             self._set_fault(LATE)
-        self._watching = group.create_task(self._watch(), name=f"upstream {self.name}")
+        self._watching = group.keep(f"upstream: {self.name}", self._watch)
 
     async def probe(self) -> tuple[str, str]:
         """Look for the agent as a send does. Returns the fault, empty if none, and how it is spoken to, or why not."""

@@ -133,6 +133,7 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
         ("failed writes", str(now.failed_writes)),
         ("store size", _size(now)),
         ("store", _store(now)),
+        *((f"job {name}", standing) for name, standing in now.jobs.items()),
     ]
 
 
@@ -155,6 +156,7 @@ def _joined_rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Ro
         ("webhooks now", _counts(calls)),
         ("replicas", str(now.replicas)),
         ("store", f"{_size(now)}, {_store(now)}"),
+        *((f"job {name}", standing) for name, standing in now.jobs.items()),
     ]
 
 

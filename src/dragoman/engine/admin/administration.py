@@ -4,7 +4,7 @@ Invariant: every access has an entry in the trail under the operator's own name,
 out as a call of the task's owner. Only bindings that have admitted an operator may call it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
@@ -47,7 +47,8 @@ class Administration:
     """Answers operators. `tasks` changes tasks, `keys` the keys, `webhooks` deliveries; `records` is the audit trail.
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
-    tells of other replicas' commits. The `sender` sends webhook deliveries.
+    tells of other replicas' commits. The `sender` sends webhook deliveries. `jobs` returns those that have
+    failed lately.
     """
 
     def __init__(
@@ -63,12 +64,13 @@ class Administration:
         pulse: Pulse | None = None,
         bus: Bus | None = None,
         sender: DeliverySender = DeliverySender(),  # noqa: B008 — it is frozen
+        jobs: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         places = FoldedPlaces(store, linked, engine.known_record)
         self._inspector = Inspector(store, clock, places)
         self._conversations = Conversations(store)
-        self._overview = Overview(store, clock, pulse)
+        self._overview = Overview(store, clock, pulse, jobs)
         self._usage = UsageReporter(store, clock, prices)
         self._playback = Playback(store, linked)
         self._moments = Moments(store, places)

@@ -120,6 +120,10 @@ class ChangeFeed:
         self._items = list(items)
         self._ready.set()
 
+    def begin_anew(self) -> None:
+        """Have the beginning told once more, because changes may have been missed."""
+        self.begun, self.after = False, None
+
     def tell(self, items: Sequence[FeedItem]) -> bool:
         """Tell what follows. Returns False, and keeps nothing of it, if too much waits for the reader."""
         if len(self._items) + len(items) > BUFFER_MAX:
@@ -198,6 +202,9 @@ class ChangeReader:
             finally:
                 self._hints.rest()
                 self._at, self._told, self._lists = None, {}, {}
+                for feed in self._feeds:  # the reading failed: what changed since the last one is not known
+                    feed.begin_anew()
+                    self._news.set()
 
     def _forget(self, feed: ChangeFeed) -> None:
         self._feeds.discard(feed)

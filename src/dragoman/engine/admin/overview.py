@@ -4,6 +4,7 @@ Invariant: it only reads. Numbers of tasks come from the store's counters, so th
 count the tasks of all replicas; what agents, workers and upstreams do is what this process knows.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -175,7 +176,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     for the last hour at most, oldest minute first, `requests_a_minute`, without those to the admin API, and
     `tasks_a_minute`, by `submitted` or the state of their end. `webhook_calls` are those of that hour by outcome:
     `delivered`, `retry`, `dead`, `gone`. `first_event`, `completion` and `commit` are those of the last five minutes;
-    null if there was none. Without metrics the last seven are empty or null.
+    null if there was none. Without metrics these seven are empty or null. `jobs` are those of this server that have
+    failed lately: how often, and when they are started again.
     """
 
     tasks: dict[str, int]
@@ -196,12 +198,20 @@ class Stats(Struct, frozen=True, kw_only=True):
     completion: Quantiles | None = None
     commit: Quantiles | None = None
     webhook_calls: dict[str, int] = {}
+    jobs: Mapping[str, str] = {}
 
 
 class Overview:
     """Reads the numbers of a store."""
 
-    def __init__(self, store: Store, clock: Clock, pulse: Pulse | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        pulse: Pulse | None = None,
+        jobs: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._jobs = jobs
         self._store = store
         self._clock = clock
         self._pulse = pulse
@@ -248,6 +258,7 @@ class Overview:
             completion=None if pulse is None else pulse.completions(),
             commit=None if pulse is None else pulse.commits(),
             webhook_calls={} if pulse is None else pulse.webhook_calls(),
+            jobs=self._jobs(),
         )
 
     async def _agent(self, agent: AgentFacts, tasks: OpenTasks | None) -> AgentLine:

@@ -88,6 +88,8 @@ class Trail:
         self._writing: asyncio.Future[None] | None = None
         self._failing = False
         self._dropped = 0
+        self._heard: int | None = None
+        """The end of the trail up to which the entries of commands were logged."""
         self.exempt = EXEMPT[self._keeping]
         """The principals whose allowed operations are not kept; None: nobody's are."""
 
@@ -130,10 +132,9 @@ class Trail:
 
         Servers log their own entries when they take them, so those in the store are passed over, also those of others.
         """
-        end: int | None = None
         while self._keeping is not Keeping.OFF:
             try:
-                end, acts = await self._audit.acts(end)
+                self._heard, acts = await self._audit.acts(self._heard)
             except StoreError as error:
                 log.warning("the audit trail cannot be read, the next try is in %g s: %s", HEAR_EVERY_S, error)
                 acts = ()

@@ -37,6 +37,7 @@ from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Repeat, Store, Stored
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.store.replicas import Replicas
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, ending, loaded, new_task
 
 DEADLINE_S = 30.0
@@ -244,7 +245,7 @@ class Engines:
             observer=self.ends,
             announcer=Heralds(),
         )
-        await engine.start(self._group)
+        await engine.start(JobGroup(self._group))
         self._running.append(engine)
         return EngineCaller(engine)
 

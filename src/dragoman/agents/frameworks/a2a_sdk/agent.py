@@ -3,7 +3,6 @@
 Invariant: the executor is one object for all tasks, as on the SDK's own server, and is called once at a time for each.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from dragoman.agents.lifecycle import CheckResult
 from dragoman.engine.api import DirectMode, Run, Runner, Traits
 from dragoman.model.card import Profile
 from dragoman.model.task import Record
+from dragoman.telemetry.job_group import JobGroup
 
 DIRECT_WAIT_S = 30.0
 """How long an executor may work on a message before its first event; then there is a task even without one."""
@@ -31,7 +31,7 @@ class ExecutorAgent(Runner):
         self.traits = Traits(direct="auto", direct_wait_s=DIRECT_WAIT_S, leasable=True)
         self._executor = executor
         self._sdk = sdk
-        self._group: asyncio.TaskGroup | None = None
+        self._group: JobGroup | None = None
 
     def answer_directly(self, direct: DirectMode, wait_s: float) -> None:
         """Set `direct` and `direct_wait_s` anew."""
@@ -46,7 +46,7 @@ class ExecutorAgent(Runner):
         if self._group is not None:
             self._group.create_task(call_cancel(self._executor, self._sdk, record, DroppedEvents()))
 
-    async def open(self, group: asyncio.TaskGroup) -> None:
+    async def open(self, group: JobGroup) -> None:
         """Take the group in which `cancel` is called beside the tasks."""
         self._group = group
 
