@@ -19,6 +19,7 @@ from dragoman.agents.worker.desk import Desk
 from dragoman.bindings.mcp import Sessions
 from dragoman.config import Config
 from dragoman.engine.admin.administration import Administration
+from dragoman.engine.effects import Effects
 from dragoman.engine.handlers.usage import UsageExchange
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.supervisor import Supervisor
@@ -56,6 +57,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "changes": (Administration, "run"),
     "reload": (Reloading, "_run"),
     "courier": (OutboxTables, "next_due_ms"),
+    "effects": (Effects, "next"),
     "upstream: far": (UpstreamRoute, "_watch"),
     "tools: tools": (HttpLink, "_listen"),
 }

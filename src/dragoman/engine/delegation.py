@@ -10,14 +10,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Delegation, Generation, Hear, Runner
+from dragoman.engine.api import Delegation, Hear, Runner
+from dragoman.engine.effects import ParentRun
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.intake import Origin, Taken
 from dragoman.engine.leases import Neighbours
 from dragoman.engine.lineage import check_lineage, child_of
 from dragoman.engine.runs.replay import ReplayMismatch
-from dragoman.engine.runs.run import TaskRun
+from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import Tail
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Stopping, TaskLog
@@ -59,12 +60,12 @@ Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[Tak
 class Delegations:
     """Makes the tasks that agents delegate, waits for them, and ends those whose parent ends.
 
-    `serving` holds the agents that can be given tasks here. Those of the `neighbours` are given them there.
+    `served` are the agents that can be given tasks here. Those of the `neighbours` are given them there.
     """
 
     def __init__(
         self,
-        serving: Generation,
+        served: Served,
         tasks: Tasks,
         supervisor: Supervisor,
         send: Send,
@@ -76,7 +77,7 @@ class Delegations:
         neighbours: Neighbours | None,
         retry_s: float,
     ) -> None:
-        self.serving = serving
+        self._served = served
         self._tasks = tasks
         self._supervisor = supervisor
         self._send = send
@@ -94,14 +95,12 @@ class Delegations:
 
     # -- for a run -----------------------------------------------------------------------------------------------------
 
-    async def carry_out(
-        self, run: TaskRun, parent: TaskLog, number: int, order: Delegation, hear: Hear | None
-    ) -> Delegated:
+    async def carry_out(self, run: ParentRun, number: int, order: Delegation, hear: Hear | None) -> Delegated:
         """Make the task, unless it exists, and wait for its outcome. A refusal or a failure is an outcome, too.
 
         Raises ReplayMismatch if the task exists and belongs to another agent.
         """
-        child_id = child_of(run.head.id, number)
+        parent, child_id = run.log, child_of(run.head.id, number)
         if parent.children is not None and child_id not in parent.children:
             parent.children = (*parent.children, child_id)
         try:
@@ -129,7 +128,7 @@ class Delegations:
         finally:
             self._tasks.unpin(child)
 
-    async def _create(self, run: TaskRun, child_id: str, order: Delegation) -> TaskLog:
+    async def _create(self, run: ParentRun, child_id: str, order: Delegation) -> TaskLog:
         """Make the task and pin it. Raises A2AError if it is refused."""
         head = run.head
         lineage = (*head.lineage, head.agent)
@@ -154,9 +153,11 @@ class Delegations:
             self._note(head, order.agent, child_id, "")
             return taken.task
 
-    async def _send_as_caller(self, run: TaskRun, agent: str, send: SendMessage, origin: Origin | None = None) -> Taken:
+    async def _send_as_caller(
+        self, run: ParentRun, agent: str, send: SendMessage, origin: Origin | None = None
+    ) -> Taken:
         """Send to the agent as it is served now, on behalf of the parent's caller. Raises A2AError or StoreError."""
-        serving = self.serving
+        serving = self._served.generation
         runner = serving.runners.get(agent)
         if runner is None and (self._neighbours is None or not await self._neighbours.serve(agent)):
             raise AgentNotFound(agent)
@@ -171,7 +172,7 @@ class Delegations:
         assert not isinstance(taken, Message)  # WORKS asks for a task
         return taken
 
-    def _call(self, run: TaskRun, agent: str, send: SendMessage) -> Call:
+    def _call(self, run: ParentRun, agent: str, send: SendMessage) -> Call:
         return Call(
             operation=send,
             principal=Principal(run.head.owner),
@@ -184,7 +185,7 @@ class Delegations:
         )
 
     async def _settled(
-        self, run: TaskRun, child: TaskLog, order: Delegation, hear: Hear | None, *, after: int
+        self, run: ParentRun, child: TaskLog, order: Delegation, hear: Hear | None, *, after: int
     ) -> str | None:
         """Wait until the task has ended, or asks a question that is not passed on.
 
@@ -193,10 +194,9 @@ class Delegations:
         loop, deadline_ms = self._supervisor.loop, child.head.deadline_ms
         deadline = None if deadline_ms is None else loop.time() + (deadline_ms - self._clock.now_ms()) / 1000
         late: str | None = None
-        replay = run.replay
         given = sum(message.message_id.startswith(_answer_id(child, "")) for message in child.record().history)
         for _ in range(given):
-            replay.next_passed(child.head.id)
+            run.next_passed(child.head.id)
         heard = after if hear is None else 0  # an agent that runs again gets all chunks again
         watch = (
             _Watch(run, self._tail(child, heard), self._files, order, hear, after) if order.progress or hear else None
@@ -210,7 +210,7 @@ class Delegations:
                     continue
                 if order.asks == "raise":
                     return None
-                answer = replay.next_passed(child.head.id)
+                answer = run.next_passed(child.head.id)
                 if answer is None:
                     status = child.record().status
                     parts = status.message.parts if status.message is not None else QUESTION
@@ -228,7 +228,7 @@ class Delegations:
                     return refused
             return late
         finally:
-            replay.forget_passed(child.head.id)
+            run.forget_passed(child.head.id)
             if watch is not None:
                 watch.tail.close()
 
@@ -238,7 +238,7 @@ class Delegations:
         return None if deadline_ms is None or self._clock.now_ms() < deadline_ms else LATE.format(child.head.agent)
 
     async def _pass_answer(
-        self, run: TaskRun, child: TaskLog, answer: Message, number: int, deadline: float | None
+        self, run: ParentRun, child: TaskLog, answer: Message, number: int, deadline: float | None
     ) -> str | None:
         """Pass the caller's answer to the child, while there is time. Returns why it was refused, else None."""
         head = child.head
@@ -315,7 +315,7 @@ class Delegations:
 
     # -- when a parent ends --------------------------------------------------------------------------------------------
 
-    def parent_ends(self, parent: TaskLog) -> None:
+    def let_go(self, parent: TaskLog) -> None:
         """End the undetached delegations of a task that has ended or is about to."""
         if parent.children != ():
             self._supervisor.errand(parent, lambda: self._let_go(parent))
@@ -413,7 +413,7 @@ class _Watch:
     """Relays the events of a delegated task: its progress to the parent's caller, its chunks to the parent's agent."""
 
     def __init__(
-        self, run: TaskRun, tail: Tail, files: Files, order: Delegation, hear: Hear | None, reported: int
+        self, run: ParentRun, tail: Tail, files: Files, order: Delegation, hear: Hear | None, reported: int
     ) -> None:
         """An earlier run has reported the progress up to seq `reported` in the parent."""
         self.tail = tail

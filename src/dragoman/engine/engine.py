@@ -17,6 +17,8 @@ from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Generation, Runner
 from dragoman.engine.delegation import Delegations
+from dragoman.engine.effect_loop import EffectLoop
+from dragoman.engine.effects import Effects
 from dragoman.engine.files import Files
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
@@ -30,6 +32,7 @@ from dragoman.engine.recovery import Recovery
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import refusal_of
+from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
 from dragoman.engine.task_log import STALLED_S, Decision, TaskLog
@@ -120,25 +123,25 @@ class Engine:
         bus: Bus | None = None,
     ) -> None:
         self._store = store
-        self._serving = Generation(runners)
-        self._runners = runners
+        self._served = served = Served(runners)
         self._leaving: dict[str, Runner] = {}
         self._clock = clock
         self._settings = settings
         self._identified = identified
+        effects = Effects()
         hints: Hints | None = None
         if settings.poll_s > 0:
             hints = Hints(store, bus, poll_s=settings.poll_s, healthy_poll_s=settings.healthy_poll_s)
             hints.serve(holder, runners)
         self._hints = hints
-        self.tasks = tasks = Tasks(store, observer, announcer, self._pushes, hints)
+        self.tasks = tasks = Tasks(store, served, effects, observer, announcer, hints)
         self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
         self._runs = runs = Runs()
         self._leases = leases = TaskLeases(
             holder,
-            runners,
+            served,
             store,
             clock,
             retry_s=settings.retry_s,
@@ -155,9 +158,7 @@ class Engine:
             server=server,
             files=files,
             past=past,
-            delegate=lambda *delegated: self._delegations.carry_out(*delegated),
-            parent_stops=lambda task: self._delegations.parent_ends(task),
-            work_offered=lambda: self._recovery.wake(),
+            effects=effects,
             observer=observer,
             hints=hints,
         )
@@ -166,7 +167,7 @@ class Engine:
         )
         self._neighbours = None if hints is None else Neighbours(store, leases)
         self._delegations = Delegations(
-            self._serving,
+            served,
             tasks,
             supervisor,
             self._intake.take,
@@ -177,8 +178,8 @@ class Engine:
             neighbours=self._neighbours,
             retry_s=settings.retry_s,
         )
-        tasks.on_end = self._delegations.parent_ends
         self._recovery = Recovery(store, tasks, supervisor, self._delegations, settings, observer)
+        self._effect_loop = EffectLoop(effects, supervisor, self._delegations, self._recovery)
         self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
         self._stopping = supervisor.stopping
         self._first = holder
@@ -209,10 +210,11 @@ class Engine:
         `address` is where operators reach this replica.
         """
         self._supervisor.begin(group)
+        self._effect_loop.begin(group)
         self._address = address
         self._store.replicas.on_fenced(self._lost, self._back)
         self._store.replicas.on_rewound(self._rewound)
-        await self._store.replicas.join(self._leases.holder, address=address, agents=self._runners)
+        await self._store.replicas.join(self._leases.holder, address=address, agents=self._served.runners)
         try:
             await self._recovery.settle_all()
         except StoreError:
@@ -226,11 +228,12 @@ class Engine:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
         await asyncio.gather(self._serve_nobody(), self._supervisor.drain(grace_s))
         self._recovery.stop()
+        self._effect_loop.stop()
         with suppress(StoreError, TimeoutError):  # without an answer the lease runs out
             async with asyncio.timeout(LEAVE_S):
                 await self._store.replicas.leave(self._leases.holder)
         if self._hints is not None:
-            for agent in self._runners:
+            for agent in self._served.runners:
                 self._hints.queued(agent)  # what this engine leaves behind is taken over at once
 
     async def _serve_nobody(self) -> None:
@@ -260,7 +263,7 @@ class Engine:
         """Go on under another id, and claim what the old one has lost, unless others have."""
         while not self._stopping.begun:
             self._joined += 1
-            holder, runners = f"{self._first}+{self._joined}", self._runners
+            holder, runners = f"{self._first}+{self._joined}", self._served.runners
             try:
                 await self._store.replicas.join(holder, address=self._address, agents=runners)
             except StoreError:
@@ -268,16 +271,11 @@ class Engine:
                 continue
             self._leases.rejoin(holder)
             if self._hints is not None:
-                self._hints.serve(holder, self._runners)
-            if self._runners is not runners:  # they were replaced meanwhile
+                self._hints.serve(holder, self._served.runners)
+            if self._served.runners is not runners:  # they were replaced meanwhile
                 self._supervisor.background(self._serve_again())
             self._recovery.wake()
             return
-
-    def _pushes(self, agent: str) -> bool:
-        """Whether webhooks are called for this agent's tasks."""
-        runner = self._runners.get(agent)
-        return runner is None or runner.profile.pushes
 
     # -- workers of other replicas -----------------------------------------------------------------------------------
 
@@ -323,9 +321,7 @@ class Engine:
 
         Workers of an agent that is no longer served may go on reporting until `finished` has returned.
         """
-        old, self._serving = self._serving, Generation(runners)
-        self._runners = self._leases.runners = runners
-        self._delegations.serving = self._serving
+        old = self._served.replace(runners)
         if self._hints is not None:
             self._hints.serve(self._leases.holder, runners)
             self._supervisor.background(self._serve_again())
@@ -337,7 +333,7 @@ class Engine:
         async with self._naming:
             while self._leases.takes_work:
                 try:
-                    await self._store.replicas.serve(self._leases.holder, self._runners)
+                    await self._store.replicas.serve(self._leases.holder, self._served.runners)
                 except StoreError:
                     await asyncio.sleep(self._settings.retry_s)
                 else:
@@ -363,7 +359,7 @@ class Engine:
 
     async def call(self, call: Call) -> Answered:
         """Answer a unary operation: see `engine.handler.Handler.call`."""
-        operation, runner = call.operation, self._runners.get(call.agent)
+        operation, runner = call.operation, self._served.runners.get(call.agent)
         try:
             if not isinstance(operation, SendMessage):
                 return await self._answer(runner or self._leaving_runner(call), call, operation)
@@ -371,7 +367,7 @@ class Engine:
                 raise AgentNotFound(call.agent)
             if not self._leases.takes_work:
                 raise self._supervisor.refusal()
-            serving = self._serving
+            serving = self._served.generation
             serving.busy += 1
             try:
                 taken = await self._intake.take(runner, call, operation)
@@ -414,7 +410,7 @@ class Engine:
 
     async def stream(self, call: Call) -> OpenStream:
         """Open a stream: see `engine.handler.Handler.stream`."""
-        runner = self._runners.get(call.agent) or self._leaving_runner(call)
+        runner = self._served.runners.get(call.agent) or self._leaving_runner(call)
         if self._stopping.begun:
             raise policy.stopping()
         if not runner.profile.streams:
@@ -453,7 +449,7 @@ class Engine:
             return None
         head = found[0]
         own = (head.owner, head.mount) == (principal.id, mount) and principal.reaches(head.agent)
-        return head.agent if own and head.agent in self._runners else None
+        return head.agent if own and head.agent in self._served.runners else None
 
     async def served_elsewhere(self, agent: str) -> bool:
         """Whether another replica that is alive serves an agent, as of a second ago. Raises Unavailable."""
@@ -494,7 +490,7 @@ class Engine:
         return record
 
     async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> OpenStream:
-        serving = self._serving
+        serving = self._served.generation
         serving.busy += 1
         try:
             taken = await self._intake.take(runner, call, send)

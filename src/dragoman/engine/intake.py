@@ -17,7 +17,7 @@ from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.runs.direct import DirectRun
 from dragoman.engine.runs.history import History
-from dragoman.engine.runs.run import RunServices, refusal_of
+from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
 from dragoman.engine.tasks import Tasks
@@ -482,31 +482,32 @@ class Intake:
 
     def _begin(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> AutoRun:
         head, message = self._head(call, send, self._clock.now_ms())
-
-        async def keep(answer: Message, used: Usage | None) -> Decided:
-            if dedupe is None:
-                self._store.usage.gather(self._usage(head, used))
-                return answer
-            earlier = await self._store.remember(dedupe, answer, self._usage(head, used))
-            if earlier is None or earlier.digest != dedupe.digest:
-                return answer
-            return earlier.answer or BecameTask(earlier.task_id or "", earlier.seq)
-
-        def make_task(run: AutoRun) -> None:
-            if self._supervisor.may_write_tasks:
-                self._supervisor.background(self._make_task(runner, call, dedupe, run))
-            else:
-                run.drop(self._supervisor.refusal())
-
-        def make(services: RunServices) -> AutoRun:
-            return AutoRun(runner, head, message, services, shown=call.shown, keep=keep, make_task=make_task)
-
-        run = self._supervisor.start_auto(runner, make)
+        undecided = _Undecided(self, runner, call, head, dedupe)
+        run = self._supervisor.start_auto(
+            runner, lambda services: AutoRun(runner, head, message, services, shown=call.shown, call=undecided)
+        )
         if dedupe is not None:
             key = dedupe.key
             self._undecided[key] = dedupe.digest, run
             run.outcome.add_done_callback(lambda _: self._undecided.pop(key))
         return run
+
+    async def keep_answer(self, head: TaskHead, dedupe: Dedupe | None, answer: Message, used: Usage | None) -> Decided:
+        """Store the answer of a call that needs no task: see `UndecidedCall.keep`."""
+        if dedupe is None:
+            self._store.usage.gather(self._usage(head, used))
+            return answer
+        earlier = await self._store.remember(dedupe, answer, self._usage(head, used))
+        if earlier is None or earlier.digest != dedupe.digest:
+            return answer
+        return earlier.answer or BecameTask(earlier.task_id or "", earlier.seq)
+
+    def make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
+        """Begin to make the task of a call that needs one: see `UndecidedCall.make_task`."""
+        if self._supervisor.may_write_tasks:
+            self._supervisor.background(self._make_task(runner, call, dedupe, run))
+        else:
+            run.drop(self._supervisor.refusal())
 
     async def _make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
         """Write the task that a run has become, and let the run go on with it. Every failure is the run's outcome."""
@@ -554,3 +555,22 @@ class Intake:
             raise
         finally:
             self._tasks.unpin(task)
+
+
+class _Undecided:
+    """A call that is answered with a Message or becomes a task: see `engine.runs.auto_run.UndecidedCall`."""
+
+    __slots__ = ("_call", "_dedupe", "_head", "_intake", "_runner")
+
+    def __init__(self, intake: Intake, runner: Runner, call: Call, head: TaskHead, dedupe: Dedupe | None) -> None:
+        self._intake = intake
+        self._runner = runner
+        self._call = call
+        self._head = head
+        self._dedupe = dedupe
+
+    async def keep(self, answer: Message, used: Usage | None) -> Decided:
+        return await self._intake.keep_answer(self._head, self._dedupe, answer, used)
+
+    def make_task(self, run: AutoRun) -> None:
+        self._intake.make_task(self._runner, self._call, self._dedupe, run)

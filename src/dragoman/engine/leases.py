@@ -6,15 +6,15 @@ that they have it. Nothing here starts or stops a run.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Runner
 from dragoman.engine.hints import Hints
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import leased_as
+from dragoman.engine.served_agents import Served
 from dragoman.engine.task_log import Decision, TaskLog
 from dragoman.model.events import Event, StatusChanged
 from dragoman.model.ids import Clock, timestamp
@@ -31,7 +31,7 @@ OFFERED_MS = 2_000
 
 
 class TaskLeases:
-    """Leases tasks under the name `holder`, for the agents of `runners`.
+    """Leases tasks under the name `holder`, for the agents that are `served`.
 
     A task that its agent has suspended has a keeper, the replica with the suspended run. When the task goes on, the
     keeper is offered the lease. `runs` are those of this process, and `hints` are there if other
@@ -41,7 +41,7 @@ class TaskLeases:
     def __init__(
         self,
         holder: str,
-        runners: Mapping[str, Runner],
+        served: Served,
         store: Store,
         clock: Clock,
         *,
@@ -50,7 +50,7 @@ class TaskLeases:
         hints: Hints | None,
     ) -> None:
         self.holder = holder
-        self.runners = runners
+        self.served = served
         self.takes_work = True
         """Whether tasks may be leased: not while this process is fenced, nor after `close`."""
         self.fenced = False
@@ -99,7 +99,7 @@ class TaskLeases:
         """
         if keeper is not None and task.keeper == keeper and self._runs.of(task) is None:
             return keeper
-        return self.holder if task.head.agent in self.runners else None
+        return self.holder if task.head.agent in self.served.runners else None
 
     def is_elsewhere(self, task: TaskLog) -> bool:
         """Whether another engine has leased the task."""
@@ -120,7 +120,7 @@ class TaskLeases:
         Another replica is offered the lease, because it keeps the suspended run.
         """
         now_ms = self._clock.now_ms()
-        state = leased_as(self.runners.get(task.head.agent), task.state)
+        state = leased_as(self.served.runners.get(task.head.agent), task.state)
         offered_ms = OFFERED_MS if replica_id not in (None, self.holder) else None
         events = (*before, StatusChanged(state, timestamp(now_ms)))
         return Decision(events=events, now_ms=now_ms, holder=replica_id, offered_ms=offered_ms)

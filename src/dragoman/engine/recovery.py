@@ -79,7 +79,7 @@ class Recovery:
         that cannot write its store must not start.
         """
         waiting = self._wants() if self._settings.poll_s > 0 else ()  # their tasks wait for those who want them
-        own = tuple(agent for agent in self._leases.runners if agent not in waiting)
+        own = tuple(agent for agent in self._leases.served.runners if agent not in waiting)
         for agents in (own, None):
             while claimed := await self._store.claim(self._leases.holder, CLAIMED_MAX, agents):
                 await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
@@ -140,13 +140,13 @@ class Recovery:
 
     def _wants(self) -> dict[str, int]:
         """How many queued tasks each agent with a limit takes at present."""
-        numbers = ((agent, runner.wants) for agent, runner in self._leases.runners.items())
+        numbers = ((agent, runner.wants) for agent, runner in self._leases.served.runners.items())
         return {agent: wants for agent, wants in numbers if wants is not None}
 
     async def _claim_some(self) -> bool:
         """Claim a batch for the agents that are served here. Returns whether there may be more."""
         wants = self._wants()
-        more = await self._claim(SHARE_MAX, tuple(agent for agent in self._leases.runners if agent not in wants))
+        more = await self._claim(SHARE_MAX, tuple(agent for agent in self._leases.served.runners if agent not in wants))
         for agent, number in wants.items():
             await self._claim(min(number, SHARE_MAX), (agent,))
         return more
@@ -214,7 +214,7 @@ class Recovery:
 
     async def _go_on(self, task: TaskLog, stored: Stored) -> None:
         """Cancel a claimed task, run it, or let it fail. Raises StoreError, or Refused if the lease is lost again."""
-        supervisor, runner = self._supervisor, self._leases.runners.get(stored.head.agent)
+        supervisor, runner = self._supervisor, self._leases.served.runners.get(stored.head.agent)
         unbegun = stored.offered_until_ms is not None
         if stored.cancel_requested or await self._tasks.orphaned(stored.head):
             await supervisor.end(task, TaskState.CANCELED)

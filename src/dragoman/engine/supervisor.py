@@ -8,10 +8,12 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 
 from dragoman.engine import policy
 from dragoman.engine.api import Runner
+from dragoman.engine.effects import CancelChildren, ClaimSoon, Effects
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.leases import TaskLeases
@@ -21,7 +23,7 @@ from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
-from dragoman.engine.runs.run import OVERDUE, Delegate, RunServices, TaskRun, closing, failed, overdue_text
+from dragoman.engine.runs.run import OVERDUE, RunServices, TaskRun, closing, failed, overdue_text
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import Unavailable
@@ -54,10 +56,9 @@ GONE_TEXT = "The run was interrupted, and its agent is not served any more."
 class Supervisor:
     """Owns the asyncio tasks of all runs of this process, and of the work beside them ("errands").
 
-    `leases` says which tasks run here, and `runs` are the runs. A run begins with an agent of `leases.runners`, and
-    keeps it. Runs delegate through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the
-    tasks that it delegated can be ended, and `work_offered` when other engines may have left work. `hints` are there if
-    other engines write to the store.
+    `leases` says which tasks run here, and `runs` are the runs. A run begins with an agent of `leases.served`, and
+    keeps it. `effects` get what has to follow elsewhere in the engine. `hints` are there if other engines write to the
+    store.
     """
 
     def __init__(
@@ -72,9 +73,7 @@ class Supervisor:
         server: str,
         files: Files,
         past: History,
-        delegate: Delegate,
-        parent_stops: Callable[[TaskLog], None],
-        work_offered: Callable[[], None],
+        effects: Effects,
         observer: Observer | None = None,
         hints: Hints | None = None,
     ) -> None:
@@ -90,9 +89,7 @@ class Supervisor:
         self._server = server
         self._files = files
         self._past = past
-        self._delegate = delegate
-        self._parent_stops = parent_stops
-        self._work_offered = work_offered
+        self._effects = effects
         self._observer = observer
         self._hints = hints
         self._group: JobGroup | None = None
@@ -121,8 +118,7 @@ class Supervisor:
             past=self._past,
             files=self._files,
             server=self._server,
-            delegate=self._delegate,
-            overdue=self._stop_overdue,
+            effects=self._effects,
             suspend_max_s=self._settings.suspend_max_s,
             retry_s=self._settings.retry_s,
         )
@@ -365,7 +361,7 @@ class Supervisor:
                         return  # it has a run here, or has ended, or another engine has leased it
                     if whole[-1].seq < task.seq:
                         continue
-                    if (runner := self.leases.runners.get(task.head.agent)) is not None:
+                    if (runner := self.leases.served.runners.get(task.head.agent)) is not None:
                         prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
                         message, replay = replay_of(task.head, prefix, crashed=crashed)
                         self.start(runner, task, message, replay)
@@ -440,10 +436,16 @@ class Supervisor:
         if idle:
             self.tell_runner(task)
 
-    def _stop_overdue(self, run: TaskRun) -> None:
-        """End the tasks that a run past its deadline delegated, and its own, if the agent does not stop."""
-        self._parent_stops(run.log)
-        self.errand(run.log, lambda: self._end_overdue(run))
+    def stop_overdue(self, task: TaskLog) -> None:
+        """End the tasks that a task past its deadline delegated, and its own run, if the agent does not stop."""
+        run = self.runs.of(task)
+        if run is not None and run.overdue:
+            self._stop_children(task)
+            self.errand(task, lambda: self._end_overdue(run))
+
+    def _stop_children(self, task: TaskLog) -> None:
+        """Have the tasks ended that a task delegated, because it is to stop."""
+        self._effects.put(CancelChildren(task))
 
     async def _end_overdue(self, run: TaskRun) -> None:
         """Let the agent clean up for `cancel_grace_s`. Then its task fails without it."""
@@ -468,7 +470,7 @@ class Supervisor:
         await self._store.request_cancel(task.head.id)
         if run is not None:
             run.cancel()
-            self._parent_stops(task)
+            self._stop_children(task)
         elif self._hints is not None and task.holder is not None:
             self._hints.tell(task.holder)
         deadline = self.loop.time() + self._settings.cancel_grace_s
@@ -515,7 +517,7 @@ class Supervisor:
 
     def tell_runner(self, task: TaskLog) -> None:
         """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""
-        agent, runners = task.head.agent, self.leases.runners
+        agent, runners = task.head.agent, self.leases.served.runners
         if agent in runners and task.state is TaskState.CANCELED:
             runners[agent].stopped(task.record())
 
@@ -588,7 +590,7 @@ class Supervisor:
             del self._errands[task_id]
             if task_id in self._passed_over:
                 self._passed_over.discard(task_id)
-                self._work_offered()
+                self._effects.put(ClaimSoon())
 
     async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -639,7 +641,7 @@ class Supervisor:
                 if due:
                     await hints.look_around()
                 else:
-                    self._work_offered()
+                    self._effects.put(ClaimSoon())
                 await self._stop_canceled()
                 failing = False
             except StoreError as error:
@@ -653,7 +655,7 @@ class Supervisor:
             run = self.runs.of_id(task_id)
             if run is not None and not run.suspended:
                 run.cancel()
-                self._parent_stops(run.log)
+                self._stop_children(run.log)
 
     async def wait_for(self, runners: Iterable[Runner]) -> None:
         """Wait until no run of these agents is left. A suspended one is kept for `suspend_max_s`."""
@@ -677,10 +679,9 @@ class Supervisor:
         for run in self.runs:
             run.leave()
         deadline = self.loop.time() + grace_s
-        while working := [task for task in self._active if not task.done()]:  # a run may still become a task
-            _, left = await asyncio.wait(working, timeout=max(0.0, deadline - self.loop.time()))
-            if left:
-                break
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._finish_work()
         self._over = True
         until = self.loop.time() + LEAVE_S
         await asyncio.gather(*(self._cut_off(run) for run in self.runs))
@@ -698,6 +699,15 @@ class Supervisor:
         self.stopping.done = True
         for task_log in self._tasks.all():
             task_log.wake()
+
+    async def _finish_work(self) -> None:
+        """Wait until all runs are over, and everything that follows from their ends."""
+        while True:
+            await self._effects.carried_out()
+            working = [task for task in self._active if not task.done()]
+            if not working:
+                return
+            await asyncio.wait(working)  # a run may still become a task
 
     async def _cut_off(self, run: TaskRun) -> None:
         task = run.log

@@ -4,12 +4,13 @@ Invariant: a caller finds only its own tasks here; to others they do not exist (
 """
 
 import asyncio
-from collections.abc import Callable
 
 from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer, Audience
+from dragoman.engine.effects import CancelChildren, Effects
 from dragoman.engine.hints import Hints
 from dragoman.engine.observer import Observer
+from dragoman.engine.served_agents import Served
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Forbidden, InvalidParams, TaskNotFound
 from dragoman.model.events import StatusChanged
@@ -27,27 +28,27 @@ class Tasks:
 
     With `hints` other engines write to the store, too, so that each look-up reads what they wrote.
 
-    `on_end` is called with each task that ends and may have delegated others.
+    `effects` get the end of each task that may have delegated others.
     """
 
-    __slots__ = ("_announcer", "_hints", "_logs", "_observer", "_pushes", "_store", "on_end")
+    __slots__ = ("_announcer", "_effects", "_hints", "_logs", "_observer", "_served", "_store")
 
     def __init__(
         self,
         store: Store,
+        served: Served,
+        effects: Effects,
         observer: Observer | None = None,
         announcer: Announcer | None = None,
-        pushes: Callable[[str], bool] = lambda agent: True,
         hints: Hints | None = None,
     ) -> None:
-        """`pushes` says whether webhooks are called for an agent's tasks."""
         self._store = store
         self._observer = observer
         self._announcer = announcer
-        self._pushes = pushes
+        self._served = served
+        self._effects = effects
         self._hints = hints
         self._logs: dict[str, TaskLog] = {}
-        self.on_end: Callable[[TaskLog], None] = _nothing
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -74,7 +75,7 @@ class Tasks:
             if usage is not None:
                 self._observer.used(agent, usage.input_tokens, usage.output_tokens)
         if task.children != ():
-            self.on_end(task)
+            self._effects.put(CancelChildren(task))
 
     async def find(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's."""
@@ -141,7 +142,7 @@ class Tasks:
     async def _of_stored(self, stored: Stored) -> TaskLog:
         """The log of a task that was read from the store: the one in memory, or else a new one with its webhooks."""
         announcer, configs = self._announcer, None
-        if stored.pushed and announcer is not None and self._pushes(stored.head.agent):
+        if stored.pushed and announcer is not None and self._served.pushes(stored.head.agent):
             configs = await self._store.outbox.configs(stored.head.id)
         task = self._logs.get(stored.head.id)  # looked up after the last wait, since another caller may have added it
         if task is None:
@@ -159,7 +160,7 @@ class Tasks:
     async def renew_audience(self, task: TaskLog, stored: Stored) -> None:
         """See `LogOwner`."""
         announcer = self._announcer
-        if announcer is None or not self._pushes(stored.head.agent):
+        if announcer is None or not self._served.pushes(stored.head.agent):
             return
         configs = await self._store.outbox.configs(stored.head.id) if stored.pushed else ()
         if task.audience is None:
@@ -278,10 +279,6 @@ class Tasks:
             return False
         parent = await self._store.head(head.parent)
         return parent is None or parent[2] in TERMINAL
-
-
-def _nothing(task: TaskLog) -> None:
-    """Do nothing: nobody has asked to be told."""
 
 
 def _may_see(call: Call, head: TaskHead) -> bool:

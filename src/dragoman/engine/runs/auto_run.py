@@ -7,9 +7,9 @@ cannot tell.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -54,13 +54,25 @@ class Phase(Enum):
     OVER = auto()
 
 
+class UndecidedCall(Protocol):
+    """The call that a run works for, until its outcome is decided."""
+
+    async def keep(self, answer: Message, used: Usage | None) -> Decided:
+        """Store the answer with the tokens used. Returns what the caller gets. Raises StoreError."""
+        ...
+
+    def make_task(self, run: "AutoRun") -> None:
+        """Begin to make the task that the run has become. That ends with its `carry_on` or its `drop`."""
+        ...
+
+
 class AutoRun:
     """See `engine.api.Run`. Everything beyond that is for the engine alone.
 
     The run becomes a task with whatever a Message cannot hold: a status, an artifact with a name, a question, a
     delegation, a note, a failure, more than `BUFFER_BYTES_MAX`. So it does when the agent reads the conversation, which
-    is made of tasks alone, and `wait_s` after its beginning. `make_task` makes the task, and calls `carry_on` with the
-    TaskRun that takes over, or `drop`. `keep` stores the answer with the tokens used, and returns what the caller gets.
+    is made of tasks alone, and `wait_s` after its beginning. Then the `call` makes the task, and the TaskRun that takes
+    over is given to `carry_on`.
     """
 
     epoch = 1
@@ -73,8 +85,7 @@ class AutoRun:
         services: RunServices,
         *,
         shown: CallerCredentials | None,
-        keep: Callable[[Message, Usage | None], Awaitable[Decided]],
-        make_task: Callable[["AutoRun"], None],
+        call: UndecidedCall,
     ) -> None:
         self.head = head
         self.message = message
@@ -90,8 +101,7 @@ class AutoRun:
         self._runner = runner
         self._services = services
         self._shown = shown
-        self._keep = keep
-        self._make_task = make_task
+        self._call = call
         self._phase = Phase.OPEN
         self._events: list[Event] = [Submitted(message, head.created_at)]
         self._bytes = 0
@@ -128,7 +138,7 @@ class AutoRun:
         """Have a task made, unless there is one or the answer is decided."""
         if self._phase is Phase.OPEN:
             self._leave(Phase.TASK)
-            self._make_task(self)
+            self._call.make_task(self)
 
     async def carry_on(self, run: TaskRun) -> None:
         """Hand what was emitted over to the run of the task, and end as the agent ends."""
@@ -173,7 +183,7 @@ class AutoRun:
         self._leave(Phase.ANSWER)
         self._run.cancel()  # nothing that the agent left running can emit anything
         try:
-            self.decide(await self._keep(answer_with(self.record, words, new_id()), self.used))
+            self.decide(await self._call.keep(answer_with(self.record, words, new_id()), self.used))
         except StoreError as error:
             self.decide(error)
         return True

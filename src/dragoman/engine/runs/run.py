@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from math import ceil
 from typing import Any
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, RunElsewhere, Runner, came_to
+from dragoman.engine.effects import Delegate, Effects, StopOverdue
 from dragoman.engine.files import Files
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.replay import USED, Replay, ReplayMismatch, noted_usage, spell_usage
@@ -128,8 +130,7 @@ def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
 class RunServices(Struct, frozen=True, kw_only=True):
     """The values that all runs of a process share. `server` is the name of this server in lineages.
 
-    `delegate` makes the task of a delegation with the given number, unless it exists, and waits for its outcome.
-    `overdue` is called with a run that is past its deadline, after its agent was asked to stop.
+    `effects` get what runs want of the engine: delegations, and their own end when they are past their deadline.
     """
 
     clock: Clock
@@ -137,8 +138,7 @@ class RunServices(Struct, frozen=True, kw_only=True):
     past: History
     files: Files
     server: str
-    delegate: "Delegate"
-    overdue: "Callable[[TaskRun], None]"
+    effects: Effects
     suspend_max_s: float
     retry_s: float
 
@@ -558,7 +558,9 @@ class TaskRun:
         self._numbered = max(self._numbered, number)
         delegated = self.replay.delegated(number, order.agent)
         if delegated is None:
-            delegated = await self._services.delegate(self, self.log, number, order, hear)
+            outcome: asyncio.Future[Delegated] = self._loop.create_future()
+            self._services.effects.put(Delegate(self, number, order, hear, outcome, copy_context()))
+            delegated = await outcome
             await self._answered()
             self._check()
             logged = await self._files.event_kept(self.head.id, delegated)
@@ -579,6 +581,16 @@ class TaskRun:
         """The bytes of a file part. Raises Unreadable."""
         self._check()
         return await self._files.read(part)
+
+    # -- its delegations: engine.effects.ParentRun ---------------------------------------------------------------------
+
+    def next_passed(self, child_id: str) -> Message | None:
+        """The next recorded answer to a question of the child, if there is one."""
+        return self.replay.next_passed(child_id)
+
+    def forget_passed(self, child_id: str) -> None:
+        """Drop the recorded answers to the child's questions."""
+        self.replay.forget_passed(child_id)
 
     # -- its questions -------------------------------------------------------------------------------------------------
 
@@ -762,7 +774,7 @@ class TaskRun:
             extra=about(self.head.agent, agent=self.head.agent),
         )
         self.task.cancel()
-        self._services.overdue(self)
+        self._services.effects.put(StopOverdue(self.log))
 
     # -- within -------------------------------------------------------------------------------------------------------
 
@@ -792,5 +804,3 @@ class TaskRun:
 
 Work = Callable[[TaskRun], Awaitable[None]]
 """The work of a run until its end."""
-
-Delegate = Callable[[TaskRun, TaskLog, int, Delegation, Hear | None], Awaitable[Delegated]]

@@ -1,0 +1,126 @@
+"""Effects: what has to follow from a commit or from a run's word, as values.
+
+Invariant: an effect points up. The code that finds that something has to follow puts it here, and knows nothing of the
+code that carries it out (`engine.effect_loop`), after the commit. If the process dies before that, the right column
+finds it again.
+
+| Effect | carried out by | found again by |
+|---|---|---|
+| `CancelChildren` | `Delegations.let_go` | `Store.orphans`, every `claim_s`; on SQLite `Tasks.orphaned`, at the start |
+| `ClaimSoon` | `Recovery.wake` | `Store.claim` and `Store.leased`, every `claim_s`; SQLite has no others |
+| `StopOverdue` | `Supervisor.stop_overdue` | the claim of its task: the run died with the process |
+| `Delegate` | `Delegations.carry_out` | a later run of its task, which delegates again and finds the same child |
+"""
+
+from asyncio import Future, get_running_loop
+from collections import deque
+from collections.abc import Sequence
+from contextvars import Context
+from typing import Protocol
+
+from msgspec import Struct
+
+from dragoman.engine.api import Delegation, Hear
+from dragoman.engine.task_log import TaskLog
+from dragoman.model.events import Delegated
+from dragoman.model.message import Message, Part
+from dragoman.model.operations import CallerCredentials
+from dragoman.model.task import TaskHead
+
+
+class ParentRun(Protocol):
+    """The run that delegates, as the one sees it who makes the task for it."""
+
+    head: TaskHead
+    log: TaskLog
+    traceparent: str | None
+
+    @property
+    def shown(self) -> CallerCredentials | None:
+        """The caller's credentials, if an agent of the server passes them on."""
+        ...
+
+    def next_passed(self, child_id: str) -> Message | None:
+        """The next recorded answer to a question of the child, if there is one."""
+        ...
+
+    def forget_passed(self, child_id: str) -> None:
+        """Drop the recorded answers to the child's questions, which nobody asks for any more."""
+        ...
+
+    async def status(self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None) -> None:
+        """Report what the child reports."""
+        ...
+
+    async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:
+        """Put the child's question to the caller. Returns None if the child no longer waits for an answer."""
+        ...
+
+
+class CancelChildren(Struct, frozen=True):
+    """End the undetached delegations of a task that has ended or is about to."""
+
+    parent: TaskLog
+
+
+class ClaimSoon(Struct, frozen=True):
+    """Look for tasks on which nobody works. With `lost` some of those may be leased to this engine."""
+
+    lost: bool = False
+
+
+class StopOverdue(Struct, frozen=True):
+    """End a task whose run is past its deadline, if its agent does not stop when it is asked to."""
+
+    task: TaskLog
+
+
+class Delegate(Struct, frozen=True):
+    """Make the task of a delegation, unless it exists, and set its outcome on `outcome`, for which the run waits.
+
+    The work is given up when `outcome` is cancelled. It is done in `context`, that of the run.
+    """
+
+    run: ParentRun
+    number: int
+    order: Delegation
+    hear: Hear | None
+    outcome: "Future[Delegated]"
+    context: Context
+
+
+Effect = CancelChildren | ClaimSoon | StopOverdue | Delegate
+
+
+class Effects:
+    """The effects that wait to be carried out, in the order in which they were put."""
+
+    __slots__ = ("_put", "_until_none", "_waiting")
+
+    def __init__(self) -> None:
+        self._put: deque[Effect] = deque()
+        self._waiting: Future[None] | None = None
+        self._until_none: list[Future[None]] = []
+
+    def put(self, effect: Effect) -> None:
+        """Have an effect carried out soon."""
+        self._put.append(effect)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def next(self) -> Effect:
+        """Wait for the oldest effect and take it. For one caller, who has carried out the one before."""
+        while not self._put:
+            while self._until_none:
+                if not (until_none := self._until_none.pop()).done():
+                    until_none.set_result(None)
+            self._waiting = get_running_loop().create_future()
+            await self._waiting
+        return self._put.popleft()
+
+    async def carried_out(self) -> None:
+        """Wait until no effect is left to be carried out."""
+        if self._put:
+            until_none: Future[None] = get_running_loop().create_future()
+            self._until_none.append(until_none)
+            await until_none
