@@ -177,6 +177,10 @@ async def test_an_agent_of_another_server_is_looked_at_and_sent_nothing(cli: Cli
         assert whats[1].startswith(f"it is spoken to in dialect 1.0 over HTTP+JSON at {url}/agents/there") or (
             whats[1].startswith(f"it is spoken to in dialect 1.0 over JSONRPC at {url}/agents/there")
         )
+        Path("dragoman.toml").write_text(f'[[agents]]\nid = "near"\nrun = "a2a:{url}"\n' + ECHO)
+        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json"))
+        whats = [finding["what"] for finding in found(result)["near"]["findings"]]
+        assert whats[0].startswith("its card was read: there, the agent at the root of the host that `run` names, with")
         result = await anyio.to_thread.run_sync(lambda: check(cli, "--json", "--server", url))
         assert result.exit_code == 1
         assert f"{url} does not serve it" in wrong(result, "echo")[0][0]

@@ -47,9 +47,9 @@ def discovery(egress: Egress, url: str, cache: CardCache | None = None, **more: 
     [
         ("http://h/", None, "http://h", [NEW, OLD]),
         ("http://h", None, "http://h", [NEW, OLD]),
-        ("http://h/7", None, "http://h/7", ["/7" + NEW, "/7" + OLD, NEW + "?id=7"]),
-        ("http://h/x/7/", None, "http://h/x/7", ["/x/7" + NEW, "/x/7" + OLD, NEW + "?id=7"]),
-        ("http://h/a2a", None, "http://h/a2a", ["/a2a" + NEW, "/a2a" + OLD, NEW + "?id=a2a", NEW, OLD]),
+        ("http://h/7", None, "http://h/7", ["/7", "/7" + NEW, "/7" + OLD, NEW + "?id=7"]),
+        ("http://h/x/7/", None, "http://h/x/7", ["/x/7/", "/x/7" + NEW, "/x/7" + OLD, NEW + "?id=7"]),
+        ("http://h/a2a", None, "http://h/a2a", ["/a2a", "/a2a" + NEW, "/a2a" + OLD, NEW + "?id=a2a", NEW, OLD]),
         ("http://h/7" + OLD, None, "http://h/7", ["/7" + OLD]),
         ("http://h" + NEW + "?id=7", None, "http://h/7", [NEW + "?id=7"]),
         ("http://h/cards/mine.json", None, "http://h/cards", ["/cards/mine.json"]),
@@ -72,11 +72,47 @@ def test_what_is_no_url_is_refused(url: str) -> None:
         places(url)
 
 
-@pytest.mark.parametrize("at", ["/x/7" + NEW, "/x/7" + OLD, NEW + "?id=7"])
-async def test_a_card_is_found_wherever_it_is(peer: Peer, egress: Egress, at: str) -> None:
+@pytest.mark.parametrize("at", ["/x/7", "/x/7" + NEW, "/x/7" + OLD])
+async def test_a_card_at_the_url_or_below_it_is_the_agents_own(peer: Peer, egress: Egress, at: str) -> None:
     peer.scripts[f"GET {at}"] = says(CARD)
     found = await discovery(egress, peer.url + "/x/7").find()
     assert (found.card, found.url) == (CARD, peer.url + at)
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "at"),
+    [
+        ("/x/7", None, f"{NEW}?id=7"),
+        ("/a2a", None, NEW),
+        ("/a2a", None, OLD),
+        ("/agents/7", NEW, NEW),
+        ("/agents/7/", "card", "/card"),
+    ],
+)
+async def test_a_card_elsewhere_on_the_host_must_name_the_url(
+    peer: Peer, egress: Egress, url: str, path: str | None, at: str
+) -> None:
+    other = {"name": "a", "url": f"{peer.url}/", "protocolVersion": "0.3.0"}
+    peer.scripts[f"GET {at}"] = says(other)
+    with pytest.raises(NoCard, match=f"is the card of another agent, at {peer.url}/"):
+        await discovery(egress, peer.url + url, path=path).find()
+    own = {**other, "additionalInterfaces": [{"url": f"https://proxy.example{url}", "transport": "JSONRPC"}]}
+    peer.scripts[f"GET {at}"] = says(own)
+    assert (await discovery(egress, peer.url + url, path=path).find()).card == own
+
+
+async def test_a_document_at_the_url_that_is_no_card_is_passed_over(peer: Peer, egress: Egress) -> None:
+    peer.scripts["GET /7"] = says({"name": "billing", "status": "up"})
+    with pytest.raises(NoCard, match="is no agent card: name, status"):
+        await discovery(egress, peer.url + "/7").find()
+    peer.scripts[f"GET /7{NEW}"] = says(CARD)
+    assert (await discovery(egress, peer.url + "/7").find()).url == f"{peer.url}/7{NEW}"
+
+
+async def test_an_endpoint_that_streams_to_readers_has_its_card_below_it(peer: Peer, egress: Egress) -> None:
+    peer.scripts["GET /7"] = hangs(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hello\n\n")
+    peer.scripts[f"GET /7{NEW}"] = says(CARD)
+    assert (await discovery(egress, peer.url + "/7", timeout_s=0.2).find()).url == f"{peer.url}/7{NEW}"
 
 
 async def test_a_card_that_is_wrapped_is_read(peer: Peer, egress: Egress) -> None:
@@ -92,6 +128,7 @@ async def test_when_there_is_none_all_that_was_tried_is_told(peer: Peer, egress:
         await discovery(egress, peer.url + "/7").find()
     told = str(caught.value)
     assert [each.url for each in caught.value.tried] == [
+        f"{peer.url}/7",
         f"{peer.url}/7{NEW}",
         f"{peer.url}/7{OLD}",
         f"{peer.url}{NEW}?id=7",
@@ -203,7 +240,7 @@ async def test_the_cache_is_bounded(peer: Peer, egress: Egress) -> None:
     for name in ("1", "2", "3", "1"):
         peer.scripts[f"GET /{name}{NEW}"] = caching({"Cache-Control": "max-age=60"})
         await discovery(egress, f"{peer.url}/{name}", cache).find()
-    assert len(peer.asked) == 4
+    assert len([asked for asked in peer.asked if asked.path.endswith(NEW)]) == 4
 
 
 async def test_a_missing_card_is_not_a_card(peer: Peer, egress: Egress) -> None:

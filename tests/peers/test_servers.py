@@ -58,6 +58,7 @@ class Server:
 
 SERVERS = {
     "python-1": Server(HERE / "servers" / "sdk1.py", SDK1, SDK1),
+    "python-1-mounted": Server(HERE / "servers" / "sdk1_mounted.py", SDK1, SDK1),
     "python-0.3": Server(HERE / "servers" / "sdk03.py", SDK03, SDK03),
     "js-1": Server(HERE / "js" / "server1.mjs", NODE, MODULES / "express"),
     "js-0.3": Server(HERE / "js" / "server03.mjs", NODE, MODULES / "express"),

@@ -1,16 +1,17 @@
-"""Finds an agent's card: at the given path, at the well-known paths, and where the vendors' systems serve it. Fetched
-cards are cached by the rules of HTTP (RFC 9111) for a private cache.
+"""Finds an agent's card: at the given URL, at the well-known paths below it, and where the vendors' systems serve it.
+Fetched cards are cached by the rules of HTTP (RFC 9111) for a private cache.
 
-Invariant: the last segment of the agent's URL is never lost: paths are appended to it and do not replace it. A card
-that is returned is fresh, or its server has just confirmed it. A card fetched with one set of credentials is never
-given to a caller with others.
+Invariant: the card is that of the agent which the URL names. Paths are appended to the URL and do not replace its last
+segment; a card from another place of the host counts only if it names the URL as an endpoint. A card that is returned
+is fresh, or its server has just confirmed it. A card fetched with one set of credentials is never given to a caller
+with others.
 """
 
 import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -19,8 +20,9 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 from msgspec import Struct
 
+from dragoman.client.card import interfaces
 from dragoman.client.credentials import Credentials
-from dragoman.client.errors import CallBroken, NoCard, Tried, no_answer
+from dragoman.client.errors import CallBroken, CallTimedOut, NoCard, Tried, no_answer
 from dragoman.client.http import Requester
 from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, RetryLater
 from dragoman.dialects.cards import WELL_KNOWN
@@ -44,6 +46,8 @@ VERSION = "1.0"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 
 SHOWN = 80
+
+NAMES_SHOWN = 3
 
 
 class CachedCard(Struct, frozen=True):
@@ -147,48 +151,92 @@ class FoundCard(Struct, frozen=True):
     url: str
 
 
-class Places(Struct, frozen=True):
+class Places(Struct, frozen=True, kw_only=True):
     """Where an agent's card may be, in the order to try, and the agent's URL without a trailing slash.
 
     `given` is that URL as the caller wrote it: on some servers a trailing slash or a query leads to another place.
+    `names_host`: the URL has no path, so that the agent is the one at the root of the host. `itself`: the first of
+    `cards` is the URL, which may be an endpoint or a page. `elsewhere` are those of `cards` that are not below the URL,
+    so that another agent's card may be there.
     """
 
     base: str
     cards: tuple[str, ...]
     given: str
+    names_host: bool = False
+    itself: bool = False
+    elsewhere: frozenset[str] = frozenset()
+
+    def refuse(self, card: dict[str, Any], url: str) -> str:
+        """Say why a document that was found at `url` is not this agent's card; empty if it is."""
+        if self.itself and url == self.cards[0] and not is_card(card):
+            return f"is no agent card: {', '.join(list(card)[:NAMES_SHOWN])}"
+        if url in self.elsewhere:
+            named = [each.url for each in interfaces(card, url, self.base) if not is_grpc(each.url)]
+            if _path(self.base) not in map(_path, named):
+                return f"is the card of another agent, at {', '.join(named[:NAMES_SHOWN]) or 'no URL'}"
+        return ""
 
 
 def places(url: str, path: str | None = None) -> Places:
     """List the URLs to try for the card of the agent at `url`. Raises BadUrl.
 
-    A `path` is tried below the URL and then below its origin, or is a URL itself. If `url` is already the URL of a
-    card, only that one is tried. There is no card at the address of a gRPC endpoint.
+    A URL of a host has its card at the well-known paths of its root. Any other URL may be the card itself, else the
+    card is below it. The other places on the host, where vendors serve cards, must name the URL. If `url` is certainly
+    the URL of a card, only that one is tried. A `path` is tried below the URL and then below its origin, or is a URL
+    itself. There is no card at the address of a gRPC endpoint.
     """
     if is_grpc(url):
         there = grpc_target(url).url
-        return Places(there, (target(path).url,) if path is not None and "://" in path else (), there)
+        named = (target(path).url,) if path is not None and "://" in path else ()
+        return Places(base=there, cards=named, given=there)
     place = target(url)
     above, _, query = place.url.partition("?")
     origin = place.url[: place.url.index("/", len(place.scheme) + 3)]
     base = above.rstrip("/")
     if path is not None:
         if "://" in path:
-            return Places(base, (target(path).url,), place.url)
+            return Places(base=base, cards=(target(path).url,), given=place.url)
         below = "/" + path.lstrip("/")
-        cards = tuple(dict.fromkeys((target(base + below).url, target(origin + below).url)))
-        return Places(base, cards, place.url)
+        return _places_below(base, [target(base + below).url, target(origin + below).url], place.url)
     for known in WELL_KNOWN:
         if base.endswith(known):
             agent = dict(parse_qsl(query)).get("id")
             found = base.removesuffix(known)
             found = f"{found}/{quote(agent, safe='')}" if agent else found
-            return Places(found, (place.url,), target(found).url)
+            return Places(base=found, cards=(place.url,), given=target(found).url)
     if base.endswith(".json"):
         found = base.rpartition("/")[0]
-        return Places(found, (place.url,), target(found).url)
+        return Places(base=found, cards=(place.url,), given=target(found).url)
     likely = [base + known for known in WELL_KNOWN]
     likely += [url for system in load_systems() for url in system.card_urls(base)]
-    return Places(base, tuple(likely), place.url)
+    if base == origin:
+        return Places(base=base, cards=tuple(likely), given=place.url, names_host=True)
+    return _places_below(base, [place.url, *likely], place.url)
+
+
+def _places_below(base: str, cards: Sequence[str], given: str) -> Places:
+    """Make the places of a URL that is not certainly a card's own."""
+    elsewhere = frozenset(url for url in cards if url != given and not url.startswith(f"{base}/"))
+    return Places(
+        base=base,
+        cards=tuple(dict.fromkeys(cards)),
+        given=given,
+        itself=cards[0] == given,
+        elsewhere=elsewhere,
+    )
+
+
+def is_card(document: Any) -> bool:
+    """Whether a JSON value has what only a card has: a name, and an endpoint or skills."""
+    if not isinstance(document, dict) or not isinstance(document.get("name"), str):
+        return False
+    return any(key in document for key in ("supportedInterfaces", "url", "skills", "capabilities"))
+
+
+def _path(url: str) -> str:
+    """Return the path of a URL, without a trailing slash and a query."""
+    return url.partition("?")[0].partition("://")[2].partition("/")[2].rstrip("/")
 
 
 class Discovery:
@@ -229,10 +277,18 @@ class Discovery:
         tried: list[Tried] = []
         for url in self._where.cards:
             ask = partial(self._ask, url)
-            came = await self._cache.card(url, who, ask, anew=anew)
-            if isinstance(came, CachedCard):
+            try:
+                came = await self._cache.card(url, who, ask, anew=anew)
+            except CallTimedOut as error:
+                if not (self._where.itself and url == self._where.cards[0]):
+                    raise
+                came = str(error).removeprefix(f"{error.url}: ")  # an endpoint may stream to whoever reads it
+            if isinstance(came, str):
+                tried.append(Tried(url, came))
+            elif refusal := self._where.refuse(came.card, url):
+                tried.append(Tried(url, refusal, other=url in self._where.elsewhere))
+            else:
                 return FoundCard(came.card, url)
-            tried.append(Tried(url, came))
         raise NoCard(target(self._where.cards[0]).shown if self._where.cards else self._where.base, tried)
 
     async def _ask(self, url: str, kept: CachedCard | None) -> CachedCard | str:

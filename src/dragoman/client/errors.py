@@ -78,10 +78,11 @@ class NoAnswer(Exception):
 
 
 class Tried(Struct, frozen=True):
-    """A URL that was tried for a card, and what it answered instead."""
+    """A URL that was tried for a card, and what it answered instead. `other`: the card of another agent."""
 
     url: str
     answer: str
+    other: bool = False
 
 
 class NoCard(NoAnswer):

@@ -167,7 +167,8 @@ class EndpointTrial(Struct, frozen=True, kw_only=True):
 class Observations(Struct, frozen=True, kw_only=True):
     """Everything that was seen of an agent.
 
-    `card` is None if there is none; `tried` then has the places, each with what came. `card_exchange` is the answer
+    `at_root`: the agent was named by its host alone. `card` is None if there is none; `tried` then has the places, each
+    with what came. `card_exchange` is the answer
     that the card came in, None for a file. `signature` is what `card get` says of it. `public`: the card's host is on
     the public internet. `unspoken` are the endpoints of the card that this tool does not speak, and `untried` is
     how many were too many to ask. `authenticated`: credentials were shown. `attempts` were made at the endpoint
@@ -177,6 +178,7 @@ class Observations(Struct, frozen=True, kw_only=True):
 
     agent: str
     place: str = ""
+    at_root: bool = False
     card: dict[str, Any] | None = None
     card_exchange: Exchange | None = None
     tried: tuple[tuple[str, str], ...] = ()

@@ -129,6 +129,7 @@ async def _observe_card(
         seen = Observations(
             agent=agent,
             place=without_query(card.place),
+            at_root=card.at_root,
             card=card.found.card,
             card_exchange=None if card.vouched else await _fetch(egress, url, subject.log),
             signature=await subject.describe_signature(card),

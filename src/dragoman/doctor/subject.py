@@ -30,11 +30,15 @@ class CardUnfit(Exception):
 
 
 class SubjectCard(Struct, frozen=True, kw_only=True):
-    """A card and its origin. `vouched`: the user has it as a file, and so vouches for its endpoints."""
+    """A card and its origin. `vouched`: the user has it as a file, and so vouches for its endpoints.
+
+    `at_root`: the user named a host and no agent of it.
+    """
 
     found: FoundCard
     place: str
     vouched: bool = False
+    at_root: bool = False
 
 
 class CallerIdentity(Struct, frozen=True, kw_only=True):

@@ -171,7 +171,7 @@ class RemoteAgent:
         if self.card is None:
             discovery = Discovery(
                 self._http,
-                Places(self.base_url, (self.base_url + CARD_PATH,), self.base_url),
+                Places(base=self.base_url, cards=(self.base_url + CARD_PATH,), given=self.base_url),
                 CardCache(),
                 timeout_s=self._discovery_timeout_s,
                 headers=headers,

@@ -256,7 +256,7 @@ def test_wrong_input_gets_one_line_with_the_fix_and_status_2(
     shell: Shell, demo: str, words: tuple[str, ...], says: str
 ) -> None:
     (shell.work / "broken.json").write_text("{")
-    agent = () if "--agent-card" in words or words[0] in ("completion", "help") else ("-a", demo)
+    agent = () if "--agent-card" in words or words[0] in ("completion", "help") else ("-a", f"{demo}/agents/echo")
     ran = shell.run(*words, *agent)
     assert ran.status == 2
     assert says in ran.err

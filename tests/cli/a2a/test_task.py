@@ -178,7 +178,10 @@ def test_a_reference_without_a_card_says_what_is_wrong(
 
 def test_an_agent_without_a_card_is_told_with_every_place_and_the_flags(shell: Shell, demo: str) -> None:
     error = shell.run("card", "get", "-a", f"{demo}/nowhere", "-o", "json").json["error"]
-    assert error["message"].startswith(f"no agent card: {demo}/nowhere/.well-known/agent-card.json: HTTP status 404; ")
+    places = (
+        f"no agent card: {demo}/nowhere: HTTP status 404; {demo}/nowhere/.well-known/agent-card.json: HTTP status 404"
+    )
+    assert error["message"].startswith(places)
     assert "--agent-card" in error["hint"]
     assert "--dialect" in error["hint"]
 

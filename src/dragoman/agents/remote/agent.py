@@ -122,8 +122,9 @@ class UpstreamAgent(Runner):
             yield CheckResult(True, "it answers")
             return
         skills = ", ".join(skill.id for skill in self.profile.skills)
+        root = ", the agent at the root of the host that `run` names" if self.route.at_root else ""
         yield CheckResult(
-            True, f"its card was read: {self.profile.name}" + (f", with the skills {skills}" if skills else "")
+            True, f"its card was read: {self.profile.name}{root}" + (f", with the skills {skills}" if skills else "")
         )
         yield CheckResult(True, f"it is spoken to {words}")
         if self.route.forwards:

@@ -172,6 +172,11 @@ class UpstreamRoute:
         return places(self._address.url).base
 
     @property
+    def at_root(self) -> bool:
+        """Whether its URL names a host and no agent of it, so that it is the agent at the root of the host."""
+        return places(self._address.url, self._address.card).names_host
+
+    @property
     def over_http(self) -> bool:
         """Whether its URL is one over HTTP, where chat completions may be."""
         return not is_grpc(self._address.url)
@@ -421,6 +426,9 @@ class UpstreamRoute:
                 self._speaks_no_a2a = self._keys is None  # until its card is there
                 raise
             self._connection, self.fault = connection, None
+            if self.at_root and connection.card is not None:
+                name = self.credentials.masking.text(connection.card.name)
+                log.info("upstream %s: its URL names a host: its agent is the one at the root, %s", self.name, name)
             if address.dialect is None:
                 self.adopt_card()
             else:

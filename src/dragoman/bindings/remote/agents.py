@@ -95,10 +95,11 @@ class RemoteAgents:
                 found, listed = await self._find(given, _shown_by(given.credential))
             except FAILURES as error:
                 failure = self._failed(operator, "remote.card", given, error)
-                return RemoteAgentFacts(card_url="", card=None, endpoints=(), failure=failure)
+                return RemoteAgentFacts(card_url="", at_root=False, card=None, endpoints=(), failure=failure)
         home = endpoint_target(found.url)
         return RemoteAgentFacts(
             card_url=found.url,
+            at_root=places(given.url).names_host,
             card=found.card,
             endpoints=tuple(
                 RemoteEndpoint(

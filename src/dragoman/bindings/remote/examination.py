@@ -32,6 +32,7 @@ class PastedSubject:
         where = places(url)
         self._url = url
         self._shown = shown
+        self._at_root = where.names_host
         self.agent = audited_url(url)
         self.origin = "/".join(where.base.split("/", 3)[:3])
         self.egress = ways.to(where.base)
@@ -43,7 +44,7 @@ class PastedSubject:
     async def find_card(self) -> SubjectCard:
         """See `Subject`."""
         found = await find_card(self._url, egress=self.egress)
-        return SubjectCard(found=found, place=found.url)
+        return SubjectCard(found=found, place=found.url, at_root=self._at_root)
 
     async def identify(self, card: SubjectCard, schemes: Mapping[str, Any]) -> CallerIdentity:
         """See `Subject`."""

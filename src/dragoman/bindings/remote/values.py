@@ -97,9 +97,13 @@ class RemoteFailure(Struct, frozen=True):
 
 
 class RemoteAgentFacts(Struct, frozen=True, kw_only=True):
-    """A card as it came, and its endpoints, the preferred one first; or why there is none."""
+    """A card as it came, and its endpoints, the preferred one first; or why there is none.
+
+    `at_root`: the URL names a host and no agent of it, so the card is the one at the root of the host.
+    """
 
     card_url: str
+    at_root: bool
     card: dict[str, Any] | None
     endpoints: tuple[RemoteEndpoint, ...]
     failure: RemoteFailure | None

@@ -94,6 +94,11 @@ def failure_of(error: BaseException, *, credentials_given: bool) -> Failure:
         case NoCard():
             tried = "; ".join(f"{each.url}: {each.answer}" for each in error.tried)
             hint = "give the URL of the agent or of its card with --agent-card; an agent without one needs --dialect"
+            if others := [each.url for each in error.tried if each.other]:
+                root = "/".join(others[0].split("/", 3)[:3])
+                hint = (
+                    f"the agent at the root of the host is another one, and --agent-card {root} would name it; {hint}"
+                )
             return Failure(Code.CARD_NOT_FOUND, f"no agent card: {tried}", hint=hint)
         case NoInterface():
             return Failure(Code.CARD_INVALID, str(error))

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.client import FoundCard, find_card
+from dragoman.client.discovery import is_card, places
 from dragoman.client.errors import CallBroken, NoCard
 from dragoman.client.grpc_address import grpc_url
 from dragoman.net.egress import Egress
@@ -34,12 +35,14 @@ FETCH_TIMEOUT_S = 10.0
 class ResolvedCard(Struct, frozen=True, kw_only=True):
     """A card and its origin. `url` is where it came from; a file that names no endpoint relatively needs none.
 
-    `vouched` means that the user has the card as a file, and so vouches for its endpoints.
+    `vouched` means that the user has the card as a file, and so vouches for its endpoints. `at_root`: the reference
+    names a host and no agent of it.
     """
 
     found: FoundCard
     place: str
     vouched: bool = False
+    at_root: bool = False
 
 
 class Reference(Struct, frozen=True):
@@ -101,7 +104,7 @@ async def resolve_card(text: str, *, egress: Egress, headers: Mapping[str, str])
                 return ResolvedCard(found=FoundCard(document, place), place=place)
         else:
             if is_card(found.card):
-                return ResolvedCard(found=found, place=found.url)
+                return ResolvedCard(found=found, place=found.url, at_root=places(reference.place).names_host)
             document, place = found.card, found.url
     entries = list(catalog_entries(document))
     if not entries:
@@ -111,13 +114,6 @@ async def resolve_card(text: str, *, egress: Egress, headers: Mapping[str, str])
             hint="give the URL or the file of an agent card",
         )
     return await _resolve_entry(_choose_entry(entries, reference.entry, text), place, egress, headers)
-
-
-def is_card(document: Any) -> bool:
-    """Whether a JSON value has what only a card has: a name, and an endpoint or skills."""
-    if not isinstance(document, dict) or not isinstance(document.get("name"), str):
-        return False
-    return any(key in document for key in ("supportedInterfaces", "url", "skills", "capabilities"))
 
 
 class CatalogEntry(Struct, frozen=True):

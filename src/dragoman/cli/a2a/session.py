@@ -192,6 +192,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
         resolved = await resolve_card(agent, egress=egress, headers={})
         card = read_agent_card(resolved)
         interface = choose_interface(settings, resolved)
+        say_root(agent, resolved)
         stored = await stored_token(login_origin(resolved, [interface.url]), egress)
         shown = choose_credentials(settings, agent, card.security_schemes or {}, stored)
         _warn_about_credentials(settings, shown, interface.url)
@@ -277,6 +278,14 @@ def read_agent_card(resolved: ResolvedCard) -> AgentCard:
         raise Failure(
             Code.CARD_INVALID, f"{resolved.place}: {error}", hint="`card get --validate` lists faults"
         ) from None
+
+
+def say_root(agent: str, resolved: ResolvedCard) -> None:
+    """Tell the user which agent a reference to a host has reached, because the host may have others."""
+    if resolved.at_root:
+        name = resolved.found.card.get("name")
+        host = agent.partition("?")[0]  # a query may hold a key
+        warn(f"{host} names a host: its agent is the one at the root{f', {name}' if isinstance(name, str) else ''}")
 
 
 def choose_interface(settings: Settings, resolved: ResolvedCard) -> Interface:

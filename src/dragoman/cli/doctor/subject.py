@@ -16,6 +16,7 @@ from dragoman.cli.a2a.session import (
     login_origin,
     make_tls,
     named_agent,
+    say_root,
     secret_values,
     service_parameters,
 )
@@ -62,7 +63,10 @@ class NamedSubject:
             if failure.code != Code.CARD_INVALID or not self.origin:
                 raise
             raise CardUnfit(failure.message) from failure
-        return SubjectCard(found=resolved.found, place=resolved.place, vouched=resolved.vouched)
+        say_root(self._reference, resolved)
+        return SubjectCard(
+            found=resolved.found, place=resolved.place, vouched=resolved.vouched, at_root=resolved.at_root
+        )
 
     async def identify(self, card: SubjectCard, schemes: Mapping[str, Any]) -> CallerIdentity:
         """See `Subject`."""

@@ -27,16 +27,17 @@ _REQUIRED_03 = (
 def _found(seen: Observations) -> Iterator[Verdict]:
     if seen.certificate:
         return
+    root = ", the root of the host that was named" if seen.at_root else ""
     if seen.card is None:
         places = "; ".join(f"{place}: {what}" for place, what in seen.tried[:FAULTS_SHOWN])
         yield Verdict(Color.RED, f"no card was found: {places}")
     elif seen.card_exchange is None:
         yield Verdict(Color.GREY, f"the card is a file: {seen.place}")
     elif seen.place.partition("?")[0].endswith(WELL_KNOWN[0]):
-        yield Verdict(Color.GREEN, f"at {seen.place}")
+        yield Verdict(Color.GREEN, f"at {seen.place}{root}")
     elif seen.place.endswith(WELL_KNOWN[1]):
         older = Color.YELLOW if seen.modern else Color.GREEN
-        yield Verdict(older, f"at {seen.place}, which is its place of before 0.3")
+        yield Verdict(older, f"at {seen.place}{root}, which is its place of before 0.3")
     else:
         yield Verdict(Color.GREY, f"at {seen.place}, which no client tries by itself")
 

@@ -50,7 +50,7 @@ def get(validate: bool, extended: bool, stream: bool, **options: Any) -> None:
 async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
     from dragoman.cli.a2a.failures import Code, Failure, failure_of
     from dragoman.cli.a2a.reference import resolve_card
-    from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
+    from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card, say_root
     from dragoman.cli.a2a.settings import SettingsError
     from dragoman.cli.a2a.wire import DebugLog
     from dragoman.doctor.card_check import card_faults
@@ -60,6 +60,7 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
     egress = Egress(tls=await make_tls(settings, agent))
     try:
         resolved = await resolve_card(agent, egress=egress, headers={})
+        say_root(agent, resolved)
         if settings.flag("debug"):
             DebugLog().card(resolved.place, resolved.found.card)
         signature = await describe_signature(resolved, settings, egress)
