@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import urllib.error
 import urllib.request
 
@@ -31,6 +32,28 @@ def test_reports_of_an_agent_arrive_and_strangers_are_refused(shell: Shell) -> N
     assert receiving.returncode == 0
     assert [next(iter(json.loads(line))) for line in out.splitlines()] == ["task", "statusUpdate"]
     assert TOKEN not in out + err
+
+
+REPORT = json.dumps({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}}).encode()
+
+
+@pytest.mark.parametrize(("more", "status"), [((), 0), (("--count", "2"), 130)])
+def test_an_interrupt_ends_a_receiver_after_the_reports_that_came(
+    shell: Shell, more: tuple[str, ...], status: int
+) -> None:
+    receiving = shell.start("receive", "-o", "json", *more)
+    try:
+        assert receiving.stderr is not None
+        (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
+        assert post(url, REPORT, "") == 204
+        receiving.send_signal(signal.SIGINT)
+        out, err = receiving.communicate(timeout=DEADLINE_S)
+    finally:
+        receiving.kill()
+        receiving.communicate()
+    assert receiving.returncode == status
+    assert (len(out.splitlines()), "interrupted" in err) == (1, status != 0)
+    assert "Traceback" not in err
 
 
 def post(url: str, body: bytes, token: str) -> int:

@@ -131,8 +131,12 @@ def run_command(
     work: Callable[[Settings, Output, KnownTask], Awaitable[None]],
     *,
     lines: bool = False,
+    endless: bool = False,
 ) -> None:
-    """Run `work` with the settings and the output of a command, as `run_session` does."""
+    """Run `work` with the settings and the output of a command, as `run_session` does.
+
+    `endless`: the command goes on until Ctrl-C, which is no interruption then.
+    """
     settings = settings_of(options)
     form = output_of(settings)
     output = Output(form, lines=lines, verbose=settings.flag("verbose"))
@@ -149,6 +153,8 @@ def run_command(
     try:
         asyncio.run(within_time())
     except KeyboardInterrupt:
+        if endless:
+            return
         resume = _resume_command(settings, task)
         warn(f"interrupted; the task goes on: {resume}" if resume else "interrupted")
         sys.exit(INTERRUPTED_STATUS)

@@ -26,6 +26,9 @@ BODY_BYTES_MAX = 64 * 1024 * 1024
 
 READ_TIMEOUT_S = 30.0
 
+POLL_S = 0.1
+"""How long the server takes to see that it shall end."""
+
 
 @click.command(cls=ClientCommand)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
@@ -45,17 +48,16 @@ def receive(host: str, port: int, token: str | None, count: int | None, **option
     from dragoman.cli.a2a.session import run_command
 
     async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        import asyncio
+        await _serve(_Reports(output, token, count), host, port)
 
-        await asyncio.to_thread(_serve, output, host, port, token, count)
-
-    run_command(options, work, lines=True)
+    run_command(options, work, lines=True, endless=count is None)
 
 
-def _serve(output: "Output", host: str, port: int, token: str | None, count: int | None) -> None:
+async def _serve(reports: "_Reports", host: str, port: int) -> None:
+    """Take reports until as many have come as were asked for, or until the caller is cancelled."""
+    import asyncio
+
     from dragoman.cli.a2a.output import warn
-
-    reports = _Reports(output, token, count)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = READ_TIMEOUT_S
@@ -81,7 +83,11 @@ def _serve(output: "Output", host: str, port: int, token: str | None, count: int
         raise SettingsError(f"{host}:{port} cannot be listened on: {error.strerror}: choose another --port") from error
     with server:
         warn(f"receiving at http://{host}:{server.server_address[1]}/ ; Ctrl-C ends")
-        server.serve_forever(poll_interval=0.1)
+        try:
+            await asyncio.to_thread(server.serve_forever, POLL_S)
+        finally:
+            server.shutdown()  # the thread goes on when its caller is cancelled, and the process would wait for it
+            reports.close()
 
 
 class _Reports:
@@ -111,6 +117,11 @@ class _Reports:
                 self._left -= 1
                 self.complete = self._left <= 0
         return 204
+
+    def close(self) -> None:
+        """Take no more. A report that is being printed is printed to its end."""
+        with self._turn:
+            self.complete = True
 
     def _print(self, body: bytes) -> bool:
         from dragoman.dialects.v1.client import read_update
