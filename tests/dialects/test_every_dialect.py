@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.api import Dialect, RestRequest
+from dragoman.dialects.extensions import UNREADABLE
 from dragoman.dialects.registry import load_systems
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotFound, ParseError
-from dragoman.model.operations import Operation
+from dragoman.model.ids import timestamp
+from dragoman.model.operations import GetTask, Operation
+from dragoman.model.task import STATES, TaskHead, TaskState
+from dragoman.store.damage import bare_record
 from tests.dialects.table import EVERYWHERE, SPOKEN, Row
 
 ON_A_TASK: Mapping[str, str] = MappingProxyType({"id": "t"})
@@ -213,6 +217,24 @@ def test_a_wrong_parameter_is_named(dialect: Dialect, method: str, params: Any, 
     with pytest.raises(InvalidParams) as refusal:
         dialect.decode(method, json.dumps(params).encode())
     assert refusal.value.violations[0][0] == field
+
+
+# -- tasks that cannot be read ----------------------------------------------------------------------------------------
+
+UNKNOWN = TaskHead(
+    id="t", context_id="c", agent="a", owner="o", dialect="", mount="", created_at=timestamp(0), parent="p"
+)
+
+
+@pytest.mark.parametrize("name", [name for name in SPOKEN if name != "python-a2a, messages"])  # it never shows a task
+@pytest.mark.parametrize("state", STATES)
+def test_a_task_that_cannot_be_read_has_one_entry_of_metadata(name: str, state: TaskState) -> None:
+    record = bare_record(UNKNOWN, 3, state, 1_800_000_000_000)
+    for dialect in dialects_of(SPOKEN[name]):
+        task = json.loads(dialect.encode_result(GetTask(id="t"), record))
+        assert task["metadata"] == {UNREADABLE: True}
+        assert task["id"] == "t"
+        assert not any(task.get(member) for member in ("artifacts", "history", "data"))
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -20,9 +20,11 @@ import apsw
 from aiohttp import web
 
 from dragoman.config import settings
+from dragoman.testing.store_cases.spoiling import cut
 from tests.cli.admin.site import dragoman_with_secrets
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
+from tests.spoil import spoil_file
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -224,6 +226,22 @@ async def hanging_task(folder: Path) -> AsyncIterator[Scene]:
     """An agent that never ends."""
     async with served(folder) as scene:
         answer = await scene.send("stuck", returnImmediately=True)
+        scene.variables["TASK"] = answer["task"]["id"]
+        yield scene
+
+
+@asynccontextmanager
+async def damaged_task(folder: Path) -> AsyncIterator[Scene]:
+    """A task whose bytes were damaged after its server was killed while the task was at work."""
+    async with served(folder) as scene:
+        answer = await scene.send("stuck", returnImmediately=True)
+        assert scene.process is not None
+        scene.process.kill()
+        await asyncio.to_thread(scene.process.wait, DEADLINE_S)
+        of_task = f"task = (SELECT task FROM tasks WHERE id = '{answer['task']['id']}') AND first_seq = 1"
+        await spoil_file(scene.store)("pages", "events", of_task, cut)
+        scene.start()
+        await scene.up()
         scene.variables["TASK"] = answer["task"]["id"]
         yield scene
 

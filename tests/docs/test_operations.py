@@ -21,6 +21,7 @@ MAKERS: dict[str, Make] = {
     "An upstream fails": symptoms.failing_upstream,
     "The store is slow": symptoms.slow_store,
     "The disk is full": symptoms.full_disk,
+    "A task cannot be read": symptoms.damaged_task,
     "Clients get 401, 403 or 429": symptoms.refused_callers,
     "Streams break behind a proxy": symptoms.broken_stream,
     "Memory grows": symptoms.growing_memory,
@@ -33,7 +34,7 @@ MAKERS: dict[str, Make] = {
 
 REPLICAS = "A replica is gone"
 
-CHANGES = ("dragoman admin tasks cancel", "dragoman admin restore", "dragoman serve")
+CHANGES = ("dragoman admin tasks cancel", "dragoman admin tasks delete", "dragoman admin restore", "dragoman serve")
 """How the commands begin that are run only once: the others are repeated until they show what the page says."""
 
 

@@ -7,13 +7,18 @@ import pytest
 from dragoman.store.open import open_store
 from dragoman.store.sqlite.schema import check
 from dragoman.testing.store_cases import CASES, Bench, Case
+from tests.spoil import spoil_file
 
 
 @pytest.fixture(params=["file", "memory"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     if request.param == "memory":
         return Bench(lambda clock: open_store("memory:", clock), durable=False)
-    return Bench(lambda clock: open_store(f"sqlite:///{tmp_path}/deep/store.db", clock), durable=True)
+    return Bench(
+        lambda clock: open_store(f"sqlite:///{tmp_path}/deep/store.db", clock),
+        durable=True,
+        spoil=spoil_file(tmp_path / "deep" / "store.db"),
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.model.card import AgentExtension
-from dragoman.model.task import Progress, TaskHead, Usage
+from dragoman.model.task import Progress, Record, TaskHead, Usage
 
 PROGRESS = "urn:dragoman:progress:v1"
 """`{"current", "total", "message"}`, in the metadata of status updates."""
@@ -17,6 +17,11 @@ PROGRESS = "urn:dragoman:progress:v1"
 USAGE = "urn:dragoman:usage:v1"
 """`{"inputTokens", "outputTokens", "totalTokens", "durationMs"}`, in the metadata of tasks and of final updates."""
 
+
+UNREADABLE = "urn:dragoman:unreadable:v1"
+"""`true`, in the metadata of tasks, and alone there: the server's record of the task is damaged. Id, context, state and
+time are all that it can still tell.
+"""
 
 PARENT = "urn:dragoman:parent:v1"
 """`{"taskId", "agent"}`, in the metadata of a delegated task: the parent task, and the agent that delegated it."""
@@ -75,6 +80,11 @@ def progress_metadata(progress: Progress) -> dict[str, Any]:
     if progress.message:
         value["message"] = progress.message
     return value
+
+
+def unreadable_metadata(record: Record) -> dict[str, Any]:
+    """Build the member `metadata` of a task, for dialects whose tasks have none otherwise; empty if it can be read."""
+    return {"metadata": {UNREADABLE: True}} if record.unreadable else {}
 
 
 def usage_metadata(usage: Usage | None, duration_ms: int | None) -> dict[str, Any]:

@@ -72,6 +72,7 @@ from dragoman.model.operations import (
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
+from dragoman.store.damage import UNKNOWN_MOUNT
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger(__name__)
@@ -437,7 +438,8 @@ class Engine:
         if found is None:
             return None
         head = found[0]
-        return head.dialect if (head.owner, head.agent, head.mount) == (principal.id, agent, mount) else None
+        here = head.mount in (mount, UNKNOWN_MOUNT)
+        return head.dialect if here and (head.owner, head.agent) == (principal.id, agent) else None
 
     async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """The agent that owns a task sent to the root mount: see `engine.handler.Handler.agent_of`."""
@@ -448,7 +450,7 @@ class Engine:
         if found is None:
             return None
         head = found[0]
-        own = (head.owner, head.mount) == (principal.id, mount) and principal.reaches(head.agent)
+        own = head.owner == principal.id and head.mount in (mount, UNKNOWN_MOUNT) and principal.reaches(head.agent)
         return head.agent if own and head.agent in self._served.runners else None
 
     async def served_elsewhere(self, agent: str) -> bool:
@@ -554,6 +556,8 @@ class Engine:
         stored = await self._store.load_snapshot(task_id)
         if stored is None:
             raise TaskNotFound(task_id)
+        if stored.unreadable:
+            raise policy.unreadable(task_id)
         if stored.snapshot is not None:
             return stored.head, await self._files.message(stored.snapshot.history[0])
         for logged in await self._store.read(task_id, 0, 1):

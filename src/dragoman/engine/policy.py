@@ -20,6 +20,7 @@ from dragoman.model.errors import (
     PushNotificationNotSupported,
     TooManyRequests,
     Unavailable,
+    UnsupportedOperation,
 )
 from dragoman.model.events import Intervened, seq_and_frame
 from dragoman.model.ids import timestamp
@@ -224,6 +225,16 @@ def until_midnight_s(now_ms: int) -> int:
 def stopping() -> Unavailable:
     """The error for a call that a server which is stopping does not take, or cannot finish."""
     return Unavailable("the server is stopping: send again in a moment")
+
+
+UNREADABLE_TEXT = "The server's record of the task is damaged and cannot be read."
+"""The status of a task that was set aside, and the reason why an operation on one is refused."""
+
+
+def unreadable(task_id: str) -> UnsupportedOperation:
+    """Build the refusal of an operation on a task that cannot be read."""
+    fix = "GetTask says where it stands; send the message without taskId to begin a new task"
+    return UnsupportedOperation(f"Task {task_id} cannot be used: the server's record of it is damaged. {fix}")
 
 
 def page_token(status_ms: int, task_id: str) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.observer import Observer
-from dragoman.engine.policy import EngineSettings
+from dragoman.engine.policy import UNREADABLE_TEXT, EngineSettings
 from dragoman.engine.supervisor import INTERRUPTED_TEXT, Supervisor
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
@@ -213,12 +213,17 @@ class Recovery:
             self._tasks.unpin(task)
 
     async def _go_on(self, task: TaskLog, stored: Stored) -> None:
-        """Cancel a claimed task, run it, or let it fail. Raises StoreError, or Refused if the lease is lost again."""
+        """Cancel a claimed task, run it, or let it fail. One that cannot be read is set aside: it fails.
+
+        Raises StoreError, or Refused if the lease is lost again.
+        """
         supervisor, runner = self._supervisor, self._leases.served.runners.get(stored.head.agent)
         unbegun = stored.offered_until_ms is not None
         if stored.cancel_requested or await self._tasks.orphaned(stored.head):
             await supervisor.end(task, TaskState.CANCELED)
             supervisor.tell_runner(task)
+        elif task.unreadable:
+            await supervisor.end(task, TaskState.FAILED, UNREADABLE_TEXT, "unreadable", epoch=stored.epoch)
         elif runner is not None and (unbegun or runner.traits.restartable):
             queued_again = runner.wants is not None  # an earlier run may have written to it
             await supervisor.go_on(task, crashed=not unbegun or queued_again)

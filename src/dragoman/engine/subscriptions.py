@@ -302,8 +302,10 @@ class Tails:
                 return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
         base = None
         if folds and first > 0:
-            log = await task.whole()
-            base = fold(task.head, None, (logged for logged in log if logged.seq <= first))
+            log = [logged for logged in await task.whole() if logged.seq <= first]
+            if len(log) < first:  # some of these events cannot be read
+                return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
+            base = fold(task.head, None, log)
         return self._tail(task, first, None, ends=ends, base=base)
 
     def _tail(

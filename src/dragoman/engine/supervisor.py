@@ -353,20 +353,26 @@ class Supervisor:
         self.errand(task, lambda: self._replay(task, crashed=crashed))
 
     async def _replay(self, task: TaskLog, *, crashed: bool) -> None:
+        read = 0  # how far the log reached when it was last read
         while True:
-            whole = await self._read_log(task)
+            whole, damaged = await self._read_log(task), False
             try:
                 async with task.turn():  # an end that is being written comes first, and so does a message
                     if self.runs.of(task) is not None or task.holder != self.leases.holder or self._over:
                         return  # it has a run here, or has ended, or another engine has leased it
-                    if whole[-1].seq < task.seq:
+                    last = whole[-1].seq if whole and whole[0].seq == 1 else read
+                    if read < last < task.seq:
+                        read = last
                         continue
-                    if (runner := self.leases.served.runners.get(task.head.agent)) is not None:
+                    if last < task.seq:  # events that the store had said to be there cannot be read
+                        damaged = True
+                    elif (runner := self.leases.served.runners.get(task.head.agent)) is not None:
                         prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
                         message, replay = replay_of(task.head, prefix, crashed=crashed)
                         self.start(runner, task, message, replay)
                         return
-                await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted", epoch=task.epoch)
+                text, reason = (policy.UNREADABLE_TEXT, "unreadable") if damaged else (GONE_TEXT, "interrupted")
+                await self.end(task, TaskState.FAILED, text, reason, epoch=task.epoch)
             except StoreError as error:
                 log.warning("task %s waits: %s", task.head.id, error)
                 await asyncio.sleep(self._settings.retry_s)

@@ -281,6 +281,11 @@ class TaskLog:
             self._fold.add(logged.seq, logged.event)
 
     @property
+    def unreadable(self) -> bool:
+        """Whether the store cannot read the task: see `Record.unreadable`."""
+        return self._fold.unreadable
+
+    @property
     def usage(self) -> Usage | None:
         """The tokens used."""
         return self._fold.usage

@@ -15,7 +15,7 @@ from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Forbidden, InvalidParams, TaskNotFound
 from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import SPELLED, fold
-from dragoman.model.operations import Call, ListTasks, TaskPage
+from dragoman.model.operations import Call, CancelTask, ListTasks, TaskPage
 from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.store.api import ListQuery, Store, Stored, StoreError, Unknown
 
@@ -78,13 +78,21 @@ class Tasks:
             self._effects.put(CancelChildren(task))
 
     async def find(self, call: Call, task_id: str) -> TaskLog:
-        """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's."""
+        """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's.
+
+        Raises UnsupportedOperation if the task cannot be read: its caller can only ask where it stands. Operators can
+        cancel it.
+        """
         task = self._logs.get(task_id)
         if task is not None and not _may_see(call, task.head):
             raise TaskNotFound(task_id)
         if task is not None and task.seq:
-            return await self._load(task_id)
-        return await self._of_stored(await self._read(call, task_id, None))
+            task = await self._load(task_id)
+        else:
+            task = await self._of_stored(await self._read(call, task_id, None))
+        if task.unreadable and not (call.operator is not None and isinstance(call.operation, CancelTask)):
+            raise policy.unreadable(task_id)
+        return task
 
     async def _read(self, call: Call, task_id: str, bytes_max: int | None) -> Stored:
         """Read the caller's task. One of `bytes_max` bytes or more needs room first. Raises TaskNotFound."""

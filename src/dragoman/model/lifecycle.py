@@ -59,6 +59,7 @@ class Fold:
         "duration_ms",
         "seq",
         "status",
+        "unreadable",
         "usage",
     )
 
@@ -74,6 +75,7 @@ class Fold:
         self._progress = None if record is None else record.progress
         self.usage = None if record is None else record.usage
         self._note = None if record is None else record.note
+        self.unreadable = record is not None and record.unreadable
 
     def _take_apart(self, record: Record) -> None:
         self._base = None
@@ -129,6 +131,7 @@ class Fold:
         ahead.seq, ahead.status, ahead.duration_ms, ahead.usage = self.seq, self.status, self.duration_ms, self.usage
         ahead._progress = self._progress
         ahead._note = self._note
+        ahead.unreadable = self.unreadable
         ahead._history = list(self._history)
         for key, pile in self._artifacts.items():
             ahead._artifacts[key] = pile.copy()
@@ -187,6 +190,7 @@ class Fold:
                 open_artifacts=tuple(still_open),
                 chunked_artifacts=tuple(chunked),
                 note=self._note,
+                unreadable=self.unreadable,
             )
         return self._made
 

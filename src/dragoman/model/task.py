@@ -158,7 +158,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A task as folded from its log up to and including `seq`.
 
     `open_artifacts` are the ids of those still being written, `chunked_artifacts` of those that came in chunks. `note`
-    is the runner's note to itself, which callers never see.
+    is the runner's note to itself, which callers never see. `unreadable`: the store holds bytes of the task that cannot
+    be decoded; then id, context, state and time are all that is known of it.
     """
 
     head: TaskHead
@@ -172,6 +173,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     open_artifacts: tuple[str, ...] = ()
     chunked_artifacts: tuple[str, ...] = ()
     note: dict[str, str] | None = None
+    unreadable: bool = False
 
     @property
     def state(self) -> TaskState:

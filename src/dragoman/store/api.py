@@ -237,6 +237,11 @@ class Stored(Struct, frozen=True, kw_only=True):
     offered_until_ms: int | None = None
     webhooks_version: int = 0
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether the bytes of the task cannot be decoded. `snapshot` is then what its row says: see `Record`."""
+        return self.snapshot is not None and self.snapshot.unreadable
+
 
 class Held(Protocol):
     """A task that nobody else writes to at present. `stored` is the task as it stands."""
@@ -322,7 +327,10 @@ class TaskSearch(Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """A task without its log. `text` begins its first message: it has the first 200 characters."""
+    """A task without its log. `text` begins its first message: it has the first 200 characters.
+
+    `unreadable`: the bytes of its head cannot be decoded. Its log was not looked at.
+    """
 
     head: TaskHead
     state: TaskState
@@ -330,6 +338,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     holder: str | None
     cancel_requested: bool
     text: str
+    unreadable: bool = False
 
 
 class StatusRow(Struct, frozen=True, kw_only=True):
@@ -427,6 +436,9 @@ class Store(Protocol):
     """The only source of truth about tasks.
 
     There is one object per server. Its coroutines run on the server's loop, its work on threads of its own.
+
+    A row whose bytes cannot be decoded costs itself alone, and is logged once. A task keeps what the other columns of
+    its row say (`Stored.unreadable`), and so does its head. An append may end it; it changes no bytes that are damaged.
     """
 
     outbox: Outbox
@@ -541,7 +553,8 @@ class Store(Protocol):
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events after seq `after`, in order: about `limit_bytes` at most, but at least one if there is any.
 
-        The first seq is larger than `after + 1` if the log was pruned.
+        The first seq is larger than `after + 1` if the log was pruned, or if events in between cannot be decoded. No
+        gap is behind the first event.
         """
         ...
 

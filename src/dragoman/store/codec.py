@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.model.events import (
+    ArtifactChunk,
     Delegated,
     Event,
     Intervened,
@@ -28,6 +29,11 @@ TERMINAL_FROM = STATES.index(TaskState.COMPLETED)
 """A state's number is its index in STATES. The states from this number on are terminal."""
 
 T = TypeVar("T")
+
+
+class Unreadable(Exception):
+    """The bytes of a row are no value that this program knows: they are damaged, or parts of the row are missing."""
+
 
 JSON_STARTS = b"[{"
 """No array or map of MessagePack starts with one of these."""
@@ -50,6 +56,7 @@ class Kept(Struct, frozen=True, array_like=True):
     open_artifacts: tuple[str, ...]
     chunked_artifacts: tuple[str, ...] = ()
     note: dict[str, str] | UnsetType | None = UNSET
+    unreadable: bool = False
 
 
 class SkippedChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
@@ -59,6 +66,9 @@ class SkippedChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
 EventAround = Submitted | MessageReceived | StatusChanged | SkippedChunk | Delegated | Noted | Intervened
 """An event of a page that was decoded without artifacts."""
 
+Page = tuple[int, int, Sequence[EventAround | ArtifactChunk]]
+"""A decoded page: the seq of its first event, the mean size of its events in bytes, and the events."""
+
 NOTE_MARKS = (b"\x92\xa1n", b'["n",')
 """How a `Noted` event begins in a page: in MessagePack, and in JSON. Other content may hold the same bytes."""
 
@@ -67,7 +77,7 @@ LARGE_BYTES = 1 << 20
 
 
 class Codec:
-    """Encoders and decoders, made once."""
+    """Encoders and decoders, made once. A decoder raises Unreadable and nothing else."""
 
     def __init__(self) -> None:
         self.numbers = {state: number for number, state in enumerate(STATES)}
@@ -101,6 +111,7 @@ class Codec:
             record.open_artifacts,
             record.chunked_artifacts,
             record.note,
+            record.unreadable,
         )
         size = 0
         for artifact in record.artifacts:
@@ -126,11 +137,31 @@ class Codec:
 
     def events(self, data: bytes) -> tuple[Event, ...]:
         """Decode the events of a page."""
-        return _decode(data, *self._pages)
+        return _some(_decode(data, *self._pages))
 
     def events_around(self, data: bytes) -> tuple[EventAround, ...]:
         """Decode the events of a page without artifacts, which costs a tenth for a page of chunks."""
-        return _decode(data, *self._pages_around)
+        return _some(_decode(data, *self._pages_around))
+
+    def log(self, pages: Iterable[tuple[int, bytes]], after: int, until: int, *, chunks: bool = True) -> list[Page]:
+        """Decode the pages of a log behind seq `after`, as far as `until`, perhaps without the chunks of artifacts.
+
+        A page that is missing makes the log unreadable, too.
+        """
+        decode = self.events if chunks else self.events_around
+        decoded: list[Page] = []
+        end = after
+        for first, page in pages:
+            if first != end + 1:
+                raise Unreadable(f"its events {end + 1} to {first - 1} are missing")
+            events = decode(page)
+            decoded.append((first, len(page) // len(events), events))
+            end += len(events)
+        if end != until:
+            raise Unreadable(f"its events {end + 1} to {until} are missing")
+        if not after and not isinstance(decoded[0][2][0], Submitted):
+            raise Unreadable("its log does not begin with a message")
+        return decoded
 
     def text_of_page(self, data: bytes) -> str:
         """How the text of the first message begins, by the first page of a log."""
@@ -160,6 +191,7 @@ class Codec:
             open_artifacts=kept.open_artifacts,
             chunked_artifacts=kept.chunked_artifacts,
             note=logged_note(kept.seq) if kept.note is UNSET else kept.note,
+            unreadable=kept.unreadable,
         )
 
     def note(self, pages: Iterable[bytes]) -> dict[str, str] | None:
@@ -174,5 +206,14 @@ def first_parts(events: Sequence[Event]) -> tuple[Part, ...]:
     return first.message.parts if isinstance(first, Submitted) else ()
 
 
+def _some(events: tuple[T, ...]) -> tuple[T, ...]:
+    if not events:
+        raise Unreadable("a page has no events")
+    return events
+
+
 def _decode(data: bytes, packed: msgspec.msgpack.Decoder[T], spelled: msgspec.json.Decoder[T]) -> T:
-    return spelled.decode(data) if data[0] in JSON_STARTS else packed.decode(data)
+    try:
+        return spelled.decode(data) if data[0] in JSON_STARTS else packed.decode(data)
+    except (msgspec.MsgspecError, ValueError, IndexError, RecursionError) as error:
+        raise Unreadable(str(error)) from error

@@ -18,6 +18,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.task import STATES, TaskHead, TaskState
 from dragoman.store.api import ListOrder, ListQuery, NewTask, Owners, TaskSearch
 from dragoman.store.codec import Codec
+from dragoman.store.damage import DamageLog
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Owed
 from dragoman.store.receipts import Receipt
@@ -114,9 +115,8 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> LargeStore:
 def reads(large_store: LargeStore) -> Iterator[Reads]:
     """A reader's connection, as the store has them."""
     connection = connect(locate(large_store.url), readonly=True)
-    yield Reads(
-        connection, read_statements() | read_statements("outbox.sql") | read_statements("receipts.sql"), Codec(), Lock()
-    )
+    sql = read_statements() | read_statements("outbox.sql") | read_statements("receipts.sql")
+    yield Reads(connection, sql, Codec(), Lock(), DamageLog())
     connection.close()
 
 

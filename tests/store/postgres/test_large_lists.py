@@ -11,6 +11,7 @@ from dragoman.model.ids import SystemClock
 from dragoman.model.task import STATES, TaskState
 from dragoman.store.api import RUNNING, ListOrder, ListQuery, Owners, TaskSearch
 from dragoman.store.codec import Codec
+from dragoman.store.damage import DamageLog
 from dragoman.store.open import open_store
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import read_statements
@@ -168,7 +169,7 @@ def rows_of(scopes: int, states: int) -> int:
 async def test_a_page_reads_its_own_rows(large: Large, filters: dict[str, Any], rows: int) -> None:
     for name in ("page", "rows"):
         explaining = Explaining(large.connection, reads_on=False)
-        lists = TaskLists(cast("Reads", explaining), read_statements("lists.sql", "dragoman"), Codec(), never)
+        lists = TaskLists(cast("Reads", explaining), read_statements("lists.sql", "dragoman"), never)
         with pytest.raises(Explained):
             await getattr(lists, name)(query(**filters))
         assert explaining.whole == []
@@ -182,7 +183,8 @@ async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max
     wanted = TaskSearch(
         **{"owner": Owners.ALL, "agent": None, "text": "no such words", "scan_max": scan_max, **filters}
     )
-    found = await search_tasks(cast("Pool", explaining), read_statements("search.sql", "dragoman"), Codec(), wanted)
+    reads = Reads(cast("Pool", explaining), {"find": ""}, Codec(), DamageLog())
+    found = await search_tasks(reads, read_statements("search.sql", "dragoman"), wanted)
     assert found.rows == ()
     assert explaining.whole == []
     # without statistics, the index that says where to stop is read whole

@@ -292,13 +292,14 @@ class Mcp:
         ):
             call = replace(call, traceparent=tool_call.traceparent)
         if not streams:
-            record = await self._handler.call(call)
-            assert isinstance(record, Record)  # without Manners.answers_with_message
-            request.task_id = record.head.id
-            encode = partial(answers.encode_task, record, wanted.version)
-            encoded = await encode_result(request, self._reception.limits, record, encode)
-            return json_response(200, answers.result(request_id, encoded))
-        task = await self._handler.stream(call)
+            return await self._answer_record(request, request_id, wanted, call)
+        try:
+            task = await self._handler.stream(call)
+        except UnsupportedOperation:
+            if not isinstance(operation, Subscribe):
+                raise
+            read = replace(call, operation=GetTask(id=operation.id, tenant=tool.agent))
+            return await self._answer_record(request, request_id, wanted, read)  # damaged: its state can be told
         request.task_id = "" if task.head is None else task.head.id
         streamed = EVENTS in accepted and (
             wanted.token is not None or wanted.logs or at.elicits or not accepted & {JSON, ANYTHING}
@@ -315,6 +316,15 @@ class Mcp:
         if streamed:
             return EventsResponse(stream, encode_frames)
         return await self._wait_for_result(request, stream)
+
+    async def _answer_record(self, request: HttpRequest, request_id: bytes, wanted: Wanted, call: Call) -> HttpResponse:
+        """Answer with the task as the call returns it. Raises A2AError."""
+        record = await self._handler.call(call)
+        assert isinstance(record, Record)  # without Manners.answers_with_message
+        request.task_id = record.head.id
+        encode = partial(answers.encode_task, record, wanted.version)
+        encoded = await encode_result(request, self._reception.limits, record, encode)
+        return json_response(200, answers.result(request_id, encoded))
 
     def _parse_arguments(self, request: HttpRequest, tool_call: requests.ToolCall) -> requests.CallArguments:
         """Parse the arguments of a call, and check them against the limits. Raises InvalidParams."""

@@ -18,6 +18,9 @@ from dragoman.cli.tables import age, output, printable, table
 if TYPE_CHECKING:
     from dragoman.engine.admin.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport
 
+UNREADABLE = "its record is damaged: only what is shown here is known of it"
+"""The line about a task that cannot be read."""
+
 PAGE = 200
 """The largest page of tasks that is asked for at once."""
 
@@ -116,6 +119,7 @@ def _describe(report: "TaskReport") -> str:
     lines = {
         "task": task.id,
         "state": f"{task.state} for {age(task.age_s)}" + (", cancel requested" if task.cancel_requested else ""),
+        "unreadable": UNREADABLE if task.unreadable else "",
         "status": report.status_text,
         "agent": task.agent,
         "skill": report.skill or "",

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Signing, Stands, Told
+from dragoman.dialects.extensions import unreadable_metadata
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES
 from dragoman.dialects.vendors import encode_artifact, encode_part, text_of
@@ -64,6 +65,7 @@ def task(record: Record) -> Json:
         "artifacts": [encode_artifact(artifact, TAG) for artifact in record.artifacts],
         "contextId": record.head.context_id,
         "kind": "task",
+        **unreadable_metadata(record),
     }
 
 

@@ -14,6 +14,7 @@ from dragoman.dialects import jsonrpc, push
 from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.evoai import errors
 from dragoman.dialects.evoai.decode import API_KEY, api_key
+from dragoman.dialects.extensions import unreadable_metadata
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
@@ -133,7 +134,7 @@ def task(record: Record, history_length: int | None, *, dated: bool) -> Json:
     history = newest(record.history, history_length)
     if history:
         members["history"] = [message(each) for each in history]
-    return members
+    return members | unreadable_metadata(record)
 
 
 def message(said: Message) -> Json:

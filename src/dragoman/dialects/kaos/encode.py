@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dragoman.dialects import jsonrpc
+from dragoman.dialects.extensions import unreadable_metadata
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES, history_limit
 from dragoman.dialects.vendors import encode_artifact, encode_part, text_of
@@ -78,6 +79,7 @@ def task(record: Record, history_length: int | None) -> Json:
         "contextId": record.head.context_id,
         "output": "\n".join(part.text for part in answer if part.text is not None),
         "artifacts": [encode_artifact(artifact, TAG) for artifact in record.artifacts],
+        **unreadable_metadata(record),
     }
 
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from dragoman.dialects import jsonrpc
+from dragoman.dialects.extensions import UNREADABLE
 from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.mcp import names
 from dragoman.dialects.mcp.requests import WORK_LEVEL, Greeting
@@ -57,6 +58,7 @@ def encode_task(record: Record, version: str) -> bytes:
             "content": content,
             "structuredContent": _structured(record, question),
             "isError": record.state in FAILURES,
+            **({"_meta": {UNREADABLE: True}} if record.unreadable else {}),
         }
     )
 
@@ -86,6 +88,8 @@ def _question(record: Record) -> Message | None:
 
 def _how_to_go_on(record: Record) -> str:
     task, context = f"task_id {record.head.id}", f"context_id {record.head.context_id}"
+    if record.unreadable:
+        return f"The server's record of the task is damaged: it is {state_of(record)} ({task}), and no more is known."
     match record.state:
         case TaskState.INPUT_REQUIRED:
             return f"The agent waits for an answer: call this tool again with it as message, and with {task}."

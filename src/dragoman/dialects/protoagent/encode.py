@@ -98,6 +98,8 @@ def current_status(record: Record) -> StatusChanged:
 
 
 def _task(record: Record, history_length: int | None) -> Json:
+    if record.unreadable:  # its cost is not known either
+        return v03.task(record, history_length)
     return {
         "kind": "task",
         "id": record.head.id,

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from dragoman.dialects import jsonrpc
+from dragoman.dialects.extensions import unreadable_metadata
 from dragoman.dialects.python_a2a.decode import STATES
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import final, newest, submitted
@@ -106,7 +107,7 @@ def task(record: Record, history_length: int | None) -> Json:
         {"artifactId": each.artifact_id, **({"name": each.name} if each.name else {}), "parts": parts_of(each.parts)}
         for each in record.artifacts
     ]
-    if (said := _said(record)) is not None:
+    if not record.unreadable and (said := _said(record)) is not None:
         artifacts.append({"parts": [said]})
     status = _status(record.state, record.status.message, record.status.timestamp)
     members: Json = {"id": record.head.id, "sessionId": record.head.context_id, "status": status}
@@ -114,7 +115,7 @@ def task(record: Record, history_length: int | None) -> Json:
         members["artifacts"] = artifacts
     if history := newest(record.history, history_length):
         members["history"] = [{"role": ROLES[each.role], "parts": parts_of(each.parts)} for each in history]
-    return members
+    return members | unreadable_metadata(record)
 
 
 def parts_of(parts: Sequence[Part]) -> list[Json]:

@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Stands, Told
-from dragoman.dialects.extensions import PROGRESS, USAGE, progress_metadata, usage_metadata
+from dragoman.dialects.extensions import PROGRESS, UNREADABLE, USAGE, progress_metadata, usage_metadata
 from dragoman.dialects.v03.card import card
 from dragoman.dialects.v03.decode import WRAPPED
 from dragoman.model.card import AgentCard
@@ -254,6 +254,8 @@ def _push_config(config: PushConfig) -> Json:
 
 def record_metadata(record: Record) -> dict[str, Any] | None:
     """Build the metadata of a Task."""
+    if record.unreadable:
+        return {UNREADABLE: True}
     if record.usage is None and record.duration_ms is None:
         return None
     return {USAGE: usage_metadata(record.usage, record.duration_ms)}

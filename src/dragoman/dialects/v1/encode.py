@@ -10,7 +10,15 @@ from msgspec import Struct
 
 from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Stands, Told
-from dragoman.dialects.extensions import PARENT, PROGRESS, USAGE, parent_metadata, progress_metadata, usage_metadata
+from dragoman.dialects.extensions import (
+    PARENT,
+    PROGRESS,
+    UNREADABLE,
+    USAGE,
+    parent_metadata,
+    progress_metadata,
+    usage_metadata,
+)
 from dragoman.model.card import AgentCard
 from dragoman.model.events import (
     ArtifactChunk,
@@ -164,11 +172,14 @@ def _task(record: Record, history_length: int | None, artifacts: bool = True) ->
     history = record.history
     if history_length is not None:  # 0 leaves it out, n gives the newest n (A2A 1.0 §3.2.4)
         history = history[max(len(history) - history_length, 0) :]
-    metadata = {}
-    if record.usage is not None or record.duration_ms is not None:
-        metadata[USAGE] = usage_metadata(record.usage, record.duration_ms)
-    if record.head.parent is not None:
-        metadata[PARENT] = parent_metadata(record.head)
+    metadata: dict[str, Any] = {}
+    if record.unreadable:
+        metadata[UNREADABLE] = True
+    else:
+        if record.usage is not None or record.duration_ms is not None:
+            metadata[USAGE] = usage_metadata(record.usage, record.duration_ms)
+        if record.head.parent is not None:
+            metadata[PARENT] = parent_metadata(record.head)
     return Task(
         id=record.head.id,
         context_id=record.head.context_id,

@@ -76,7 +76,7 @@ class Administration:
         self._moments = Moments(store, places)
         self._wire = WireReader(store, linked, places)
         self._trees = DelegationTrees(store)
-        self._questions = UpstreamQuestions(store, clock)
+        self._questions = UpstreamQuestions(store, clock, places)
         self._engine = engine
         self._store = store
         self._shared = SharedReads()

@@ -14,12 +14,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.model.errors import TaskNotFound
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, Submitted
+from dragoman.model.events import ArtifactChunk, Event, MessageReceived
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.parts import every_part
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import Store, Stored
+from dragoman.store.damage import bare_record
 
 LOG_BYTES = 1 << 20
 """Most stored bytes that are read for one page of a log."""
@@ -66,18 +67,23 @@ class FoldedPlaces:
     async def stand(self, stored: Stored) -> Record:
         """The task as it stands, at `stored.seq` or later. `stored` is as `Store.load_snapshot` gives it.
 
+        If some of its events cannot be read, that is all the record says, beside its state.
         Raises TaskNotFound if it has been deleted since, or StoreError.
         """
         head, known, snapshot = stored.head, self._known(stored.head.id), stored.snapshot
         if known is not None and known.seq >= stored.seq:
             return self._link(known)
+        if snapshot is not None and snapshot.unreadable:
+            return snapshot
         fold = self.find(head, stored.seq)
         for record in (snapshot, known):
             if record is not None and record.seq > fold.seq:
                 fold = Fold(head, self._link(record))
         fold = await self._go_on(head, fold, stored.seq)
-        if not fold.seq:
-            raise TaskNotFound(head.id)
+        if fold.seq < stored.seq:
+            if await self._store.head(head.id) is None:
+                raise TaskNotFound(head.id)
+            return bare_record(head, stored.seq, stored.state, stored.status_ms)
         return fold.record()
 
     async def reach(self, head: TaskHead, after: int) -> Fold:
@@ -141,8 +147,8 @@ class FoldedPlaces:
     async def _fold_page(self, head: TaskHead, fold: Fold, until: int) -> bool:
         """Fold the next page. Returns whether there is more to fold."""
         page = await self._store.read(head.id, fold.seq, LOG_BYTES)
-        if not page or not (fold.seq or isinstance(page[0].event, Submitted)):
-            return False  # the log has been pruned, or the task deleted
+        if not page or page[0].seq != fold.seq + 1:
+            return False  # the log has been pruned, or cannot be read here, or the task is deleted
         for logged in page:
             if logged.seq > until:
                 break

@@ -80,7 +80,8 @@ class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class TaskLine(Struct, frozen=True, kw_only=True):
     """A task in a list. `status_at` is when its status last changed, `age_s` how many seconds ago that was.
 
-    `holder` is the process that runs it, if one does. `text` begins the first message.
+    `holder` is the process that runs it, if one does. `text` begins the first message. `unreadable`: the store holds
+    bytes of the task that cannot be decoded. A list shows that only if its head is among them.
     """
 
     id: str
@@ -96,6 +97,7 @@ class TaskLine(Struct, frozen=True, kw_only=True):
     holder: str | None = None
     cancel_requested: bool = False
     parent: str | None = None
+    unreadable: bool = False
 
 
 class TaskLines(Struct, frozen=True, kw_only=True):
@@ -165,7 +167,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     """Events of a task in their order. More follow if `next_after` is not null: ask again with it as `after`.
 
     `seq` is the number of the last event of the task. `ended`: no event will follow that one. `pruned`: events after
-    the place that was asked for have been deleted.
+    the place that was asked for have been deleted, or cannot be read.
     """
 
     events: tuple[TimelineEntry, ...]
@@ -262,6 +264,7 @@ class Inspector:
             holder=stored.holder,
             cancel_requested=stored.cancel_requested,
             text=text,
+            unreadable=record.unreadable,
         )
         said = record.status.message
         return TaskReport(
@@ -353,6 +356,7 @@ def _line(row: TaskRow, now_ms: int) -> TaskLine:
         holder=row.holder,
         cancel_requested=row.cancel_requested,
         parent=head.parent,
+        unreadable=row.unreadable,
     )
 
 

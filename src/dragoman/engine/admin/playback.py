@@ -67,7 +67,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     """Events of a task in their order, with their content. More follow if `next_after` is not null.
 
     `seq` is the number of the last event of the task. `ended`: no event will follow that one. `pruned`: events after
-    the place that was asked for have been deleted.
+    the place that was asked for have been deleted, or cannot be read.
     """
 
     events: tuple[LogEvent, ...]

@@ -6,12 +6,13 @@ Invariant: a question changes nothing, neither there nor in the log of our task.
 from msgspec import Struct
 
 from dragoman.engine.admin.delegation_tree import states_differ
+from dragoman.engine.admin.folded_places import FoldedPlaces
 from dragoman.engine.admin.inspection import StateWord
 from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.lifecycle import SPELLED, fold
+from dragoman.model.lifecycle import SPELLED
 from dragoman.model.parts import beginning
 from dragoman.store.api import Store
 
@@ -36,20 +37,23 @@ class UpstreamAnswer(Struct, frozen=True, kw_only=True):
 class UpstreamQuestions:
     """Asks about the tasks in a store that were sent on to agents of other servers."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, places: FoldedPlaces) -> None:
         self._store = store
         self._clock = clock
+        self._places = places
 
     async def ask(self, task_id: str, facts: ServerFacts) -> UpstreamAnswer:
         """Ask the upstream of a task. Raises TaskNotFound, InvalidParams if it has none here, or StoreError."""
-        stored = await self._store.load(task_id)
-        if stored is None:
+        known = await self._store.head(task_id)
+        if known is None:
             raise TaskNotFound(task_id)
-        agent = stored.head.agent
+        agent = known[0].agent
         if all(line.agent != agent for line in facts.upstreams()):
             raise InvalidParams("id", f"agent {agent!r} is no agent of another server that is served here")
-        note = fold(stored.head, stored.snapshot, stored.events).note
-        there = read_upstream_notes(note or {}).task
+        stored = await self._store.load_snapshot(task_id)
+        if stored is None:
+            raise TaskNotFound(task_id)
+        there = read_upstream_notes((await self._places.stand(stored)).note or {}).task
         if not there:
             raise InvalidParams("id", "the other server has not named a task for it")
         asked_at = timestamp(self._clock.now_ms())

@@ -30,11 +30,10 @@ from dragoman.store.api import (
     StoreError,
     make_context_page,
 )
-from dragoman.store.codec import Codec
 from dragoman.store.files import leaving_out, putting_back
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
-from dragoman.store.postgres.search import task_row
+from dragoman.store.postgres.search import task_rows
 
 log = logging.getLogger("dragoman.store")
 
@@ -74,12 +73,10 @@ class TaskLists:
         self,
         reads: Reads,
         sql: Mapping[str, str],
-        codec: Codec,
         start: Callable[[Callable[[], Awaitable[None]]], "Future[None]"],
     ) -> None:
         self._reads = reads
         self._sql = sql
-        self._codec = codec
         self._start = start
         self._not_before_s = 0.0
         """When a context may get counters, a time of the loop."""
@@ -88,7 +85,8 @@ class TaskLists:
         """Read the page that `query` asks for."""
         reads, artifacts, history = self._reads, query.artifacts, query.history != 0
         rows = await self._read(query, "list", files=artifacts or history)
-        opened = [await reads.opened(row, chunks=artifacts) for row in rows if row["task"] is not None]
+        found = [await reads.opened(row, chunks=artifacts) for row in rows if row["task"] is not None]
+        opened = [one for one in found if one is not None]  # the others have been deleted meanwhile
         with_files = [one for one in opened if one.row["files"]]
         files = await reads.files(
             {one.row["task"]: one.numbers(artifacts=artifacts, history=history) for one in with_files}
@@ -101,15 +99,16 @@ class TaskLists:
                 swaps = Swaps(back if artifacts else leaving_out, back if history else leaving_out, back)
             try:
                 tasks.append(reads.stored(one, swaps))
-            except KeyError:
-                continue  # it has been deleted meanwhile
-        return Listed(tuple(tasks), rows[0]["total"], rows[0]["found"] > len(opened))
+            except KeyError as missing:
+                if (damaged := await reads.without_file(one, missing)) is not None:
+                    tasks.append(damaged)
+        return Listed(tuple(tasks), rows[0]["total"], rows[0]["found"] > len(found))
 
     async def rows(self, query: ListQuery) -> ListedRows:
         """Read the same page without logs."""
         rows = await self._read(query, "list_rows")
-        found = tuple(task_row(self._codec, row) for row in rows if row["task"] is not None)
-        return ListedRows(found, rows[0]["total"], rows[0]["found"] > len(found))
+        read = [row for row in rows if row["task"] is not None]
+        return ListedRows(await task_rows(self._reads, read), rows[0]["total"], rows[0]["found"] > len(read))
 
     async def _read(self, query: ListQuery, name: str, *, files: bool = False) -> Sequence[Any]:
         """The rows of a page, at least one. A large context is counted for the pages to come."""

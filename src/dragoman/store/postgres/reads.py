@@ -5,7 +5,9 @@ task whose files are gone has been deleted meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -14,8 +16,9 @@ from dragoman.model.events import Event, Logged
 from dragoman.model.message import Part
 from dragoman.model.parts import Swaps, every_part, everywhere, swap_event, swap_record
 from dragoman.model.task import STATES, Record, TaskHead, TaskState
-from dragoman.store.api import Repeat, Stored
-from dragoman.store.codec import Codec, SkippedChunk
+from dragoman.store.api import Repeat, Stored, Unknown
+from dragoman.store.codec import Codec, Page, SkippedChunk, Unreadable
+from dragoman.store.damage import DamageLog, RowFacts, bare_record
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
@@ -42,8 +45,8 @@ class OpenedRow(Struct):
     row: Any
     head: TaskHead
     snapshot: Record | None
-    pages: list[tuple[int, int, tuple[Event | SkippedChunk, ...]]]
-    """First seq, size and events of each page after the snapshot."""
+    pages: list[Page]
+    """The pages after the snapshot."""
 
     def numbers(self, *, artifacts: bool = True, history: bool = True) -> set[int]:
         """The numbers of the files in its status, and in its artifacts and its history if they are wanted."""
@@ -67,16 +70,48 @@ class OpenedRow(Struct):
 class Reads:
     """Reads through the pool."""
 
-    def __init__(self, pool: Pool, sql: Mapping[str, str], codec: Codec) -> None:
+    def __init__(self, pool: Pool, sql: Mapping[str, str], codec: Codec, damage: DamageLog) -> None:
         self.pool = pool
         self.sql = sql
         self._codec = codec
+        self._damage = damage
         self._finder = Finder(pool, sql["find"])
 
     async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """Head, seq and state."""
         rows = await self.pool.read(self.sql["head"], to_text(task_id))
-        return (self._codec.head(rows[0][0]), rows[0][1], STATES[rows[0][2]]) if rows else None
+        if not rows:
+            return None
+        data, seq, state, task = rows[0]
+        try:
+            return (await self.head_of(data, task))[0], seq, STATES[state]
+        except Unknown:
+            return None
+
+    async def head_of(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+        """The head of the task with a number, from its bytes or else its row, and whether the bytes can be decoded.
+
+        Raises Unknown if the task has been deleted since they were read.
+        """
+        try:
+            return self._codec.head(data), True
+        except Unreadable as error:
+            rows = await self.pool.read(self.sql["row_facts"], task)
+            if not rows:
+                raise Unknown(str(task)) from error
+            task_id, owner, agent, context, dialect, parent, deadline_ms, status_ms = rows[0]
+            head = RowFacts(
+                id=from_text(task_id),
+                owner=from_text(owner),
+                agent=from_text(agent),
+                context_id=from_text(context),
+                dialect=from_text(dialect),
+                parent=None if parent is None else from_text(parent),
+                deadline_ms=deadline_ms,
+                status_ms=status_ms,
+            ).head()
+            self._damage.name("task", head.id, error)
+            return head, False
 
     async def size(self, task_id: str) -> int:
         """The bytes that `load` would read."""
@@ -96,7 +131,7 @@ class Reads:
     async def load(self, task_id: str, name: str = "load") -> Stored | None:
         """The task with all its bytes, as far as the statement `name` reads them."""
         rows = await self.pool.read(self.sql[name], to_text(task_id))
-        return await self._whole(rows[0]) if rows else None
+        return await self._whole(rows[0], pages=name != "load_snapshot") if rows else None
 
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> Stored | int | None:
         """As the protocol says."""
@@ -124,13 +159,21 @@ class Reads:
 
     async def heads(self, name: str, *values: object) -> tuple[TaskHead, ...]:
         """The heads that a statement finds."""
-        return tuple(self._codec.head(row[0]) for row in await self.pool.read(self.sql[name], *values))
+        return await self._heads([(row[0], row[1]) for row in await self.pool.read(self.sql[name], *values)])
+
+    async def _heads(self, rows: Iterable[tuple[bytes, int]]) -> tuple[TaskHead, ...]:
+        """The heads of tasks with these bytes and numbers. Those that have been deleted since are left out."""
+        found: list[TaskHead] = []
+        for data, task in rows:
+            with suppress(Unknown):
+                found.append((await self.head_of(data, task))[0])
+        return tuple(found)
 
     async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
         """As the protocol says."""
         rows = await self.pool.read(self.sql["orphans"], to_text(after), limit)
-        heads = tuple(self._codec.head(head) for _, head in rows if head is not None)
-        return heads, from_text(rows[-1][0]) if len({parent for parent, _ in rows}) == limit else ""
+        heads = await self._heads([(row[1], row[2]) for row in rows if row[1] is not None])
+        return heads, from_text(rows[-1][0]) if len({row[0] for row in rows}) == limit else ""
 
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""
@@ -140,8 +183,11 @@ class Reads:
             rows = await self.pool.read(self.sql["read"], to_text(task_id), after, limit_bytes)
             more = bool(rows) and rows[0][4]
             pages = [(row[0], row[1]) for row in rows]
-            some = await self._following(rows[0][2], rows[0][3], pages, after, limit_bytes) if rows else ()
-            if not some:
+            some = await self._following(task_id, rows[0][2], rows[0][3], pages, after, limit_bytes) if rows else ()
+            if not some and rows:  # none of these pages can be decoded
+                after, more = rows[-1][5], True
+                continue
+            if not some or (found and some[0].seq != found[-1].seq + 1):
                 break
             found += some
             after = some[-1].seq
@@ -161,7 +207,8 @@ class Reads:
         for place, pages in by_place.items():
             task_id, after = seen[place - 1]
             task, files = pages[0][3], pages[0][4]
-            events = await self._following(task, files, [(row[1], row[2]) for row in pages], after, limit_bytes)
+            logged = [(row[1], row[2]) for row in pages]
+            events = await self._following(task_id, task, files, logged, after, limit_bytes)
             if events:
                 found[task_id] = events
                 limit_bytes -= sum(logged.size for logged in events)
@@ -172,10 +219,14 @@ class Reads:
     # -- decoding ------------------------------------------------------------------------------------------------------
 
     async def _following(
-        self, task: int, has_files: bool, pages: Sequence[tuple[int, bytes]], after: int, limit_bytes: int
+        self, task_id: str, task: int, has_files: bool, pages: Sequence[tuple[int, bytes]], after: int, limit_bytes: int
     ) -> tuple[Logged, ...]:
-        """The events of pages that follow seq `after`, with their files, until `limit_bytes` are reached."""
-        decoded = await self._off_loop(sum(len(page) for _, page in pages), self._decode_pages, pages)
+        """The events of pages that follow seq `after`, with their files, until `limit_bytes` are reached.
+
+        They end before a page that cannot be decoded, or begin behind it.
+        """
+        decode = partial(self._decode_pages, task_id)
+        decoded = await self._off_loop(sum(len(page) for _, page in pages), decode, pages)
         if not has_files:
             return tuple(_limited(decoded, after, limit_bytes, None))
         wanted = {part.blob for _, _, page in decoded for part in every_part(page) if part.blob is not None}
@@ -185,23 +236,50 @@ class Reads:
         except KeyError:
             return ()  # the task has been deleted meanwhile
 
-    async def _whole(self, row: Any) -> Stored | None:
+    async def _whole(self, row: Any, *, pages: bool = True) -> Stored | None:
         """A task from its row, with its files; None if it has been deleted meanwhile."""
-        opened = await self.opened(row)
-        if not row["files"]:
-            return self.stored(opened, None)
+        opened = await self.opened(row, pages=pages)
+        if opened is None or not row["files"]:
+            return None if opened is None else self.stored(opened, None)
         task = row["task"]
         files = await self.files({task: opened.numbers()})
         try:
             return self.stored(opened, everywhere(putting_back(files.fetcher(task))))
-        except KeyError:
-            return None
+        except KeyError as missing:
+            return await self.without_file(opened, missing)
 
-    async def opened(self, row: Any, *, chunks: bool = True) -> OpenedRow:
-        """Decode a task's row, perhaps without the chunks of artifacts, off the loop if it is large."""
+    async def opened(self, row: Any, *, chunks: bool = True, pages: bool = True) -> OpenedRow | None:
+        """Decode a task's row, perhaps without the chunks of artifacts, off the loop if it is large.
+
+        `pages`: those after the snapshot are in the row. Returns None if it has been deleted meanwhile.
+        """
         size = len(row["record"] or b"") + sum(map(len, row["pages"] or ()))
-        opened: OpenedRow = await self._off_loop(size, self._open if chunks else self._open_around, row)
+        try:
+            opened: OpenedRow = await self._off_loop(size, partial(self._open, chunks=chunks, whole=pages), row)
+        except Unreadable as error:
+            return await self._damaged(row, error)
         return opened
+
+    async def _damaged(self, row: Any, error: Unreadable) -> OpenedRow | None:
+        """A task that cannot be read, as its row has it; None if it has been deleted meanwhile."""
+        try:
+            head, _ = await self.head_of(row["head"], row["task"])
+        except Unknown:
+            return None
+        self._damage.name("task", head.id, error)
+        record = bare_record(head, row["seq"], STATES[row["state"]], row["status_ms"])
+        with suppress(Unreadable):
+            if row["record"] is not None:
+                kept = self._codec.record(row["record"], head, _no_note)
+                record = kept if kept.unreadable else record
+        return OpenedRow(row, head, record, [])
+
+    async def without_file(self, opened: OpenedRow, missing: KeyError) -> Stored | None:
+        """A task of which a file is missing; None if the task has been deleted meanwhile."""
+        if not await self.pool.read(self.sql["row_facts"], opened.row["task"]):
+            return None
+        damaged = await self._damaged(opened.row, Unreadable(f"its file {missing} is missing"))
+        return None if damaged is None else self.stored(damaged, None)
 
     async def files(self, wanted: Mapping[int, Iterable[int]]) -> FetchedFiles:
         """The bytes of files of tasks, as far as they are there."""
@@ -242,25 +320,27 @@ class Reads:
             webhooks_version=row["webhooks_version"],
         )
 
-    def _open(self, row: Any) -> OpenedRow:
-        return self._open_with(row, self._codec.events)
-
-    def _open_around(self, row: Any) -> OpenedRow:
-        return self._open_with(row, self._codec.events_around)
-
-    def _open_with(self, row: Any, decode: Callable[[bytes], tuple[Event | SkippedChunk, ...]]) -> OpenedRow:
+    def _open(self, row: Any, *, chunks: bool, whole: bool) -> OpenedRow:
         head, record = self._codec.head(row["head"]), row["record"]
         snapshot = None if record is None else self._codec.record(record, head, _no_note)
-        pages = []
-        for first, page in zip(row["firsts"] or (), row["pages"] or (), strict=True):
-            events = decode(page)
-            pages.append((first, len(page) // len(events), events))
-        return OpenedRow(row, head, snapshot, pages)
+        if not whole:
+            return OpenedRow(row, head, snapshot, [])
+        pages = zip(row["firsts"] or (), row["pages"] or (), strict=True)
+        after = 0 if snapshot is None else snapshot.seq
+        return OpenedRow(row, head, snapshot, self._codec.log(pages, after, row["seq"], chunks=chunks))
 
-    def _decode_pages(self, pages: Iterable[tuple[int, bytes]]) -> list[tuple[int, int, tuple[Event, ...]]]:
-        decoded = []
+    def _decode_pages(
+        self, task_id: str, pages: Iterable[tuple[int, bytes]]
+    ) -> list[tuple[int, int, tuple[Event, ...]]]:
+        decoded: list[tuple[int, int, tuple[Event, ...]]] = []
         for first, page in pages:
-            events = self._codec.events(page)
+            try:
+                events = self._codec.events(page)
+            except Unreadable as error:
+                self._damage.name("task", task_id, error)
+                if decoded:
+                    break  # the next read begins behind the gap, and its reader sees that
+                continue
             decoded.append((first, len(page) // len(events), events))
         return decoded
 

@@ -3,21 +3,23 @@
 Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from dragoman.model.task import STATES
-from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
-from dragoman.store.codec import Codec
+from dragoman.model.task import STATES, TaskHead
+from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch, Unknown
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
+from dragoman.store.postgres.reads import Reads
 
 NUMBER_MAX = (1 << 63) - 1
 """The largest number that a task may have. The smallest is 1."""
 
 
-async def search_tasks(pool: Pool, sql: Mapping[str, str], codec: Codec, query: TaskSearch) -> SearchPage:
+async def search_tasks(reads: Reads, sql: Mapping[str, str], query: TaskSearch) -> SearchPage:
     """Look through the tasks as `query` says. Raises StoreError."""
+    pool = reads.pool
     first, last = 1, NUMBER_MAX
     if query.oldest:
         first = first if query.after is None else query.after + 1
@@ -42,20 +44,29 @@ async def search_tasks(pool: Pool, sql: Mapping[str, str], codec: Codec, query: 
         _text(query.text),
         query.limit,
     )
-    return SearchPage(
-        tuple(task_row(codec, row) for row in found), found[-1]["task"] if len(found) == query.limit else end
-    )
+    rows = await task_rows(reads, found)
+    return SearchPage(rows, found[-1]["task"] if len(found) == query.limit else end)
 
 
-def task_row(codec: Codec, row: Mapping[str, Any]) -> TaskRow:
-    """Decode a task without its log."""
+async def task_rows(reads: Reads, rows: Iterable[Mapping[str, Any]]) -> tuple[TaskRow, ...]:
+    """Decode tasks without their logs. Those that have been deleted meanwhile are left out."""
+    found: list[TaskRow] = []
+    for row in rows:
+        with suppress(Unknown):
+            head, readable = await reads.head_of(row["head"], row["task"])
+            found.append(_task_row(row, head, readable=readable))
+    return tuple(found)
+
+
+def _task_row(row: Mapping[str, Any], head: TaskHead, *, readable: bool) -> TaskRow:
     return TaskRow(
-        head=codec.head(row["head"]),
+        head=head,
         state=STATES[row["state"]],
         status_ms=row["status_ms"],
         holder=row["holder"],
         cancel_requested=row["cancel"],
         text=from_text(row["text"]),
+        unreadable=not readable,
     )
 
 

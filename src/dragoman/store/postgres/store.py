@@ -40,6 +40,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import Codec
+from dragoman.store.damage import DamageLog
 from dragoman.store.figures import StoreFigures, read_open_tasks
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
@@ -104,6 +105,7 @@ class PostgresStore:
         self.usage = self._usage = UsageTable(self._pool, self._add_usage, self._address.schema)
         self.audit: AuditTrail = AuditTable(self._pool, self._start_audit, self._address.schema)
         self._codec = Codec()
+        self._damage = DamageLog()
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
@@ -115,7 +117,7 @@ class PostgresStore:
     async def open(self, holder: str | None) -> None:
         """As the protocol says."""
         pool = await open_pool(self._address)
-        reads = Reads(pool, self._sql, self._codec)
+        reads = Reads(pool, self._sql, self._codec, self._damage)
 
         def own_id() -> str:
             return self._replicas.current or holder or ""
@@ -124,7 +126,7 @@ class PostgresStore:
         pool.on_changed(ledger.forget)
         pool.on_changed(self._encoder.forget)
         pool.on_changed(self._replicas.rewound)
-        lists = TaskLists(reads, self._list_sql, self._codec, self._start)
+        lists = TaskLists(reads, self._list_sql, self._start)
         self._opened = StoreParts(pool, reads, lists, ledger, Writer(ledger, self.clock, self._address.shown))
 
     async def close(self) -> None:
@@ -326,7 +328,7 @@ class PostgresStore:
 
     async def search(self, query: TaskSearch) -> SearchPage:
         """Two statements. Tasks that are made in between are not looked at."""
-        return await search_tasks(self._pool(), self._searches, self._codec, query)
+        return await search_tasks(self._open().reads, self._searches, query)
 
     async def contexts(self, query: ContextQuery) -> ContextPage:
         """One statement."""

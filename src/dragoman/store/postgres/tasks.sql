@@ -249,12 +249,17 @@ SELECT t.log_bytes + coalesce((SELECT octet_length(record) FROM dragoman.snapsho
 FROM dragoman.tasks t WHERE t.id = $1;
 
 -- name: head
--- Head, seq and state of a task.
-SELECT head, seq, state FROM dragoman.tasks WHERE id = $1;
+-- Head, seq, state and number of a task.
+SELECT head, seq, state, task FROM dragoman.tasks WHERE id = $1;
+
+-- name: row_facts
+-- What the row of a task says beside its bytes, by its number.
+SELECT t.id, o.owner, o.agent, t.context, t.dialect, t.parent, t.deadline_ms, t.status_ms
+FROM dragoman.tasks t JOIN dragoman.scopes o ON o.scope = t.scope WHERE t.task = $1;
 
 -- name: read
--- The next pages with events after seq $2 of task $1, in order: at most 256, and no more than it takes to have $3 bytes. The
--- last column says whether there are more.
+-- The next pages with events after seq $2 of task $1, in order: at most 256, and no more than it takes to have $3 bytes. `more`
+-- says whether there are more.
 WITH t AS (
     SELECT task, files FROM dragoman.tasks WHERE id = $1 AND seq > $2
 ), found AS MATERIALIZED (
@@ -266,7 +271,7 @@ WITH t AS (
 ), summed AS (
     SELECT *, sum(size) OVER (ORDER BY first_seq) - size AS before, count(*) OVER () = 256 AS more FROM found
 )
-SELECT p.first_seq, p.events, t.task, t.files, s.more FROM t JOIN summed s ON s.before < $3
+SELECT p.first_seq, p.events, t.task, t.files, s.more, p.last_seq FROM t JOIN summed s ON s.before < $3
 CROSS JOIN LATERAL (SELECT * FROM dragoman.pages p WHERE p.task = s.task AND p.first_seq = s.first_seq LIMIT 1) p
 ORDER BY p.first_seq;
 
@@ -388,11 +393,11 @@ SELECT id FROM dragoman.tasks WHERE state < 4 AND cancel AND holder = $1;
 
 -- name: children
 -- Heads of the tasks that a task delegated, did not detach, and that have not ended.
-SELECT head FROM dragoman.tasks WHERE parent = $1 AND state < 4 ORDER BY task;
+SELECT head, task FROM dragoman.tasks WHERE parent = $1 AND state < 4 ORDER BY task;
 
 -- name: asking
 -- Heads of delegated tasks that are interrupted.
-SELECT head FROM dragoman.tasks WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
+SELECT head, task FROM dragoman.tasks WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
 
 -- name: orphans
 -- The next $2 parents, after the one with the id $1, of delegated tasks that have not ended, each with the heads of these
@@ -405,7 +410,7 @@ WITH RECURSIVE parents (parent, place) AS (
         ORDER BY t.parent LIMIT 1), p.place + 1
     FROM parents p WHERE p.parent IS NOT NULL AND p.place < $2::int
 )
-SELECT p.parent, c.head FROM parents p
+SELECT p.parent, c.head, c.task FROM parents p
 LEFT JOIN LATERAL (SELECT t.state FROM dragoman.tasks t WHERE t.id = p.parent LIMIT 1) t ON true
 LEFT JOIN LATERAL (SELECT c.task, c.head FROM dragoman.tasks c
     WHERE coalesce(t.state, 4) > 3 AND c.parent = p.parent AND c.state < 4 OFFSET 0) c ON true
@@ -413,6 +418,6 @@ WHERE p.parent IS NOT NULL ORDER BY p.place, c.task;
 
 -- name: overdue
 -- Heads of delegated tasks that have not ended by their deadline, which is not after $1, at most $2, the earliest deadline first.
-SELECT head FROM dragoman.tasks
+SELECT head, task FROM dragoman.tasks
 WHERE parent IS NOT NULL AND state < 4 AND deadline_ms IS NOT NULL AND deadline_ms <= $1
 ORDER BY deadline_ms, task LIMIT $2;

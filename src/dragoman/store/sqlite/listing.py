@@ -57,10 +57,10 @@ def list_rows(reads: Reads, query: ListQuery) -> ListedRows:
         size = 0
         for number in numbers[: query.limit]:
             row: Any = reads.cursor.execute(reads.sql["task_row"], (number,)).fetchone()
-            size += len(row[0])
+            size += len(row[1])
             if query.max_bytes is not None and size > query.max_bytes and rows:
                 break
-            rows.append(task_row(reads.codec, row))
+            rows.append(task_row(reads, row))
         return ListedRows(tuple(rows), total, len(numbers) > len(rows))
 
 

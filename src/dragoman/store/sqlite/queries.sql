@@ -160,8 +160,13 @@ FROM tasks t WHERE t.id = ?1;
 SELECT pushed, webhooks_version FROM tasks WHERE id = ?1;
 
 -- name: row_head
--- Head, seq and state of a task.
-SELECT head, seq, state FROM tasks WHERE id = ?1;
+-- Head, seq, state and number of a task.
+SELECT head, seq, state, task FROM tasks WHERE id = ?1;
+
+-- name: row_facts
+-- What the row of a task says beside its bytes, by its number.
+SELECT t.id, s.owner, s.agent, t.context, t.dialect, t.parent, t.deadline_ms, t.status_ms
+FROM tasks t JOIN scopes s ON s.scope = t.scope WHERE t.task = ?1;
 
 -- name: pages_after
 -- The pages with the events after a seq, in order.
@@ -220,7 +225,7 @@ WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :own
 
 -- name: task_row
 -- A task of a list without its log.
-SELECT head, state, status_ms, holder, cancel, text FROM tasks WHERE task = ?1;
+SELECT task, head, state, status_ms, holder, cancel, text FROM tasks WHERE task = ?1;
 
 -- name: context_of
 -- The context of task :task, if no other task of it has a newer status, with how many tasks it has, and the text of the first;
@@ -369,11 +374,11 @@ WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1 AND t.offered_until_ms IS 
 
 -- name: children
 -- Heads of the tasks that a task delegated, did not detach, and that have not ended.
-SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent = ?1 AND state < 4 ORDER BY task;
+SELECT head, task FROM tasks INDEXED BY tasks_by_parent WHERE parent = ?1 AND state < 4 ORDER BY task;
 
 -- name: asking
 -- Heads of delegated tasks that are interrupted.
-SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
+SELECT head, task FROM tasks INDEXED BY tasks_by_parent WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
 
 -- name: orphans
 -- The next ?2 parents, after the one with the id ?1, of delegated tasks that have not ended, each with the heads of these
@@ -386,13 +391,13 @@ WITH RECURSIVE parents (parent, place) AS (
         WHERE t.parent IS NOT NULL AND t.state < 4 AND t.parent > p.parent ORDER BY t.parent LIMIT 1), p.place + 1
     FROM parents p WHERE p.parent IS NOT NULL AND p.place < ?2
 )
-SELECT p.parent, c.head FROM parents p LEFT JOIN tasks t ON t.id = p.parent
+SELECT p.parent, c.head, c.task FROM parents p LEFT JOIN tasks t ON t.id = p.parent
 LEFT JOIN tasks c INDEXED BY tasks_by_parent ON c.parent = p.parent AND c.state < 4 AND coalesce(t.state, 4) > 3
 WHERE p.parent IS NOT NULL ORDER BY p.place, c.task;
 
 -- name: overdue
 -- Heads of delegated tasks that have not ended by their deadline, which is not after ?1, at most ?2.
-SELECT head FROM tasks INDEXED BY tasks_by_parent
+SELECT head, task FROM tasks INDEXED BY tasks_by_parent
 WHERE parent IS NOT NULL AND state < 4 AND deadline_ms <= ?1 ORDER BY task LIMIT ?2;
 
 -- name: oldest_calls

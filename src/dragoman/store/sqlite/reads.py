@@ -3,7 +3,7 @@
 Invariant: every read of a task sees one moment: a read of several statements is one transaction.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,9 @@ from dragoman.model.events import Logged
 from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import STATES, Record, TaskHead, TaskState
-from dragoman.store.api import Repeat, Stored
-from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, SkippedChunk
+from dragoman.store.api import Repeat, Stored, Unknown
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, Page, SkippedChunk, Unreadable
+from dragoman.store.damage import DamageLog, RowFacts, bare_record
 from dragoman.store.figures import StoreFigures, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 
@@ -31,7 +32,7 @@ Row = tuple[
     int,
     int,
     int,
-    bytes,
+    bytes | None,
     bytes | None,
     int | None,
     bytes | None,
@@ -50,12 +51,18 @@ class Reads:
     """A read-only connection. Not to be used by two threads at once."""
 
     def __init__(
-        self, connection: apsw.Connection, sql: dict[str, str], codec: Codec, gate: AbstractContextManager[object]
+        self,
+        connection: apsw.Connection,
+        sql: dict[str, str],
+        codec: Codec,
+        gate: AbstractContextManager[object],
+        damage: DamageLog,
     ) -> None:
         self.connection = connection
         self.cursor = connection.cursor()
         self.sql = sql
         self.codec = codec
+        self.damage = damage
         self._gate = gate
 
     @contextmanager
@@ -77,7 +84,26 @@ class Reads:
         """Head, seq and state."""
         with self._gate:
             row = self.cursor.execute(self.sql["row_head"], (task_id,)).get
-        return None if row is None else (self.codec.head(row[0]), row[1], STATES[row[2]])
+            with suppress(Unknown):
+                return None if row is None else (self.head_of(row[0], row[3])[0], row[1], STATES[row[2]])
+        return None
+
+    def head_of(self, data: bytes | None, task: int) -> tuple[TaskHead, bool]:
+        """The head of the task with a number, from its bytes or else its row, and whether the bytes can be decoded.
+
+        Raises Unknown if the task has been deleted since they were read, which needs no care in a `moment`.
+        """
+        try:
+            if data is None:  # see the statement `load`
+                raise Unreadable("its log does not begin where its snapshot ends")
+            return self.codec.head(data), True
+        except Unreadable as error:
+            facts: Any = self.connection.execute(self.sql["row_facts"], (task,)).get
+            if facts is None:
+                raise Unknown(str(task)) from error
+            head = RowFacts(*facts).head()
+            self.damage.name("task", head.id, error)
+            return head, False
 
     def recall(self, key: bytes, now_ms: int) -> Repeat | None:
         """The earlier call with this key, unless it has expired."""
@@ -94,13 +120,16 @@ class Reads:
                 rows = self._rows("load", task_id)
                 live = bool(rows) and rows[0][3] < TERMINAL_FROM
                 return self.stored(rows, everywhere(self.fetching(task_id, learn if live else None))) if rows else None
-        return self.stored(rows, everywhere(kept_apart)) if rows else None
+        with suppress(Unknown):
+            return self.stored(rows, everywhere(kept_apart)) if rows else None
+        return None
 
     def load_snapshot(self, task_id: str) -> Stored | None:
         """The task without the events that follow its snapshot."""
         with self.moment():
             rows = self._rows("load_snapshot", task_id)
-            return self.stored(rows, everywhere(self.fetching(task_id, None))) if rows else None
+            swaps = everywhere(self.fetching(task_id, None))
+            return self.stored(rows, swaps, whole=False) if rows else None
 
     def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
         """The webhooks of the task, oldest first. One that cannot be read is left out."""
@@ -118,29 +147,28 @@ class Reads:
             found = self.cursor.execute(self.sql["equal_files"], (task_id, digest)).get
         return found[0] if found is not None and found[1] == content else None
 
-    def stored(self, rows: Sequence[Row], swaps: Swaps, *, chunks: bool = True) -> Stored:
+    def stored(self, rows: Sequence[Row], swaps: Swaps, *, chunks: bool = True, whole: bool = True) -> Stored:
         """Build a task from the rows of `load`, its parts swapped, perhaps without the chunks of artifacts.
 
-        Needs a `moment` if the task has files.
+        `whole`: the pages after the snapshot are among them. Needs a `moment` if the task has files.
         """
         task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, *_ = rows[0]
         pushed, keeper, offered_until_ms, webhooks_version = rows[0][13:]
-        head = self.codec.head(head_bytes)
+        head, readable = self.head_of(head_bytes, task)
         snapshot: Record | None = None
-        if kept is not None:
-            snapshot = self.codec.record(kept, head, partial(self._logged_note, task))
-            if files:
-                snapshot = swap_record(snapshot, swaps)
         events: list[Logged] = []
-        for row in rows:
-            if row[12] is not None and row[11] is not None:
-                page = self.codec.events(row[12]) if chunks else self.codec.events_around(row[12])
-                size = len(row[12]) // len(page)
-                for number, event in enumerate(page, row[11]):
-                    if isinstance(event, SkippedChunk):
-                        continue
-                    whole = swap_event(event, swaps) if files else event
-                    events.append(Logged(number, whole, size + file_bytes(whole) if files else size))
+        try:
+            if kept is not None:
+                snapshot = self._snapshot(kept, head, task, swaps if files else None)
+            if whole:
+                pages = [(row[11], row[12]) for row in rows if row[11] is not None and row[12] is not None]
+                decoded = self.codec.log(pages, 0 if snapshot is None else snapshot.seq, seq, chunks=chunks)
+                events = list(self._events(decoded, swaps if files else None))
+        except Unreadable as error:
+            self.damage.name("task", head.id, error)
+            readable = False
+        if not (readable or (snapshot is not None and snapshot.unreadable)):
+            snapshot, events = bare_record(head, seq, STATES[state], status_ms), []
         return Stored(
             head=head,
             seq=seq,
@@ -158,6 +186,20 @@ class Reads:
             offered_until_ms=offered_until_ms,
             webhooks_version=webhooks_version,
         )
+
+    def _snapshot(self, kept: bytes, head: TaskHead, task: int, swaps: Swaps | None) -> Record:
+        """Decode a snapshot, its parts swapped. Raises Unreadable."""
+        snapshot = self.codec.record(kept, head, partial(self._logged_note, task))
+        return snapshot if swaps is None else swap_record(snapshot, swaps)
+
+    def _events(self, pages: Iterable[Page], swaps: Swaps | None) -> Iterator[Logged]:
+        """The events of decoded pages, their parts swapped. Raises Unreadable if a file is missing."""
+        for first, size, page in pages:
+            for number, event in enumerate(page, first):
+                if isinstance(event, SkippedChunk):
+                    continue
+                whole = event if swaps is None else swap_event(event, swaps)
+                yield Logged(number, whole, size if swaps is None else size + file_bytes(whole))
 
     def by_number(
         self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None, max_bytes: int | None = None
@@ -208,15 +250,16 @@ class Reads:
 
     def heads(self, name: str, values: Sequence[int | str]) -> tuple[TaskHead, ...]:
         """The heads that a statement finds."""
-        with self._gate:
-            return tuple(self.codec.head(head) for (head,) in self.cursor.execute(self.sql[name], values))
+        with self.moment():
+            rows: list[Any] = self.cursor.execute(self.sql[name], values).fetchall()
+            return tuple(self.head_of(head, task)[0] for head, task in rows)
 
     def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
         """As the protocol says."""
-        with self._gate:
+        with self.moment():
             rows: list[Any] = self.cursor.execute(self.sql["orphans"], (after, limit)).fetchall()
-        heads = tuple(self.codec.head(head) for _, head in rows if head is not None)
-        return heads, rows[-1][0] if len({parent for parent, _ in rows}) == limit else ""
+            heads = tuple(self.head_of(head, task)[0] for _, head, task in rows if head is not None)
+        return heads, rows[-1][0] if len({row[0] for row in rows}) == limit else ""
 
     def asking(self) -> tuple[TaskHead, ...]:
         """The heads of delegated tasks that wait for an answer, oldest first."""
@@ -254,19 +297,26 @@ class Reads:
         return found
 
     def _following(self, task: int, files: int, task_id: str, after: int, limit_bytes: int) -> Iterator[Logged]:
-        taken = 0
+        taken, given = 0, False
         swaps = everywhere(self.fetching(task_id, None))
         for first, page in self.cursor.execute(self.sql["pages_after"], (task, after)):
-            events = self.codec.events(page)
-            for number, event in enumerate(events, first):
+            try:
+                events = self.codec.events(page)
+                whole = [swap_event(event, swaps) for event in events] if files else events
+            except Unreadable as error:
+                self.damage.name("task", task_id, error)
+                if given:
+                    return  # the next read begins behind the gap, and its reader sees that
+                continue
+            for number, event in enumerate(whole, first):
                 if number <= after:
                     continue
                 if taken >= limit_bytes:
                     return
-                whole = swap_event(event, swaps) if files else event
-                size = len(page) // len(events) + (file_bytes(whole) if files else 0)
+                size = len(page) // len(events) + (file_bytes(event) if files else 0)
                 taken += size
-                yield Logged(number, whole, size)
+                given = True
+                yield Logged(number, event, size)
 
     def _logged_note(self, task: int, until: int) -> dict[str, str] | None:
         """Read the note of a task as of seq `until` from the log.
@@ -288,6 +338,8 @@ class Reads:
             content = fetched.get(number)
             if content is None:
                 found = self.connection.execute(self.sql["file"], (number,)).get
+                if found is None:
+                    raise Unreadable(f"its file {number} is missing")
                 content = bytes(found)
                 fetched[number] = content
                 if learn is not None:

@@ -9,12 +9,13 @@ import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.codec import Codec
+from dragoman.store.codec import Codec, Unreadable
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, locate, translated
 
 log = logging.getLogger("dragoman.store")
@@ -29,13 +30,28 @@ GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+), (\S+), (\S+), (\S+)\)")
 GUARDED = "EPOCH", "EXPECTED", "READ", "WRITE", "WEBHOOKS", "LEASE", "STATE"
 """The names of the values in the guard, in the order in which a statement gives them."""
 
+T = TypeVar("T")
+
+
+def _reading(read: Callable[[Codec, bytes], T], otherwise: T) -> Callable[[bytes], T]:
+    """A function of encoded bytes. Those that cannot be decoded must not keep a file from being migrated."""
+
+    def function(data: bytes) -> T:
+        try:
+            return read(Codec(), data)
+        except Unreadable:
+            return otherwise
+
+    return function
+
+
 FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
-    "parent_of": lambda head: Codec().head(head).parent,
-    "deadline_of": lambda head: Codec().head(head).deadline_ms,
-    "detached": lambda head: int(Codec().head(head).detached),
-    "dialect_of": lambda head: Codec().head(head).dialect,
-    "text_of_page": lambda events: Codec().text_of_page(events),
-    "text_of_record": lambda record: Codec().text_of_record(record),
+    "parent_of": _reading(lambda codec, head: codec.head(head).parent, None),
+    "deadline_of": _reading(lambda codec, head: codec.head(head).deadline_ms, None),
+    "detached": _reading(lambda codec, head: int(codec.head(head).detached), 0),
+    "dialect_of": _reading(lambda codec, head: codec.head(head).dialect, ""),
+    "text_of_page": _reading(Codec.text_of_page, ""),
+    "text_of_record": _reading(Codec.text_of_record, ""),
 }
 """SQL functions for migrations that read encoded values."""
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from dragoman.model.task import STATES
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
-from dragoman.store.codec import Codec
 from dragoman.store.sqlite.reads import Reads
 
 NUMBER_MAX = (1 << 63) - 1
@@ -42,21 +41,22 @@ def search_tasks(reads: Reads, query: TaskSearch) -> SearchPage:
             "limit": query.limit,
         }
         found: list[Any] = reads.cursor.execute(reads.sql["search"].replace("DESC", direction), values).fetchall()
-    return SearchPage(
-        tuple(task_row(reads.codec, row) for _, *row in found), found[-1][0] if len(found) == query.limit else end
-    )
+        rows = tuple(task_row(reads, row) for row in found)
+    return SearchPage(rows, found[-1][0] if len(found) == query.limit else end)
 
 
-def task_row(codec: Codec, row: Sequence[Any]) -> TaskRow:
-    """Decode the columns of a task without its log: head, state, status, holder, cancel and text."""
-    head, state, status_ms, holder, cancel, text = row
+def task_row(reads: Reads, row: Sequence[Any]) -> TaskRow:
+    """Decode the columns of a task without its log: number, head, state, status, holder, cancel and text."""
+    task, head_bytes, state, status_ms, holder, cancel, text = row
+    head, readable = reads.head_of(head_bytes, task)
     return TaskRow(
-        head=codec.head(head),
+        head=head,
         state=STATES[state],
         status_ms=status_ms,
         holder=holder,
         cancel_requested=bool(cancel),
         text=text,
+        unreadable=not readable,
     )
 
 

@@ -41,6 +41,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.damage import DamageLog
 from dragoman.store.figures import StoreFigures
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.keyring import KeyRing
@@ -109,6 +110,7 @@ class SqliteStore:
         self.replicas: Replicas
         self.replicas = self._local = LocalReplicas(clock)
         self._codec = Codec()
+        self._damage = DamageLog()
         self._last_file = 0
         self._files = TaskFiles(self._next_file)
         self._recent = RecentTasks()
@@ -153,8 +155,9 @@ class SqliteStore:
             raise error if isinstance(error, StoreError) else translated(error, location) from error
         self._last_file = tables.last_file
         _, mine, *others = connections
-        reads = Reads(mine, sql, self._codec, gate)
-        readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
+        reads = Reads(mine, sql, self._codec, gate, self._damage)
+        behind = [Reads(connection, sql, self._codec, gate, self._damage) for connection in others]
+        readers = Readers(behind, location)
         writer = Writer(Ledger(tables, self._codec), location, gate, self.clock, self._recent.written)
         self._opened = ConnectionPool(location, writer, reads, readers, beside=holder is None)
         if holder is not None:

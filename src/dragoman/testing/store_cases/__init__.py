@@ -9,6 +9,7 @@ from dragoman.testing.store_cases.audit import AUDIT
 from dragoman.testing.store_cases.bench import Bench, Case, SetClock
 from dragoman.testing.store_cases.calls import CALLS
 from dragoman.testing.store_cases.claims import CLAIMS
+from dragoman.testing.store_cases.damage import DAMAGE
 from dragoman.testing.store_cases.deletes import DELETES
 from dragoman.testing.store_cases.deliveries import DELIVERIES
 from dragoman.testing.store_cases.engines import ENGINES
@@ -49,6 +50,7 @@ CASES: tuple[Case, ...] = (
     + KEYS
     + AUDIT
     + SHARED
+    + DAMAGE
     + FIGURES
     + USAGE
     + ENGINES

@@ -19,6 +19,7 @@ from dragoman.store.api import (
     Store,
     Stored,
 )
+from dragoman.testing.store_cases.spoiling import Way
 
 AGENTS = ("echo", "other")
 
@@ -39,14 +40,23 @@ class SetClock:
         return self.ms
 
 
+Spoil = Callable[[str, str, str, Way], Awaitable[None]]
+"""Changes the bytes in a column of a table, in the rows that a condition in SQL selects. Without a column it deletes
+these rows. No store may be open in this process."""
+
+
 class Bench:
     """Makes stores for a case: `make` gives one on the same place each time, `durable` says whether it survives.
 
-    `shared` says that several stores may be open on that place at once, as several processes have them.
+    `shared` says that several stores may be open on that place at once, as several processes have them. `spoil` changes
+    bytes there behind the back of the stores; without it the cases about damage are left out.
     """
 
-    def __init__(self, make: Callable[[Clock], Store], *, durable: bool, shared: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[Clock], Store], *, durable: bool, shared: bool = False, spoil: Spoil | None = None
+    ) -> None:
         self.clock = SetClock()
+        self.spoil = spoil
         self.durable = durable
         self.shared = shared
         self._make = make
@@ -57,6 +67,12 @@ class Bench:
         async with self.opened(holder) as store:
             await store.replicas.join(holder, address="", agents=AGENTS)
             yield store
+
+    async def spoil_task(self, table: str, column: str, task_id: str, way: Way) -> None:
+        """Spoil the bytes of a task in a column of a table."""
+        assert self.spoil is not None
+        of_task = f"id = '{task_id}'" if table == "tasks" else f"task = (SELECT task FROM tasks WHERE id = '{task_id}')"
+        await self.spoil(table, column, of_task, way)
 
     @asynccontextmanager
     async def opened(self, holder: str) -> AsyncIterator[Store]:

@@ -13,7 +13,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET
 
-from dragoman.dialects.extensions import PARENT, USAGE, parent_metadata, usage_metadata
+from dragoman.dialects.extensions import PARENT, UNREADABLE, USAGE, parent_metadata, usage_metadata
 from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.protobuf import values
 from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_value, struct_of_numbers
@@ -153,6 +153,9 @@ def _fill_task(target: pb.Task, record: Record, history_length: int | None, *, a
         history = history[max(len(history) - history_length, 0) :]
     for message in history:
         fill_message(target.history.add(), message)
+    if record.unreadable:
+        fill_struct(target.metadata, {UNREADABLE: True})
+        return
     if record.usage is not None or record.duration_ms is not None:
         _fill_usage(target.metadata, record.usage, record.duration_ms)
     if head.parent is not None:

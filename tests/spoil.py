@@ -1,0 +1,50 @@
+"""Spoils rows of a store behind its back, in the file or the database itself.
+
+Invariant: only the rows that a condition selects change, and at least one does.
+"""
+
+from pathlib import Path
+
+import apsw
+import asyncpg
+
+from dragoman.testing.store_cases.bench import Spoil
+from dragoman.testing.store_cases.spoiling import Way
+
+
+def spoil_file(path: Path) -> Spoil:
+    """Spoil rows of a SQLite file."""
+
+    async def spoil(table: str, column: str, where: str, way: Way) -> None:
+        connection = apsw.Connection(str(path))
+        try:
+            if not column:
+                connection.execute(f"DELETE FROM {table} WHERE {where}")
+            else:
+                connection.create_scalar_function("spoiled", lambda data: way(bytes(data)), 1)
+                connection.execute(f"UPDATE {table} SET {column} = spoiled({column}) WHERE {where}")
+            assert connection.changes()
+        finally:
+            connection.close()
+
+    return spoil
+
+
+def spoil_database(url: str) -> Spoil:
+    """Spoil rows of a PostgreSQL database."""
+
+    async def spoil(table: str, column: str, where: str, way: Way) -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute("SET search_path TO dragoman")
+            if not column:
+                assert await connection.execute(f"DELETE FROM {table} WHERE {where}") != "DELETE 0"
+                return
+            rows = await connection.fetch(f"SELECT ctid, {column} FROM {table} WHERE {where}")
+            assert rows
+            for place, data in rows:
+                await connection.execute(f"UPDATE {table} SET {column} = $1 WHERE ctid = $2", way(data), place)
+        finally:
+            await connection.close()
+
+    return spoil

@@ -1,0 +1,181 @@
+"""A server on a store with damaged rows: each costs itself alone, in every dialect and for operators."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc import aio
+from msgspec import Struct
+
+from dragoman.auth.operator_token import read_token
+from dragoman.dialects.extensions import UNREADABLE
+from dragoman.testing.store_cases.bench import Spoil
+from dragoman.testing.store_cases.spoiling import cut, flip
+from tests.spec import grpc_lane
+from tests.spec.lanes import GRPC_03, GRPC_1, Lane
+from tests.spoil import spoil_file
+from tests.systems.conftest import Site, site
+from tests.systems.grpc_speakers import CLIENTS, Client, GrpcSpeaker
+from tests.systems.speakers import ALL, NEW, Speaker, V
+
+Json = dict[str, Any]
+
+PLACES = (("tasks", "head"), ("snapshots", "record"))
+
+
+class Damaged(Struct, frozen=True):
+    """A server on a damaged store. `ended` has a task for each client and each place, `asking` one for each client."""
+
+    site: Site
+    store: str
+    ended: Mapping[tuple[str, str], str]
+    asking: Mapping[str, str]
+
+
+async def spoil_task(spoil: Spoil, table: str, column: str, task_id: str, *, flipped: bool = False) -> None:
+    of_task = f"id = '{task_id}'" if table == "tasks" else f"task = (SELECT task FROM tasks WHERE id = '{task_id}')"
+    await spoil(table, column, of_task, flip if flipped else cut)
+
+
+@pytest.fixture(scope="module")
+async def damaged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Damaged]:
+    path = tmp_path_factory.mktemp("damaged") / "store.db"
+    store = f"sqlite:///{path}"
+    ended, asking = {}, {}
+    async with site(store=store) as served:
+        for client in CLIENTS:
+            for table, _ in PLACES:
+                ended[client.name, table] = await client.send(served, f"of {client.name}")
+            told = await client.call(served, client.methods[0], client.said("ask", wait=False))
+            asking[client.name] = str(told.result.get("task", told.result)["id"])
+            await client.get(served, asking[client.name])
+    spoil = spoil_file(path)
+    for number, client in enumerate(CLIENTS):
+        for table, column in PLACES:
+            await spoil_task(spoil, table, column, ended[client.name, table], flipped=number % 2 == 1)
+        await spoil_task(spoil, "pages", "events", asking[client.name])
+    async with site(store=store) as served:
+        yield Damaged(served, store, ended, asking)
+
+
+@pytest.mark.parametrize("table", [table for table, _ in PLACES])
+@pytest.mark.parametrize("reader", CLIENTS, ids=lambda reader: reader.name)
+async def test_a_damaged_task_shows_where_it_stands_and_nothing_else(
+    damaged: Damaged, reader: Client, table: str
+) -> None:
+    task_id = damaged.ended[reader.name, table]
+    task = (await reader.get(damaged.site, task_id)).result
+    assert (task["id"], task["status"]["state"]) == (task_id, reader.spelled("completed"))
+    assert task["status"]["timestamp"]
+    assert task.get("contextId") or task.get("sessionId")
+    assert task["metadata"] == {UNREADABLE: True}
+    for member in ("artifacts", "history", "data", "output"):
+        assert not task.get(member)
+
+
+@pytest.mark.parametrize("table", [table for table, _ in PLACES])
+async def test_a_damaged_task_is_read_over_rest(damaged: Damaged, table: str) -> None:
+    for path, version in (("/agents/desk/tasks/", "1.0"), ("/agents/desk/v1/tasks/", "0.3")):
+        task = (await damaged.site.ask("GET", path + damaged.ended["1.0", table], a2a_version=version)).body
+        assert task["metadata"] == {UNREADABLE: True}
+
+
+async def test_each_page_of_a_list_can_be_reached(damaged: Damaged) -> None:
+    token, ids = "", set[str]()
+    while True:
+        params = {"pageSize": 1, "pageToken": token, "includeArtifacts": True}
+        page = (await damaged.site.rpc("/agents/desk", "ListTasks", params, **V)).result
+        ids |= {task["id"] for task in page["tasks"]}
+        assert all(task["metadata"] == {UNREADABLE: True} for task in page["tasks"])
+        token = page["nextPageToken"]
+        if not token:
+            break
+    assert ids == {*damaged.ended.values(), *damaged.asking.values()}
+    assert page["totalSize"] == len(ids)
+
+
+@pytest.mark.parametrize("speaker", ALL, ids=lambda speaker: speaker.name)
+async def test_what_a_damaged_task_cannot_do_is_refused_in_words(damaged: Damaged, speaker: Speaker) -> None:
+    task_id = damaged.asking[speaker.name]
+    sent = speaker.said("blue", task_id=task_id)
+    refusals = [
+        await speaker.call(damaged.site, speaker.methods[0], sent),
+        await speaker.cancel(damaged.site, task_id),
+    ]
+    if speaker.methods[3] is not None:
+        refusals.append(await speaker.call(damaged.site, speaker.methods[3], {speaker.key: task_id}))
+    for refusal in refusals:
+        assert refusal.status < 500
+        assert refusal.error["code"] not in (-32603, -32000), refusal.error
+        assert "damaged" in str(refusal.error), refusal.error
+    task = (await speaker.get(damaged.site, task_id)).result
+    assert task["metadata"] == {UNREADABLE: True}, "nothing was changed"
+
+
+@pytest.mark.parametrize("lane", [GRPC_1, GRPC_03], ids=["1.0", "0.3"])
+async def test_what_a_damaged_task_cannot_do_is_refused_over_grpc(damaged: Damaged, lane: Lane) -> None:
+    (speaker,) = (each for each in CLIENTS if isinstance(each, GrpcSpeaker) and each.lane is lane)
+    task_id = damaged.asking[speaker.name]
+    async with aio.insecure_channel(damaged.site.grpc) as channel:
+        for op, params in (("cancel", {"id": task_id}), ("send", speaker.said("blue", task_id=task_id))):
+            made = grpc_lane.called(lane, op, params, "desk", {})
+            _, _, failed = await grpc_lane.answered(channel, lane, made)
+            assert failed is not None
+            assert "damaged" in str(failed)
+        made = grpc_lane.called(lane, "subscribe", {"id": task_id}, "desk", {})
+        async with grpc_lane.reading(channel, lane, made) as reading:
+            assert reading.failed is not None
+            assert "damaged" in str(reading.failed)
+
+
+async def test_a_tool_of_mcp_tells_where_a_damaged_task_stands(damaged: Damaged) -> None:
+    call = {"name": "desk_do", "arguments": {"task_id": damaged.asking["1.0"], "message": ""}}
+    accept = {"accept": "application/json, text/event-stream", "mcp_protocol_version": "2025-06-18"}
+    listed = (await damaged.site.rpc("/mcp", "tools/list", {}, **accept)).result
+    call["name"] = next(tool["name"] for tool in listed["tools"] if tool["name"].startswith("desk"))
+    result = (await damaged.site.rpc("/mcp", "tools/call", call, **accept)).result
+    assert result["_meta"] == {UNREADABLE: True}
+    assert result["structuredContent"]["state"] == "input-required"
+    assert "damaged" in str(result["content"])
+
+
+async def test_a_damaged_task_is_named_once_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store.db"
+    async with site(store=f"sqlite:///{path}") as served:
+        task_id = await NEW.send(served, "x")
+    await spoil_task(spoil_file(path), "tasks", "head", task_id)
+    async with site(store=f"sqlite:///{path}") as served:
+        for _ in range(2):
+            await NEW.get(served, task_id)
+            await served.rpc("/agents/desk", "ListTasks", {}, **V)
+    (named,) = [record for record in caplog.records if task_id in record.getMessage()]
+    assert "cannot be read" in named.getMessage()
+
+
+async def test_an_operator_sees_and_deletes_a_damaged_task(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = f"sqlite:///{path}"
+    async with site(store=store) as served:
+        ended, asking = await NEW.send(served, "x"), (await NEW.call(served, "SendMessage", NEW.said("ask"))).result
+        asking = asking["task"]["id"]
+    await spoil_task(spoil_file(path), "tasks", "head", ended)
+    await spoil_task(spoil_file(path), "pages", "events", asking)
+    async with site(store=store) as served:
+        token = read_token(store, 0)
+        operator = {"authorization": f"Bearer {token}"}
+        listed = (await served.ask("GET", "/admin/v1/tasks", **operator)).body
+        assert {task["id"] for task in listed["tasks"]} == {ended, asking}
+        for task_id, state in ((ended, "completed"), (asking, "input-required")):
+            report = (await served.ask("GET", f"/admin/v1/tasks/{task_id}", **operator)).body
+            assert (report["task"]["unreadable"], report["task"]["state"]) == (True, state)
+            assert (await served.ask("GET", f"/admin/v1/tasks/{task_id}/log", **operator)).status == 200
+            assert (await served.ask("GET", f"/admin/v1/tasks/{task_id}/content", **operator)).status == 200
+        refused = await served.ask("POST", f"/admin/v1/tasks/{ended}:send-again", **operator)
+        assert refused.status == 400, refused.raw
+        open_one = await served.ask("DELETE", f"/admin/v1/tasks/{asking}", **operator)
+        assert open_one.status == 400, "it has not ended"
+        for task_id in (ended, asking):
+            deleted = await served.ask("DELETE", f"/admin/v1/tasks/{task_id}?force=true", **operator)
+            assert deleted.status == 200, deleted.raw
+            assert (await served.ask("GET", f"/admin/v1/tasks/{task_id}", **operator)).status == 404
