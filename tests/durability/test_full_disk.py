@@ -199,20 +199,23 @@ async def test_files_that_cannot_grow_are_an_error_that_passes(serve: Serve, cal
 async def test_a_result_for_which_there_is_no_space_is_kept_until_there_is(
     serve: Serve, call: Call, store: Path
 ) -> None:
-    server = await serve()
+    server = await serve("--blocking-timeout-s", "3")
     caller, disk = call(server), FileSizeLimit(server, store)
     text = "0123456789" * 90_000
+    said = message(text)
     disk.fill(1_200_000)  # enough for the message, not for the answer
     async with asyncio.timeout(ANSWERED_S):
-        task = await caller.send("echo", message(text))
-    assert task["status"]["state"] in RUNNING  # it was taken, and goes on when there is space
+        late = await refused(caller.send("echo", said))
+    task_id = late.body["error"]["details"][0]["metadata"]["taskId"]  # it was taken, and goes on when there is space
     async with asyncio.timeout(ANSWERED_S):
         await refused(caller.send("echo", message(text)))
-    assert (await caller.get("echo", task["id"]))["status"]["state"] in RUNNING
+    assert (await caller.get("echo", task_id))["status"]["state"] in RUNNING
     disk.empty()
-    assert (await caller.replay("echo", task["id"]))[-1].state == "TASK_STATE_COMPLETED"
+    assert (await caller.replay("echo", task_id))[-1].state == "TASK_STATE_COMPLETED"
+    again = await caller.send("echo", said)
+    assert (again["id"], text_of(again)) == (task_id, text)
     await server.killed()
-    assert text_of(await call(await serve()).get("echo", task["id"])) == text
+    assert text_of(await call(await serve()).get("echo", task_id)) == text
 
 
 async def test_a_full_filesystem_is_an_error_that_passes(serve: Serve, call: Call, store: Path) -> None:

@@ -1,6 +1,7 @@
 """A server with all agents, over HTTP, and a caller for each lane."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -51,17 +52,24 @@ class House(Struct, frozen=True):
         return task.id
 
 
-@pytest.fixture(scope="module")
-async def served() -> AsyncIterator[House]:
-    """The default agent is `script`."""
+@asynccontextmanager
+async def serving_lanes(config: Config) -> AsyncIterator[House]:
+    """A server that speaks all lanes; the default agent is `script`."""
     gates, grpc_port = Gates(), kept_port()
-    async with serving(replace(CONFIG, grpc_port=grpc_port), house(gates)) as url:
+    async with serving(replace(config, grpc_port=grpc_port), house(gates)) as url:
         timeout = aiohttp.ClientTimeout(total=2 * DEADLINE_S)
         async with (
             aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as http,
             aio.insecure_channel(f"127.0.0.1:{grpc_port}", CHANNEL) as channel,
         ):
             yield House(url, http, gates, channel)
+
+
+@pytest.fixture(scope="module")
+async def served() -> AsyncIterator[House]:
+    """The default agent is `script`."""
+    async with serving_lanes(CONFIG) as running:
+        yield running
 
 
 @pytest.fixture(params=LANES, ids=lane_id)

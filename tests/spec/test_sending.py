@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.server import serving
+from tests.full_stores import FullStore
 from tests.spec.agents import Gates, house
 from tests.spec.caller import DEADLINE_S, Caller, params
-from tests.spec.conftest import CONFIG, House
+from tests.spec.conftest import CONFIG, House, serving_lanes
 from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, Lane, over_grpc, over_grpc_1, text_view
 from tests.spec.schema import TIMESTAMP
 
@@ -65,6 +66,50 @@ async def test_a_blocking_send_that_takes_too_long_answers_with_the_task_as_it_i
         async with caller.subscribe(task.id) as stream:
             gates.open["late"].set()
             assert (await stream.rest())[-1].state == "completed"
+
+
+@over_grpc
+async def test_a_blocking_send_whose_end_cannot_be_written_waits_until_it_can(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§3.2.2: the task is terminal or interrupted when a blocking send is answered, also after an outage of 2.5 s."""
+    store = FullStore(monkeypatch)
+    async with serving_lanes(CONFIG) as served:
+        sending = asyncio.create_task(served.caller(lane).send("wait away"))
+        await served.gates.reached["away"].wait()
+        store.full = True
+        served.gates.open["away"].set()
+        _, waiting = await asyncio.wait((sending,), timeout=2.5)
+        assert waiting, "it is not answered before the task has ended"
+        store.full = False
+        task = (await sending).task
+        assert (task.state, task.text) == ("completed", "done")
+
+
+@over_grpc
+async def test_one_that_cannot_wait_longer_is_unavailable_with_the_task_and_a_repeat_finds_it(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§3.2.2: never a state that is neither terminal nor interrupted, which would be taken for an answer."""
+    store = FullStore(monkeypatch)
+    async with serving_lanes(replace(CONFIG, blocking_timeout_s=1.5)) as served:
+        caller, message_id = served.caller(lane), str(uuid.uuid4())
+        sending = asyncio.create_task(caller.send("wait away", messageId=message_id))
+        await served.gates.reached["away"].wait()
+        store.full = True
+        served.gates.open["away"].set()
+        told = await sending
+        failed = told.failed
+        assert failed is not None, told.result
+        task_id = failed.metadata["taskId"]
+        assert "ask for the task by its id" in failed.message
+        if lane.grpc:
+            assert failed.status == 14
+        else:
+            assert (told.status, told.headers["Retry-After"]) == (503, "30")
+        store.full = False
+        again = (await caller.send("wait away", messageId=message_id)).task
+        assert (again.id, again.state, again.text) == (task_id, "completed", "done")
 
 
 async def asked_three_times(caller: Caller) -> Any:

@@ -29,11 +29,12 @@ from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.openai import encode
 from dragoman.dialects.openai.decode import Chat, decode
 from dragoman.dialects.openai.encode import encode_error, error_status, row, task_of
+from dragoman.dialects.v03.decode import fresh_id
 from dragoman.engine.handler import Direct, Handler, Snapshot, Stream, StreamItem
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound, TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
-from dragoman.model.ids import Clock, new_id, timestamp, timestamp_ms
+from dragoman.model.ids import Clock, timestamp, timestamp_ms
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import Manners
 from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
@@ -202,8 +203,8 @@ def _decode(request: HttpRequest, body: bytes, limits: Limits) -> Chat:
 
 
 def _message_id(request: HttpRequest, body: bytes) -> str:
-    """A new id, or with an Idempotency-Key a digest of the body: the same body is then the same message."""
-    return blake2b(body, digest_size=16).hexdigest() if IDEMPOTENCY_KEY in request.headers else new_id()
+    """A fresh id, or with an Idempotency-Key a digest of the body: the same body is then the same message."""
+    return blake2b(body, digest_size=16).hexdigest() if IDEMPOTENCY_KEY in request.headers else fresh_id()
 
 
 def _task_headers(head: TaskHead | None) -> list[Header]:

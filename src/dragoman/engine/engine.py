@@ -35,7 +35,7 @@ from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
-from dragoman.engine.task_log import STALLED_S, Decision, TaskLog
+from dragoman.engine.task_log import Decision, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
@@ -52,6 +52,7 @@ from dragoman.model.errors import (
 )
 from dragoman.model.events import Submitted
 from dragoman.model.ids import Clock
+from dragoman.model.lifecycle import SETTLED
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     Call,
@@ -483,13 +484,31 @@ class Engine:
         began = not send.message.task_id
         if began and task.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
             raise refused
-        if call.manners.late_is_error and not settled and not self._stopping.done:
-            # Also if the run cannot write. After Unavailable clients would send again, and it would run twice.
-            stalled = task.stalled(self._supervisor.loop) is not None
-            raise TaskTimeout(task.head.id, STALLED_S if stalled else self._settings.blocking_timeout_s)
+        if not settled:
+            self._refuse_late(call, send, task)
         if call.manners.failure_is_error and task.state in (TaskState.FAILED, TaskState.REJECTED):
             raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
         return record
+
+    def _refuse_late(self, call: Call, send: SendMessage, task: TaskLog) -> None:
+        """Raise the error of a task that has not settled in time, if its state is none that may be answered.
+
+        While the store is away, the state that is known here may be an old one, and a blocking call promises another
+        (A2A 1.0 §3.2.2). A repeat of the call finds the task, if the call has a key. If it has none, and its dialect
+        says what becomes of a late task, that is what is said: after Unavailable the task would be done twice.
+        """
+        late = call.manners.late_is_error and not self._stopping.done
+        away = task.failure is not None or self._store.outage is not None or self._leases.fenced
+        if away and task.state not in SETTLED and not (late and policy.dedupe(call, send, 0) is None):
+            wait_s = 30 if isinstance(task.failure, StoreFull) else 5
+            raise Unavailable(
+                f"task {task.head.id} goes on when the server's store can be written again: send the message once "
+                "more, or ask for the task by its id",
+                wait_s,
+                task_id=task.head.id,
+            )
+        if late:
+            raise TaskTimeout(task.head.id, self._settings.blocking_timeout_s)
 
     async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> OpenStream:
         serving = self._served.generation

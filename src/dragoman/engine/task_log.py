@@ -834,13 +834,12 @@ class TaskLog:
     async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stopping: Stopping) -> bool:
         """Wait until the task settles with a status later than seq `after`.
 
-        Returns False after `timeout_s`, when the runs of a stopping server are over, and once the run is stalled.
+        Returns False after `timeout_s`, and when the runs of a stopping server are over. While the store is away the
+        task may still settle, so it is waited for.
         """
         deadline = loop.time() + timeout_s
         while self.settled_seq <= after:
             if stopping.done or (self.settled_seq == 0 and self.terminal):
-                return False
-            if self.failure is not None and self.stalled(loop) is not None:
                 return False
             if not await self.wait(loop, deadline):
                 return False
