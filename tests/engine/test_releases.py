@@ -7,6 +7,7 @@ import pytest
 
 from dragoman.engine import task_log
 from dragoman.engine.api import Run, RunElsewhere
+from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Repeat
 from dragoman.testing.buses import Hub
@@ -118,6 +119,33 @@ async def test_a_run_that_is_let_go_while_it_is_offered_the_lease_does_not_keep_
         await until(lambda: one.store.reads["leased"] > looks)  # it was told of the offer, and is still letting go
         one.store.full = 0
         assert text_of(await answering) == "red"
+
+
+class Tidy(Stage):
+    """The agent asks, and takes its time to clean up when its suspended run is given up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tidied = asyncio.Event()
+
+    async def _run(self, run: Run) -> None:
+        try:
+            await say(run, (await run.ask((Part(text="what?"),))).text)
+        except asyncio.CancelledError:
+            self.canceled.set()
+            await self.tidied.wait()
+            raise
+
+
+async def test_an_answer_does_not_wait_for_an_agent_that_cleans_up_after_its_suspended_run() -> None:
+    """The offer never runs out here, because the clock stands."""
+    stage = Tidy()
+    async with replicas(2, stage, Hub().bus, suspend_max_s=0.01) as (one, other):
+        asked = await one.send("ask")
+        await stage.canceled.wait()
+        done = await other.send("red", task_id=asked.head.id)
+        assert (done.state, text_of(done)) == (S.COMPLETED, "red")
+        stage.tidied.set()
 
 
 async def test_an_offer_that_comes_after_a_run_was_let_go_is_taken_up_when_that_is_acknowledged() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from dragoman.engine.delegation import Delegations
-from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, Effect, Effects, StopOverdue
+from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.supervisor import Supervisor
 from dragoman.telemetry.job_group import JobGroup
@@ -55,6 +55,8 @@ class EffectLoop:
                 self._recovery.wake(lost=lost)
             case StopOverdue(task):
                 self._supervisor.stop_overdue(task)
+            case DropSuspended(task):
+                self._supervisor.drop_suspended(task)
             case Delegate():
                 assert self._jobs is not None
                 work = self._jobs.create_task(self._delegate(effect), context=effect.context)

@@ -9,6 +9,7 @@ finds it again.
 | `CancelChildren` | `Delegations.let_go` | `Store.orphans`, every `claim_s`; on SQLite `Tasks.orphaned`, at the start |
 | `ClaimSoon` | `Recovery.wake` | `Store.claim` and `Store.leased`, every `claim_s`; SQLite has no others |
 | `StopOverdue` | `Supervisor.stop_overdue` | the claim of its task: the run died with the process |
+| `DropSuspended` | `Supervisor.drop_suspended` | `TaskLeases.keeper_of`: a replica that is dead keeps no run |
 | `Delegate` | `Delegations.carry_out` | a later run of its task, which delegates again and finds the same child |
 """
 
@@ -75,6 +76,12 @@ class StopOverdue(Struct, frozen=True):
     task: TaskLog
 
 
+class DropSuspended(Struct, frozen=True):
+    """Keep the suspended run of a task no longer, unless it goes on already."""
+
+    task: TaskLog
+
+
 class Delegate(Struct, frozen=True):
     """Make the task of a delegation, unless it exists, and set its outcome on `outcome`, for which the run waits.
 
@@ -89,7 +96,7 @@ class Delegate(Struct, frozen=True):
     context: Context
 
 
-Effect = CancelChildren | ClaimSoon | StopOverdue | Delegate
+Effect = CancelChildren | ClaimSoon | StopOverdue | DropSuspended | Delegate
 
 
 class Effects:

@@ -240,8 +240,6 @@ class Supervisor:
         elif run.again and not self.stopping.begun:
             again, epoch = self.leases.release if run.elsewhere else self._run_again, run.lease
             self.errand(task, lambda: again(task, epoch))
-        elif run.expired and self._hints is not None:
-            self.errand(task, lambda: self._disown(task))
         self._forget(run, task)
         task.wake()
 
@@ -253,6 +251,14 @@ class Supervisor:
         )
         if self._observer is not None:
             self._observer.lease_lost(agent)
+
+    def drop_suspended(self, task: TaskLog) -> None:
+        """Keep the suspended run of a task no longer. An answer does not wait until its agent has cleaned up."""
+        run = self.runs.of(task)
+        if run is not None and run.suspended:
+            if self._hints is not None:
+                self.errand(task, lambda: self._disown(task))  # first: it keeps the task in memory
+            self._leave_behind(run, task)
 
     async def _disown(self, task: TaskLog) -> None:
         """Keep the run of a task no longer. If the lease was offered meanwhile, run its agent again."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, RunElsewhere, Runner, came_to
-from dragoman.engine.effects import Delegate, Effects, StopOverdue
+from dragoman.engine.effects import Delegate, DropSuspended, Effects, StopOverdue
 from dragoman.engine.files import Files
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.replay import USED, Replay, ReplayMismatch, noted_usage, spell_usage
@@ -130,7 +130,8 @@ def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
 class RunServices(Struct, frozen=True, kw_only=True):
     """The values that all runs of a process share. `server` is the name of this server in lineages.
 
-    `effects` get what runs want of the engine: delegations, and their own end when they are past their deadline.
+    `effects` get what runs want of the engine: delegations, and their own end when they are past their deadline or were
+    suspended for `suspend_max_s`.
     """
 
     clock: Clock
@@ -177,7 +178,6 @@ class TaskRun:
         "deadline_s",
         "elsewhere",
         "epoch",
-        "expired",
         "extensions",
         "head",
         "lease_lost",
@@ -263,8 +263,6 @@ class TaskRun:
         """Whether the run is past its deadline."""
         self.deadline_s = traits.deadline_s
         self._deadline: asyncio.TimerHandle | None = None
-        self.expired = False
-        """Whether this run was given up because no answer came for so long."""
         self.leaving = False
         """Whether the server is stopping: nothing stays suspended."""
 
@@ -652,8 +650,7 @@ class TaskRun:
 
     def _expire(self) -> None:
         if self.suspended:
-            self.expired = True
-            self.abandon()
+            self._services.effects.put(DropSuspended(self.log))
 
     # -- its end -------------------------------------------------------------------------------------------------------
 
