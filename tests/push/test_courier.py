@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,11 +17,14 @@ from dragoman.push.courier import CourierSettings
 from dragoman.push.lanes import SLOTS
 from dragoman.push.outcome import Schedule
 from dragoman.store.open import open_store
-from dragoman.store.outbox import Lane
+from dragoman.store.outbox import Due, Lane, Outbox, Settled
 from dragoman.telemetry.job_group import JobGroup
 from tests.net.peer import listening, nobody, says
 from tests.push.receiver import Receiver, receiving
 from tests.push.rig import DEADLINE_S, FORM, QUICK, delivery, rig
+
+NEVER_S = 1000.0
+"""When the look comes that a test must not need."""
 
 
 @pytest.fixture
@@ -71,6 +75,41 @@ async def test_calls_of_a_configuration_come_in_order_one_at_a_time(receiver: Re
         await it.settled()
     assert receiver.bodies == numbered(20)
     assert receiver.most == 1
+
+
+class Overtaken:
+    """The outbox of a store with several connections: a claim may be made before the outcomes that it follows."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._claimed = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outbox, name)
+
+    async def claim(self, *asked: Any, with_behind: bool, **more: Any) -> tuple[Due, ...]:
+        taken = await self._outbox.claim(*asked, **more)
+        self._claimed.set()
+        return taken
+
+    def settle(self, settled: Settled) -> "asyncio.Future[None]":
+        return asyncio.ensure_future(self._settle_late(settled))
+
+    async def _settle_late(self, settled: Settled) -> None:
+        self._claimed.clear()
+        await self._claimed.wait()
+        await self._outbox.settle(settled)
+
+
+async def test_a_delivery_does_not_wait_for_a_look_when_a_claim_overtakes_the_outcome_before_it(
+    receiver: Receiver,
+) -> None:
+    settings = replace(QUICK, look_s=NEVER_S, claim_s=NEVER_S)
+    async with rig(settings=settings, around=Overtaken) as it:
+        task = await it.task(receiver.url)
+        await it.owe(task, receiver.url, *numbered(3))
+        await it.settled()
+    assert receiver.bodies == numbered(3)
 
 
 async def test_order_holds_while_calls_fail(receiver: Receiver) -> None:

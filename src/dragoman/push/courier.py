@@ -123,6 +123,8 @@ class Courier:
         self._attempts: set[asyncio.Task[None]] = set()
         self._unwritten: list[tuple[Settled, int]] = []  # outcomes, each with how often writing it has failed
         self._writes: set[Future[None]] = set()
+        self._overtaken = False
+        """Whether a claim was made while outcomes were being written, so that it may not have seen them."""
         self._stopping = False
         self._reclaimed = False
         self._jobs: JobGroup | None = None
@@ -215,6 +217,7 @@ class Courier:
     async def _claim(self, lane: Lane) -> bool:
         """Claim what a lane has room for, and begin with it. Returns whether there may be more to claim at once."""
         self._claimed_ms[lane] = self._clock.now_ms()
+        self._overtaken = self._overtaken or bool(self._writes)
         limit = min(BATCH_MAX, self._lanes.room(lane))
         if limit == 0:
             return False
@@ -368,6 +371,9 @@ class Courier:
 
     def _record_write(self, settled: Settled, failed: int, written: "Future[None]") -> None:
         self._writes.discard(written)
+        if self._overtaken and not self._writes:
+            self._overtaken = False
+            self._ask(Lane.HEALTHY)  # a delivery behind one that has just arrived is due only now
         if written.cancelled():
             return
         error = written.exception()
