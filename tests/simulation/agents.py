@@ -6,7 +6,7 @@ questions are not passed on), `x30` goes on for 30 hundredths of a second when i
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from dragoman.engine.api import Delegation, DelegationFailed, Reject, Run, Runner, Traits
 from dragoman.model.card import AgentSkill, Profile
@@ -89,6 +89,11 @@ async def _say(run: Run, text: str) -> None:
     await run.artifact(Artifact(artifact_id=ARTIFACT, parts=(Part(text=text),)), append=True, last_chunk=False)
 
 
+def lingers_s(script: str) -> float:
+    """How long at most the agent of a script goes on when it is canceled."""
+    return max((int(step[1:]) / 100 for step in script.split() if step[0] == "x"), default=0.0)
+
+
 def outcome(delegated: Delegated) -> str:
     """The chunk with which an agent repeats the outcome of a delegation."""
     return "{" + (delegated.text if delegated.state is TaskState.COMPLETED else delegated.state.value) + "}"
@@ -140,6 +145,6 @@ def text_of(record: Record) -> str:
     return "".join(part.text or "" for artifact in record.artifacts for part in artifact.parts)
 
 
-def agents(begun: Callable[[Run], None]) -> Mapping[str, ScriptedAgent]:
+def agents(begun: Callable[[Run], None], names: Collection[str]) -> Mapping[str, ScriptedAgent]:
     """One replica's agents."""
-    return {name: ScriptedAgent(name, begun) for name in AGENTS}
+    return {name: ScriptedAgent(name, begun) for name in names}

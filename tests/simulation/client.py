@@ -34,14 +34,14 @@ from dragoman.model.operations import (
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
 from tests.simulation.agents import AGENTS
-from tests.simulation.history import Asked, Erred, Followed, History, Leaked, Listed, Registered, Told
+from tests.simulation.history import Asked, Erred, Followed, History, Leaked, Left, Listed, Registered, Told
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.replica import Connection, Lost, Place
 
 CALL_S = 6.0
 """How long a client waits for an answer: longer than a blocking send takes."""
 
-SILENCE_S = 5.0
+SILENCE_S = 7.0
 """How long a client waits for the next item of a stream; keep-alives come more often."""
 
 
@@ -104,16 +104,19 @@ class Client:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def place(self) -> Place:
-        """Some replica. Clients mostly go to one that runs."""
-        running = [place for place in self.shared.places if place.running]
-        return self.random.choice(running or list(self.shared.places))
+    def place(self, agent: str) -> Place:
+        """Some replica. Clients mostly go to one that runs and serves the agent."""
+        places: Sequence[Place] = [place for place in self.shared.places if place.running] or self.shared.places
+        serving = [place for place in places if agent in place.serves]
+        if serving and self.random.random() < 0.9:
+            places = serving
+        return self.random.choice(places)
 
     def connect(
         self, what: str, agent: str, operation: Operation, task_id: str = "", *, after: int | None = None, stream: bool
     ) -> Connection:
         """Send a call to some replica."""
-        place = self.place()
+        place = self.place(agent)
         self.history.add(Asked(self.name, place.process.name, what, task_id))
         call = Call(
             operation=operation,
@@ -205,7 +208,8 @@ class Job:
         except A2AError as error:
             self.client.erred("send", message.task_id or "", error)
         else:
-            self._take(record, "send" if message.task_id is None else "answer", asked_s, message.message_id)
+            what = "send" if message.task_id is None else "answer"
+            self._take(record, what, asked_s, message.message_id, waited=wait)
 
     def _refused(self, what: str, message: Message, error: Exception) -> None:
         """A message to a task that has ended is refused; anything else is a fault."""
@@ -214,7 +218,9 @@ class Job:
         else:
             self.history.add(Erred(self.client.name, what, message.task_id, str(error), True))
 
-    def _take(self, record: object, what: str, asked_s: float, message_id: str = "") -> TaskState | None:
+    def _take(
+        self, record: object, what: str, asked_s: float, message_id: str = "", *, waited: bool = False
+    ) -> TaskState | None:
         """Note the task as an answer shows it."""
         if not isinstance(record, Record):
             self.client.erred(what, self.task_id, TypeError(f"the answer is {record!r}"))
@@ -223,7 +229,8 @@ class Job:
             self.task_id = record.head.id
             if self._webhook:
                 self.history.add(Registered(self.task_id, "hook", asked_s))
-        self.history.add(Told(self.client.name, what, record.head.id, asked_s, record.seq, record.state, message_id))
+        told = Told(self.client.name, what, record.head.id, asked_s, record.seq, record.state, message_id, waited)
+        self.history.add(told)
         self._look(record.status.state, record.status.message)
         return record.state
 
@@ -266,7 +273,13 @@ class Job:
 
     async def _read(self, connection: Connection, items: Any, stream: int, asked_s: float) -> int:
         """Read a stream to its end, or for a while. Returns the last seq."""
-        seq, patience = 0, self.random.randrange(1, 60)
+        try:
+            return await self._read_on(connection, items, stream, asked_s)
+        finally:
+            self.history.add(Left(self.client.name, stream, self.task_id))
+
+    async def _read_on(self, connection: Connection, items: Any, stream: int, asked_s: float) -> int:
+        seq, patience = 0, self.random.randrange(1, 30)
         while isinstance(items, tuple):
             for item in items:
                 if isinstance(item, Snapshot):
@@ -368,7 +381,7 @@ class Job:
         chance = random.random()
         if chance < (0.7 if self.shared.talkative else 0.3) and "a" in self.script.split():
             await self._say(f"b{random.randrange(100)}")
-        elif chance < 0.45:
+        elif chance < 0.52:
             await self._cancel()
         elif chance < 0.65:
             await self._list()
@@ -436,13 +449,13 @@ def write_script(random: Random, depth: int = 0, asks: float = 0.18) -> str:
     """A random script: see `tests.simulation.agents`."""
     steps: list[str] = []
     if random.random() < 0.15:
-        steps.append(f"x{random.choice((20, 300))}")
+        steps.append(f"x{random.choice((20, 300, 600))}")
     for _ in range(random.randrange(1, 6 - 2 * depth)):
         chance = random.random() if random.random() > asks - 0.18 else 0.75
         if chance < 0.35:
             steps.append(f"c{random.randrange(1, 5)}")
         elif chance < 0.6:
-            steps.append(f"s{random.choice((1, 10, 40, 150))}")
+            steps.append(f"s{random.choice((1, 10, 40, 150, 400))}")
         elif chance < 0.7:
             steps.append("p")
         elif chance < 0.7 + asks or depth:

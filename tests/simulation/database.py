@@ -115,6 +115,10 @@ class Witness(Protocol):
         """The task has a new epoch. `before` held it last; `offered` says that it had not accepted an offer in time."""
         ...
 
+    def held(self, row: Row) -> None:
+        """The lease of the task has changed: who has it, or whether that is an offer."""
+        ...
+
     def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
         """A replica joined, or renewed its heartbeat."""
         ...
@@ -130,6 +134,7 @@ class Guard:
     ignores_epoch = False
     claims_from_the_living = False
     renews_the_expired = False
+    keeps_offers_for_ever = False
 
 
 class Database:
@@ -305,6 +310,8 @@ class Database:
                 row.before.before = None
         self.rows[row.head.id] = row
         self.seen_s = row.shown_s
+        if self._witness is not None and (row.before is None or _lease(row) != _lease(row.before)):
+            self._witness.held(row)
 
     def change(self, task_id: str, **fields: object) -> None:
         """Change fields of a row that need no event."""
@@ -416,6 +423,8 @@ class Database:
             if row.state in TERMINAL or row.shown_s > now_s or (row.state in INTERRUPTED and row.holder is None):
                 continue
             lapsed = row.offered_until_ms is not None and row.offered_until_ms <= now_ms
+            if self.guard.keeps_offers_for_ever:
+                lapsed = False
             free = row.holder is None or lapsed or not self.is_alive(row.holder)
             if self.guard.claims_from_the_living and row.holder != holder:
                 free = True
@@ -581,6 +590,11 @@ class Database:
         """A task as it stands in the end, folded from its whole log."""
         row = self.rows[task_id]
         return fold(row.head, None, row.log[: row.seq])
+
+
+def _lease(row: Row) -> tuple[object, ...]:
+    """The parts of a row that say who works on the task."""
+    return row.holder, row.epoch, row.offered_until_ms is not None, row.state in TERMINAL, row.state in INTERRUPTED
 
 
 def _without_chunks(stored: Stored) -> Stored:

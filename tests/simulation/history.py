@@ -33,6 +33,9 @@ class Committed(Struct, gc=False):
     epoch: int
     run: int | None
     holder: str | None
+    agent: str
+    parent: str | None
+    detached: bool
 
 
 class Leased(Struct, gc=False):
@@ -45,6 +48,15 @@ class Leased(Struct, gc=False):
     before: str | None
     alive: bool
     lapsed: bool
+
+
+class Held(Struct, gc=False):
+    """The lease of a task has changed. `holder` None leaves a task that goes on in its queue; `offered` is an offer."""
+
+    task_id: str
+    holder: str | None
+    offered: bool
+    epoch: int
 
 
 class Beat(Struct, gc=False):
@@ -78,7 +90,10 @@ class Asked(Struct, gc=False):
 
 
 class Told(Struct, gc=False):
-    """A client has an answer to a request of `asked_s`: the task at `seq`. `message` is the id of one it had sent."""
+    """A client has an answer to a request of `asked_s`: the task at `seq`. `message` is the id of one it had sent.
+
+    `waited` says that the call was to be answered when the task settles.
+    """
 
     client: str
     what: str
@@ -87,6 +102,7 @@ class Told(Struct, gc=False):
     seq: int
     state: TaskState
     message: str = ""
+    waited: bool = False
 
 
 class Followed(Struct, gc=False):
@@ -99,6 +115,14 @@ class Followed(Struct, gc=False):
     seq: int
     event: Event | None
     state: TaskState | None = None
+
+
+class Left(Struct, gc=False):
+    """A client reads a stream no longer."""
+
+    client: str
+    stream: int
+    task_id: str
 
 
 class Listed(Struct, gc=False):
@@ -160,15 +184,24 @@ class Fault(Struct, gc=False):
     text: str
 
 
+class Weather(Struct, gc=False):
+    """`cause` disturbs the world until `until_s`, together with what it takes to recover from it."""
+
+    cause: str
+    until_s: float
+
+
 Happening = (
     Committed
     | Leased
+    | Held
     | Beat
     | Gone
     | Began
     | Asked
     | Told
     | Followed
+    | Left
     | Listed
     | Erred
     | Leaked
@@ -176,6 +209,7 @@ Happening = (
     | Delivered
     | Complained
     | Fault
+    | Weather
 )
 
 
@@ -193,10 +227,16 @@ class History:
     # -- as the witness of a database ----------------------------------------------------------------------------------
 
     def committed(self, by: str, row: Row, events: Sequence[Event], run: int | None) -> None:
-        self.add(Committed(row.head.id, by, row.seq - len(events) + 1, events, row.epoch, run, row.holder))
+        head, first = row.head, row.seq - len(events) + 1
+        self.add(
+            Committed(head.id, by, first, events, row.epoch, run, row.holder, head.agent, head.parent, head.detached)
+        )
 
     def leased(self, by: str, row: Row, before: str | None, before_alive: bool, offered: bool) -> None:
         self.add(Leased(row.head.id, by, row.epoch, row.holder, before, before_alive, offered))
+
+    def held(self, row: Row) -> None:
+        self.add(Held(row.head.id, row.holder, row.offered_until_ms is not None, row.epoch))
 
     def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
         self.add(Beat(replica.id, was_alive))
@@ -244,6 +284,8 @@ def trace(history: History, beats: bool = False) -> str:
                 state = "alive" if alive else "dead"
                 text = f"{by:12} leases {short(task_id)} to {holder}, epoch {epoch}; before: {before} ({state})"
                 text += ", whose offer ran out" if lapsed else ""
+            case Held() | Left():
+                continue
             case Beat(replica, alive):
                 if alive and not beats:
                     continue
@@ -274,6 +316,8 @@ def trace(history: History, beats: bool = False) -> str:
                 text = f"{by:12} LOGS {text}"
             case Fault(text):
                 text = f"             --- {text} ---"
+            case Weather(cause, until_s):
+                text = f"             --- {cause}: disturbed until {until_s:.3f} ---"
         lines.append(f"{at_s:8.3f} {text}")
     return "\n".join(lines)
 

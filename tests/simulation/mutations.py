@@ -3,16 +3,20 @@
 Invariant: each breaks one rule of docs/architecture.md, at the place where the rule is kept, and nothing else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.engine.task_log import Page
+from dragoman.engine.api import Run
+from dragoman.engine.effects import CancelChildren, Effect, Effects
+from dragoman.engine.leases import TaskLeases
+from dragoman.engine.task_log import Page, TaskLog
 from dragoman.model.ids import new_write
 from dragoman.model.task import INTERRUPTED
-from dragoman.store.api import Append
+from dragoman.store.api import Append, Stored
 from dragoman.testing.buses import HubBus
+from tests.simulation.agents import ScriptedAgent, agents
 from tests.simulation.database import EVENT_BYTES
 from tests.simulation.store import SimulatedStore
 from tests.simulation.world import World
@@ -80,6 +84,91 @@ def let_a_question_overtake_an_answer(world: World) -> None:
     _alter_all(world, alter)
 
 
+def leave_holders_untold(world: World) -> None:
+    """The holder of a lease, or of an offer, hears nothing of what others do to its task."""
+
+    def alter(store: SimulatedStore, bus: HubBus) -> None:
+        publish = bus.publish
+
+        def tell_followers(task_id: str, seq: int, page: bytes | None = None, *, to: str | None = None) -> None:
+            publish(task_id, seq, page)
+
+        bus.tell, bus.publish = _say_nothing, tell_followers  # type: ignore[method-assign]
+
+    _alter_all(world, alter)
+
+
+def leave_cancels_untold(world: World) -> None:
+    """A cancel marks the row of the task, and its holder is not told to look."""
+    _alter_all(world, lambda store, bus: setattr(bus, "tell", _say_nothing))
+
+
+def leave_queued_work_untold(world: World) -> None:
+    """A task waits in the queue of its agent, and nobody who serves that agent is told."""
+    _alter_all(world, lambda store, bus: setattr(bus, "queued", _say_nothing))
+
+
+def leave_waiters_asleep_after_a_refresh(world: World) -> None:
+    """Those who wait for a task are not woken when a read of the store has brought news of it."""
+    go_to = TaskLog._go_to  # noqa: SLF001
+
+    def quietly(log: TaskLog, stored: Stored) -> bool:
+        waiting, log._waiting = log._waiting, {}  # noqa: SLF001
+        try:
+            return go_to(log, stored)
+        finally:
+            log._waiting = waiting  # noqa: SLF001
+
+    world.patch(TaskLog, "_go_to", quietly)
+
+
+def keep_offers_for_ever(world: World) -> None:
+    """An offer that nobody accepts does not run out."""
+    world.database.guard.keeps_offers_for_ever = True
+
+
+def let_children_outlive_their_parent(world: World) -> None:
+    """The end of a task leaves its delegations to the jobs that look for orphans."""
+    _drop(world, CancelChildren)
+
+
+def keep_suspended_runs_that_are_gone(world: World) -> None:
+    """A replica that gives up a suspended run goes on to be named as its keeper."""
+
+    async def disown(leases: TaskLeases, task: TaskLog) -> bool:
+        return False
+
+    world.patch(TaskLeases, "disown", disown)
+
+
+def run_again_what_is_not_restartable(world: World) -> None:
+    """A task whose run died is run again, whatever its agent has declared."""
+
+    def make(begun: Callable[[Run], None], names: Sequence[str]) -> Mapping[str, ScriptedAgent]:
+        made = agents(begun, names)
+        for agent in made.values():
+            agent.traits = replace(agent.traits, restartable=True)
+        return made
+
+    for place in world.places:
+        place.make_agents = make
+
+
+def _drop(world: World, kind: type[Effect]) -> None:
+    """Carry out no effect of a kind, so that it is left to the queries that find it again."""
+    put = Effects.put
+
+    def put_others(effects: Effects, effect: Effect) -> None:
+        if not isinstance(effect, kind):
+            put(effects, effect)
+
+    world.patch(Effects, "put", put_others)
+
+
+def _say_nothing(*said: object) -> None:
+    """Take the place of something that is to be said to others."""
+
+
 def _alter_all(world: World, alter: Callable[[SimulatedStore, HubBus], None]) -> None:
     for place in world.places:
         place.alter = alter
@@ -94,6 +183,14 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         renew_an_expired_heartbeat,
         repeat_an_unknown_write_without_its_id,
         let_a_question_overtake_an_answer,
+        leave_holders_untold,
+        leave_cancels_untold,
+        leave_queued_work_untold,
+        leave_waiters_asleep_after_a_refresh,
+        keep_offers_for_ever,
+        let_children_outlive_their_parent,
+        keep_suspended_runs_that_are_gone,
+        run_again_what_is_not_restartable,
     )
 }
 """All mutations by name."""

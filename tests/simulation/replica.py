@@ -13,7 +13,7 @@ from dragoman.engine.announcements import PutOff, Step
 from dragoman.engine.api import Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
-from dragoman.model.errors import A2AError
+from dragoman.model.errors import A2AError, AgentNotFound, Unavailable
 from dragoman.model.ids import Clock, new_id
 from dragoman.model.operations import Call, PushConfig
 from dragoman.model.task import TaskHead
@@ -26,8 +26,8 @@ from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import Hub, HubBus
-from tests.simulation.agents import agents
-from tests.simulation.history import Began, Delivered, Fault, History
+from tests.simulation.agents import ScriptedAgent, agents
+from tests.simulation.history import Began, Delivered, Fault, History, Weather
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.store import Network, Server, SimulatedStore
 
@@ -51,14 +51,17 @@ class SimulatedHub(Hub):
 
 SETTINGS = EngineSettings(
     blocking_timeout_s=3.0,
-    cancel_grace_s=1.0,
-    keepalive_s=2.0,
+    cancel_grace_s=4.0,
+    keepalive_s=4.0,
     dedupe_s=600.0,
     retry_s=0.3,
     poll_s=0.5,
+    healthy_poll_s=20.0,
+    claim_s=5.0,
 )
+"""Nothing happens soon by a poll alone, nor by the time-out that hides it."""
 
-COURIER = CourierSettings(schedule=Schedule(delays_s=(0.2,) * 60, jitter=0.1), attempt_s=1.0, claim_s=4.0, look_s=0.5)
+COURIER = CourierSettings(schedule=Schedule(delays_s=(0.2,) * 60, jitter=0.1), attempt_s=1.0, claim_s=4.0, look_s=5.0)
 
 HOST = "https://hooks.example:443"
 
@@ -125,8 +128,14 @@ class Place:
         clock: Clock,
         history: History,
         seed: object,
+        *,
+        serves: Sequence[str],
+        settings: EngineSettings,
+        recovers_s: float,
     ) -> None:
+        """`recovers_s` is how long others need to take over what its processes leave behind."""
         self.name = name
+        self.serves = tuple(serves)
         self.deaf_to_hints = False
         """Whether nothing comes from the bus."""
         self.network = Network(f"{seed} {name}")
@@ -143,8 +152,12 @@ class Place:
         self._bus: HubBus | None = None
         self._clock = clock
         self._history = history
+        self._settings = settings
+        self._recovers_s = recovers_s
         self.alter: Callable[[SimulatedStore, HubBus], None] = lambda store, bus: None
-        """Alters the store of each new process, which writes through it. Only mutations change it."""
+        """Alters the store of each new process, which writes through it, and its bus. Only mutations change it."""
+        self.make_agents: Callable[[Callable[[Run], None], Sequence[str]], Mapping[str, ScriptedAgent]] = agents
+        """Makes the agents of each new process. Only mutations change it."""
         self._random = Random(f"place {seed} {name}").random
         self._starts = 0
         self._connections: dict[Connection, None] = {}
@@ -162,11 +175,17 @@ class Place:
         self._starts += 1
         self.process = Process(f"{self.name}.{self._starts}")
         self._history.add(Fault(f"{self.process.name} starts"))
+        self.disturb(float("inf"))
         self._loop.spawn(self.process, self._run())
+
+    def disturb(self, for_s: float) -> None:
+        """Note that nothing is expected of this place, nor of those who depend on it, for so long."""
+        self._history.add(Weather(self.name, self._loop.time() + for_s))
 
     def kill(self) -> None:
         """End the process at once."""
         self._loop.kill(self.process)
+        self.disturb(float("inf"))
         self.serving = None
         if self._bus in self._hub.buses:
             self._hub.buses.remove(self._bus)
@@ -221,9 +240,9 @@ class Place:
         )
         engine = Engine(
             store,
-            agents(self._begun),
+            self.make_agents(self._begun, self.serves),
             clock=store.clock,
-            settings=SETTINGS,
+            settings=self._settings,
             holder=name,
             announcer=Teller(courier.wake),
             name="simulation",
@@ -235,8 +254,10 @@ class Place:
             await engine.start(JobGroup(group))
             courier.start(JobGroup(group))
             self.serving = engine
+            self.disturb(self._recovers_s if self._starts > 1 else 0.0)
             await self._stop
             self._history.add(Fault(f"{name} drains"))
+            self.disturb(float("inf"))
             self.serving = None
             await engine.drain(DRAIN_S)
             await courier.drain(DRAIN_S)
@@ -276,11 +297,16 @@ class Place:
         self._connections.pop(connection, None)
         connection.send(Lost("the connection broke") if self._random() < self.deaf else item)
 
+    def _routed(self, call: Call, error: Exception) -> Exception:
+        """The error of a request for an agent that only others serve, as routes answer it."""
+        elsewhere = isinstance(error, AgentNotFound) and call.agent not in self.serves
+        return Unavailable("another replica serves it", 1) if elsewhere else error
+
     async def _answer(self, engine: Engine, call: Call, connection: Connection) -> None:
         try:
             answer: object = await engine.call(call)
         except A2AError as error:
-            answer = error
+            answer = self._routed(call, error)
         except Exception as error:  # noqa: BLE001  a fault of the engine, which the client reports
             answer = error
         self._reply(connection, (answer,))
@@ -289,7 +315,7 @@ class Place:
         try:
             stream = await engine.stream(call)
         except Exception as error:  # noqa: BLE001  as above
-            self._reply(connection, error)
+            self._reply(connection, self._routed(call, error))
             return
         process = self.process
         connection.leave = lambda: _ignored(self._loop.post(process, self._delay_s(), stream.close))

@@ -6,19 +6,22 @@ Invariant: `simulate(seed)` gives the same history every time, on every machine.
 import gc
 import logging
 import random as the_random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.model import ids
+from tests.simulation.agents import AGENTS
 from tests.simulation.checks import check, check_end
 from tests.simulation.client import Client, Clients
 from tests.simulation.database import Database
-from tests.simulation.history import Complained, Fault, History, trace
+from tests.simulation.history import Complained, Fault, History, Weather, trace
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.replica import Place, SimulatedHub
+from tests.simulation.replica import SETTINGS, Place, SimulatedHub
+from tests.simulation.soon import Terms, check_soon
 from tests.simulation.store import Server
 
 START_MS = 1_800_000_000_000
@@ -34,6 +37,9 @@ CALM_S = 120.0
 QUIET_S = 6.0
 """After everything has come to its end, nothing happens for so long: it has stayed there."""
 
+
+CALM = 0.4
+"""The part of the worlds in which little goes wrong, so that it shows what does not happen soon."""
 
 GOOD, SLOW, BAD = (0.0, 0.0, 0.003), (0.0, 0.2, 0.8), (0.5, 0.2, 0.3)
 """How likely a hint is lost, how likely it comes twice, and how long it takes at most."""
@@ -87,20 +93,55 @@ class World:
         self.hub = SimulatedHub(self.loop)
         self.hub.fate = self._fate
         self._hint = Random(f"hints {seed}").random
-        self._hints = self.random.choice((GOOD, SLOW, BAD))
+        self.calm = self.random.random() < CALM
+        self._hints = self.random.choice((GOOD, SLOW) if self.calm else (GOOD, SLOW, BAD))
+        settings = replace(SETTINGS, suspend_max_s=self.random.choice((0.2, 1.0, 3600.0)))
+        serves = self._share_agents(self.random.choice((2, 3, 3)))
+        self.terms = Terms(
+            claim_s=settings.claim_s,
+            poll_s=settings.healthy_poll_s,
+            lease_s=LEASE_MS / 1000,
+            suspend_max_s=settings.suspend_max_s,
+            cancel_grace_s=settings.cancel_grace_s,
+            serves=serves,
+        )
         self.places = [
             Place(
-                f"r{number}",
+                name,
                 self.loop,
                 self.server,
                 self.hub,
                 Clock(self.loop, self.random.randrange(-20, 20)),
                 self.history,
                 seed,
+                serves=agents,
+                settings=settings,
+                recovers_s=self.terms.recovers_s,
             )
-            for number in range(1, self.random.choice((2, 3, 3)) + 1)
+            for name, agents in serves.items()
         ]
         self.clients = Clients(self.loop, self.places, self.history, seed)
+        self._patched: list[tuple[type, str, object]] = []
+
+    def patch(self, owner: type, name: str, value: object) -> None:
+        """Replace an attribute of a class until the end of the simulation. Only mutations do."""
+        self._patched.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def restore(self) -> None:
+        """Undo every `patch`."""
+        for owner, name, value in reversed(self._patched):
+            setattr(owner, name, value)
+
+    def _share_agents(self, count: int) -> Mapping[str, tuple[str, ...]]:
+        """The agents of each replica: in half of the worlds the same, in the others each has some of them."""
+        names, agents = [f"r{number}" for number in range(1, count + 1)], tuple(AGENTS)
+        if self.random.random() < 0.5:
+            return dict.fromkeys(names, agents)
+        shares = {name: {agent for agent in agents if self.random.random() < 0.6} for name in names}
+        for agent in agents:
+            shares[self.random.choice(names)].add(agent)
+        return {name: tuple(agent for agent in agents if agent in share) for name, share in shares.items()}
 
     def run(self) -> None:
         """Let it all happen."""
@@ -131,6 +172,13 @@ class World:
     def _plan_faults(self) -> None:
         """Decide what goes wrong and when. Most seeds have a few kinds of faults only."""
         random, places = self.random, self.places
+        if self.calm:
+            if random.random() < 0.5:
+                kind = random.choice((self._kill, self._drain, self._deafen))
+                self._at(random.random() * FAULTY_S, kind, random.choice(places))
+            return
+        if self._hints is BAD:
+            self._disturb("hints")
         kinds: list[Callable[[Place], None]] = [
             self._kill,
             self._stop,
@@ -149,6 +197,8 @@ class World:
                 place.network.lossy = random.choice((0.01, 0.06))
             if random.random() < 0.5:
                 place.deaf = random.choice((0.01, 0.1))
+            if place.network.slow or place.network.lossy or place.deaf:
+                self._disturb(f"network of {place.name}")
         if chosen:
             for _ in range(random.randrange(1, 8)):
                 self._at(random.random() * FAULTY_S, random.choice(chosen), random.choice(places))
@@ -159,6 +209,14 @@ class World:
     def _note(self, text: str) -> None:
         self.history.add(Fault(text))
 
+    def _disturb(self, cause: str) -> None:
+        """Note that a disturbance begins."""
+        self.history.add(Weather(cause, float("inf")))
+
+    def _calm_down(self, cause: str) -> None:
+        """Note that a disturbance is over. What it has harmed recovers from now on."""
+        self.history.add(Weather(cause, self.loop.time() + self.terms.recovers_s))
+
     def _kill(self, place: Place) -> None:
         if place.running:
             self._note(f"{place.process.name} is killed")
@@ -168,12 +226,14 @@ class World:
     def _stop(self, place: Place) -> None:
         if place.running and not place.process.stopped:
             self._note(f"{place.process.name} is stopped")
+            self._disturb(place.name)
             self.loop.stop_process(place.process)
-            self._at(self.random.choice((0.3, 2.0, 4.0, 7.0)), self._wake, place)
+            self._at(self.random.choice((0.3, 2.0, 5.0, 7.0)), self._wake, place)
 
     def _wake(self, place: Place) -> None:
         if place.process.stopped:
             self._note(f"{place.process.name} goes on")
+            self._calm_down(place.name)
             self.loop.go_on(place.process)
 
     def _drain(self, place: Place) -> None:
@@ -183,51 +243,68 @@ class World:
 
     def _cut(self, place: Place) -> None:
         self._note(f"{place.name} is cut off from the database")
+        self._disturb(f"{place.name}")
         place.network.cut = True
         self._at(self.random.choice((0.2, 2.0, 5.0)), self._join, place)
 
     def _join(self, place: Place) -> None:
         if place.network.cut:
             self._note(f"{place.name} reaches the database again")
+            self._calm_down(place.name)
             place.network.cut = False
 
     def _deafen(self, place: Place) -> None:
         self._note(f"{place.name} hears nothing from the bus")
+        self._disturb(f"bus of {place.name}")
         place.deaf_to_hints = True
-        self._at(self.random.choice((0.5, 5.0)), self._hear, place)
+        self._at(self.random.choice((0.5, 5.0, 12.0)), self._hear, place)
 
     def _hear(self, place: Place) -> None:
+        self._calm_down(f"bus of {place.name}")
         place.deaf_to_hints = False
 
     def _lose_bus(self, place: Place) -> None:
         self._note("the bus is down")
+        self._disturb("bus")
         self.hub.down = True
         self._at(self.random.choice((0.5, 5.0)), self._restore_bus)
 
     def _restore_bus(self) -> None:
+        self._calm_down("bus")
         self.hub.down = False
 
     def _outage(self, place: Place) -> None:
         self._note("the database is down")
+        self._disturb("database")
         self.server.down = True
         self._at(self.random.choice((0.2, 2.0, 5.0)), self._restore)
 
     def _restore(self) -> None:
         if self.server.down:
             self._note("the database is up again")
+            self._calm_down("database")
             self.server.down = False
 
     def _heal(self) -> None:
         """All faults cease."""
         self._note("all faults cease")
         self.server.down = self.hub.down = False
-        self._hints = GOOD
+        if self._hints is BAD:
+            self._hints = GOOD
+        if not self.calm:
+            for cause in ("database", "bus", "hints"):
+                self._calm_down(cause)
         for place in self.places:
+            if not self.calm:
+                for cause in (f"bus of {place.name}", f"network of {place.name}"):
+                    self._calm_down(cause)
             place.deaf_to_hints = False
             network = place.network
             network.cut, network.slow, network.lossy, place.deaf = False, 0.0, 0.0, 0.0
             if place.process.stopped:
                 self.loop.go_on(place.process)
+            if place.running and not self.calm:
+                self._calm_down(place.name)
             place.restart()
 
 
@@ -235,16 +312,20 @@ def simulate(seed: int, change: Callable[[World], None] | None = None) -> Outcom
     """Run a simulation and check it. `change` is for mutations: it gets the world before anything happens."""
     with _determined(seed):
         world = World(seed)
-        if change is not None:
-            change(world)
-        with _listening(world):
-            world.run()
+        try:
+            if change is not None:
+                change(world)
+            with _listening(world):
+                world.run()
+        finally:
+            world.restore()
         for error in world.loop.faults:
             world.history.add(Complained("loop", repr(error)))
         wrong = check(world.history)
         if world.clients.unfinished:
             wrong.append(f"these are stuck: {world.clients.unfinished}")
         wrong += check_end(world.database, world.history)
+        wrong += check_soon(world.history, world.terms)
         world.loop.close()
     return Outcome(seed, wrong, world.history, world.loop.steps)
 

@@ -1,0 +1,314 @@
+"""The rules about time: what has to happen soon while nothing disturbs the replicas, as pure functions.
+
+The polls are slow in a simulation, so that nothing happens soon by a poll alone. A bus that works, and what replicas
+know of each other, have to be enough.
+
+Invariant: a duty begins and ends with happenings of the history. A disturbance that begins before a duty is done puts
+it off, until what it harmed has recovered.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from dragoman.model.events import MessageReceived, StatusChanged, Submitted
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+from tests.simulation import history as h
+from tests.simulation.agents import AGENTS, lingers_s
+
+SOON_S = 2.0
+"""Within this time of the database's clock everything happens that nothing has to wait for."""
+
+OFFER_S = 2.0
+"""How long an offer of a lease lasts, as docs/architecture.md says."""
+
+
+class Terms(Struct, frozen=True):
+    """The settings of the replicas that the rules depend on, in seconds; `serves` are the agents of each replica."""
+
+    claim_s: float
+    poll_s: float
+    lease_s: float
+    suspend_max_s: float
+    cancel_grace_s: float
+    serves: Mapping[str, tuple[str, ...]]
+
+    @property
+    def recovers_s(self) -> float:
+        """How long it takes at most until others have taken over what a dead replica had."""
+        return self.lease_s + self.claim_s + SOON_S
+
+
+class Watched:
+    """The facts known of a task as the history goes on, with their times."""
+
+    def __init__(self) -> None:
+        self.agent = ""
+        self.parent: str | None = None
+        self.detached = False
+        self.script = ""
+        self.state = TaskState.SUBMITTED
+        self.settled = False
+        self.told_s: list[float] = []
+        """When each event was committed."""
+        self.settlings: list[int] = []
+        """The seqs of the statuses in which it settled."""
+        self.messages: dict[str, int] = {}
+        self.asked_s: float | None = None
+        """Since when it has been waiting for an answer."""
+        self.asked_by: str | None = None
+        """The replica whose run asked."""
+        self.leased_by: str | None = None
+        """Who gave the lease to its holder: that one itself, unless it is an offer."""
+        self.idle_s: float | None = None
+        """Since when nobody has been working on it who should."""
+        self.offered_s: float | None = None
+        self.ended_s: float | None = None
+        self.at_work: int | None = None
+        """The epoch in which its agent is at work, if it is."""
+        self.hooked: set[str] = set()
+
+
+def check_soon(history: h.History, terms: Terms) -> list[str]:
+    """Everything that did not happen soon, each with its time."""
+    checking = _Watch(terms)
+    found: list[str] = []
+    for at_s, happening in history.happenings:
+        found += [f"{at_s:.3f}: {wrong}" for wrong in checking.step(at_s, happening)]
+    at_s = history.now_s()
+    return found + [f"{at_s:.3f}: {wrong}" for wrong in checking.finish(at_s)]
+
+
+class _Watch:
+    """The fold over a history."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._tasks: dict[str, Watched] = {}
+        self._children: dict[str, list[str]] = {}
+        self._disturbed: dict[str, float] = {}
+        """Until when each cause disturbs."""
+        self._streams: dict[tuple[str, int], tuple[str, int, float]] = {}
+        """For each open stream its task, its last seq, and when it was opened."""
+        self._hooks: dict[tuple[str, str], float] = {}
+        """The webhooks that are to hear of the end of their task, and since when."""
+
+    # -- the weather ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _calm_s(self) -> float:
+        """When the last disturbance is over, as far as they have begun."""
+        return max(self._disturbed.values(), default=0.0)
+
+    def _late(self, since_s: float, at_s: float, allowed_s: float = 0.0) -> bool:
+        """Whether `at_s` is too late for what should have happened soon after `since_s`.
+
+        Whatever a disturbance may have harmed is found by the next poll after it.
+        """
+        calm_s = self._calm_s
+        if since_s < calm_s:
+            since_s = calm_s + self._terms.poll_s
+        return at_s > since_s + allowed_s + SOON_S
+
+    def _fine_since(self, agent: str) -> float:
+        """Since when some replica that serves an agent has been reaching the database without disturbance."""
+        disturbed = self._disturbed
+        whole_s = disturbed.get("database", 0.0)
+        since = [
+            max(disturbed.get(name, 0.0), disturbed.get(f"network of {name}", 0.0))
+            for name, agents in self._terms.serves.items()
+            if agent in agents
+        ]
+        return max(whole_s, min(since, default=float("inf")))
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _task(self, task_id: str) -> Watched:
+        known = self._tasks.get(task_id)
+        if known is None:
+            known = self._tasks[task_id] = Watched()
+        return known
+
+    def step(self, at_s: float, happening: h.Happening) -> Iterable[str]:
+        """The faults of one happening, after those before it."""
+        match happening:
+            case h.Weather(cause, until_s):
+                self._disturbed[cause] = until_s
+            case h.Committed():
+                return self._committed(at_s, happening)
+            case h.Leased(task_id, by):
+                self._task(task_id).leased_by = by
+            case h.Held():
+                return self._held(at_s, happening)
+            case h.Began(task_id, by, epoch):
+                return self._works(task_id, self._task(task_id), by, epoch)
+            case h.Told():
+                return self._told(at_s, happening)
+            case h.Followed():
+                return self._followed(at_s, happening)
+            case h.Left(client, stream, _):
+                return self._left(at_s, client, stream)
+            case h.Registered(task_id, config_id, _):
+                self._registered(at_s, task_id, config_id)
+            case h.Delivered(task_id, config_id, _, seq, _):
+                return self._delivered(at_s, task_id, config_id, seq)
+            case _:
+                pass
+        return ()
+
+    def _committed(self, at_s: float, made: h.Committed) -> Iterable[str]:
+        task = self._task(made.task_id)
+        for seq, event in enumerate(made.events, made.first):
+            task.told_s.append(at_s)
+            if isinstance(event, Submitted):
+                task.script = event.message.text
+                self._join(made.task_id, task, made)
+            if isinstance(event, Submitted | MessageReceived):
+                task.messages[event.message.message_id] = seq
+            if isinstance(event, StatusChanged):
+                self._changed(at_s, task, event, seq, made)
+        if made.run is not None and not task.settled:
+            yield from self._works(made.task_id, task, made.by, made.run)
+        if task.state in TERMINAL:
+            yield from self._ended(at_s, made.task_id, task)
+
+    def _join(self, task_id: str, task: Watched, made: h.Committed) -> None:
+        task.agent, task.parent, task.detached = made.agent, made.parent, made.detached
+        if task.parent is not None and not task.detached:
+            self._children.setdefault(task.parent, []).append(task_id)
+
+    def _changed(self, at_s: float, task: Watched, event: StatusChanged, seq: int, made: h.Committed) -> None:
+        task.state = event.state
+        task.settled = event.state in TERMINAL or event.state in INTERRUPTED
+        if task.settled:
+            task.settlings.append(seq)
+        if event.state in INTERRUPTED:
+            task.asked_s, task.asked_by, task.at_work = at_s, made.by, None
+            task.idle_s = task.offered_s = None
+
+    def _ended(self, at_s: float, task_id: str, task: Watched) -> Iterable[str]:
+        task.ended_s = at_s
+        if task.idle_s is not None and self._late(task.idle_s, at_s) and task.state is not TaskState.CANCELED:
+            yield f"task {task_id}: nobody worked on it from {task.idle_s:.3f} to its end"
+        task.idle_s = task.offered_s = None
+        parent = None if task.parent is None or task.detached else self._tasks.get(task.parent)
+        if parent is not None and parent.ended_s is not None:
+            yield from self._outlived(at_s, task_id, task, parent)
+        for config_id in task.hooked:
+            self._hooks[task_id, config_id] = at_s
+
+    def _outlived(self, at_s: float, task_id: str, task: Watched, parent: Watched) -> Iterable[str]:
+        """A child ends soon after its parent, with the time that its agent takes to stop."""
+        assert parent.ended_s is not None
+        since_s = max(parent.ended_s, task.told_s[0])
+        if self._late(since_s, at_s, min(lingers_s(task.script), self._terms.cancel_grace_s)):
+            yield f"task {task_id} goes on after the end of its parent at {parent.ended_s:.3f}"
+
+    def _held(self, at_s: float, made: h.Held) -> Iterable[str]:
+        task = self._task(made.task_id)
+        if task.settled:
+            task.idle_s = task.offered_s = None
+            return
+        if made.holder is not None and not made.offered:
+            yield from self._taken(at_s, made.task_id, task)
+            task.idle_s = task.offered_s = None
+            return
+        if task.idle_s is None:
+            task.idle_s = at_s
+        yield from self._lapsed(at_s, made.task_id, task)
+        task.offered_s = None
+        if made.offered and made.holder != task.leased_by:
+            yield from self._offered(at_s, made, task)
+            task.offered_s = at_s
+
+    def _offered(self, at_s: float, made: h.Held, task: Watched) -> Iterable[str]:
+        """A lease is offered to the replica that keeps the run, as long as it does."""
+        if task.asked_s is None or made.holder != task.asked_by:
+            return
+        until_s = task.asked_s + self._terms.suspend_max_s
+        if self._late(until_s, at_s) and until_s > self._calm_s:
+            yield f"task {made.task_id} is offered to {made.holder}, which has given its run up at {until_s:.3f}"
+
+    def _taken(self, at_s: float, task_id: str, task: Watched) -> Iterable[str]:
+        """Somebody works on a task from now on."""
+        if task.idle_s is not None and self._late(task.idle_s, at_s):
+            yield f"task {task_id}: nobody worked on it since {task.idle_s:.3f}"
+        yield from self._lapsed(at_s, task_id, task)
+
+    def _lapsed(self, at_s: float, task_id: str, task: Watched) -> Iterable[str]:
+        """Others take what was offered in vain, if one of them reaches the database."""
+        since_s = task.offered_s
+        if since_s is None or self._fine_since(task.agent) > since_s:
+            return
+        if at_s > since_s + OFFER_S + self._terms.claim_s + SOON_S:
+            yield f"task {task_id} was offered at {since_s:.3f}, and nobody took it in time"
+
+    def _works(self, task_id: str, task: Watched, by: str, epoch: int) -> Iterable[str]:
+        """An agent is at work in an epoch. One that is not restartable was not at work in an earlier one."""
+        if task.at_work is not None and task.at_work < epoch and not AGENTS[task.agent]:
+            yield f"task {task_id} of {task.agent}, which is not restartable, is run again by {by} in epoch {epoch}"
+        task.at_work = epoch
+
+    def _told(self, at_s: float, made: h.Told) -> Iterable[str]:
+        task = self._task(made.task_id)
+        since_s, allowed_s = made.asked_s, 0.0
+        if made.what == "cancel":
+            allowed_s = min(lingers_s(task.script), self._terms.cancel_grace_s)
+        elif made.waited:
+            seq = task.messages.get(made.message, 0)
+            settled = next((each for each in task.settlings if each > seq), None)
+            if settled is None:
+                return
+            since_s = max(since_s, task.told_s[settled - 1])
+        if self._late(since_s, at_s, allowed_s):
+            yield f"{made.client} is told ({made.what} {made.task_id}) what was to be told since {since_s:.3f}"
+
+    def _followed(self, at_s: float, made: h.Followed) -> Iterable[str]:
+        key, task = (made.client, made.stream), self._task(made.task_id)
+        opened_s = self._streams[key][2] if key in self._streams else made.asked_s
+        self._streams[key] = (made.task_id, made.seq, opened_s)
+        if made.event is not None:
+            yield from self._unheard(at_s, made.client, made.task_id, made.seq, task, opened_s)
+
+    def _left(self, at_s: float, client: str, stream: int) -> Iterable[str]:
+        """Whatever a stream has not brought by its end must be new."""
+        task_id, seq, opened_s = self._streams.pop((client, stream), ("", 0, 0.0))
+        task = self._tasks.get(task_id)
+        if task is not None and seq < len(task.told_s):
+            yield from self._unheard(at_s, client, task_id, seq + 1, task, opened_s)
+
+    def _unheard(
+        self, at_s: float, client: str, task_id: str, seq: int, task: Watched, opened_s: float
+    ) -> Iterable[str]:
+        if seq <= len(task.told_s) and self._late(max(opened_s, task.told_s[seq - 1]), at_s):
+            yield f"{client} follows {task_id}, and has not heard of {seq} since {task.told_s[seq - 1]:.3f}"
+
+    def _registered(self, at_s: float, task_id: str, config_id: str) -> None:
+        task = self._task(task_id)
+        if task.state not in TERMINAL:
+            task.hooked.add(config_id)
+
+    def _delivered(self, at_s: float, task_id: str, config_id: str, seq: int) -> Iterable[str]:
+        task, since_s = self._task(task_id), self._hooks.get((task_id, config_id))
+        if since_s is not None and seq == len(task.told_s):
+            del self._hooks[task_id, config_id]
+            if self._late(since_s, at_s):
+                yield f"webhook {config_id} of {task_id} hears only now of its end at {since_s:.3f}"
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def finish(self, at_s: float) -> Iterable[str]:
+        """Whatever is still to be done, and should have been done by now."""
+        for task_id, task in self._tasks.items():
+            if task.idle_s is not None and self._late(task.idle_s, at_s):
+                yield f"task {task_id}: nobody has worked on it since {task.idle_s:.3f}"
+            yield from self._lapsed(at_s, task_id, task)
+            if task.ended_s is None:
+                continue
+            for child_id in self._children.get(task_id, ()):
+                child = self._tasks[child_id]
+                if child.ended_s is None:
+                    yield from self._outlived(at_s, child_id, child, task)
+        for (client, _), (task_id, seq, opened_s) in self._streams.items():
+            if seq < len(self._tasks[task_id].told_s):
+                yield from self._unheard(at_s, client, task_id, seq + 1, self._tasks[task_id], opened_s)
