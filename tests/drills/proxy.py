@@ -30,6 +30,7 @@ class Proxy:
         self._flows.set()
         self._refuses = False
         self._spoils: Callable[[bytes], bool] = lambda sent: False
+        self._sent: Callable[[bytes], None] = lambda sent: None
         self._open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}
 
     def lead_to(self, port: int) -> None:
@@ -57,6 +58,10 @@ class Proxy:
         So the server commits, and the client does not learn it.
         """
         self._spoils = lambda sent: sent.endswith(SYNC) and chance.random() < share
+
+    def watch(self, call: Callable[[bytes], None]) -> None:
+        """Call `call` with each piece that a client has sent, once it is passed on."""
+        self._sent = call
 
     def heal(self) -> None:
         """Be a mere wire again."""
@@ -105,6 +110,8 @@ class Proxy:
             await self._flows.wait()
             writer.write(piece)
             await writer.drain()
+            if client is not None:
+                self._sent(piece)
             if client is not None and self._spoils(piece):
                 self.cuts += 1
                 _break(client)

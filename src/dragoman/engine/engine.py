@@ -263,12 +263,16 @@ class Engine:
 
     async def _rejoin(self) -> None:
         """Go on under another id, and claim what the old one has lost, unless others have."""
+        refused = ""
         while not self._stopping.begun:
             self._joined += 1
             holder, runners = f"{self._first}+{self._joined}", self._served.runners
             try:
                 await self._store.replicas.join(holder, address=self._address, agents=runners)
-            except StoreError:
+            except StoreError as error:
+                if str(error) != refused:
+                    refused = str(error)
+                    log.error("this server takes no work until it has joined the others again: %s", refused)
                 await asyncio.sleep(self._settings.retry_s)
                 continue
             self._leases.rejoin(holder)

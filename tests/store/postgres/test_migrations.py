@@ -1,24 +1,66 @@
 """The tables: made by any number of replicas at once, never changed under a program that does not know them."""
 
 import asyncio
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 from zlib import crc32
 
 import pytest
 from msgspec.structs import replace
 
+import dragoman.store.postgres
+from dragoman.model.ids import SystemClock
 from dragoman.store.api import StoreError
+from dragoman.store.postgres import PostgresStore
 from dragoman.store.postgres.database.address import parse_address
-from dragoman.store.postgres.database.migrations import LOCKS, Migration, migrate, migrations, steps_of
+from dragoman.store.postgres.database.migrations import MAKES, VERSION, Migration, migrate, migrations, steps_of
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.pool import Pool
+from tests.drills import proxy
 from tests.postgres import PostgresServer
+from tests.processes import ENDS_WITH_US
 
+FOLDER = Path(dragoman.store.postgres.__file__).parent
 STEPS = migrations()
 NEWEST = STEPS[-1].version
 
 
-def next_step(serves: int) -> Migration:
-    return Migration(NEWEST + 1, serves, "CREATE TABLE dragoman.next_things (thing int)")
+INDEX = "-- A comment.\nCREATE INDEX CONCURRENTLY audit_odd ON dragoman.audit (peer);\n"
+
+INDEXES = "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('dragoman.audit_odd') AND indisvalid = "
+BUILDING = "SELECT EXISTS (SELECT 1 FROM pg_stat_progress_create_index WHERE phase LIKE 'waiting for%')"
+WRITE = "INSERT INTO dragoman.probes VALUES ('probe', 1) ON CONFLICT (probe) DO UPDATE SET written_ms = 2"
+WRITE_AUDIT = (
+    "INSERT INTO dragoman.audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject) "
+    "VALUES (1, '', '', '', '', true, '', '', '')"
+)
+DEADLINE_S = 60.0
+
+
+def next_step(serves: int, sql: str = "CREATE TABLE dragoman.next_things (thing int)") -> Migration:
+    return Migration(NEWEST + 1, serves, sql)
+
+
+async def until(pool: Pool, question: str) -> None:
+    """Wait until the database answers yes."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (await pool.read(question))[0][0] is not True:
+            pass
+
+
+@pytest.fixture
+async def pool(postgres_url: str) -> AsyncIterator[Pool]:
+    """A store of version 1, the first there was."""
+    pool = Pool(parse_address(postgres_url))
+    await migrate(pool, STEPS[:1])
+    yield pool
+    await pool.close()
 
 
 def test_the_steps_are_numbered_without_a_gap() -> None:
@@ -42,18 +84,17 @@ async def test_many_replicas_make_the_tables_at_once(postgres_url: str) -> None:
         await pool.close()
 
 
-async def test_a_replica_waits_for_the_steps_of_another_longer_than_for_a_statement(postgres_url: str) -> None:
-    other = Pool(parse_address(postgres_url))
-    hasty = Pool(parse_address(f"{postgres_url}?timeout_s=0.2"))
-    waited = "SELECT count(*) FROM pg_locks WHERE NOT granted AND waitstart < clock_timestamp() - interval '0.5 s'"
-    async with other.transaction() as connection:
-        await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", LOCKS, crc32(b"dragoman") >> 1)
-        migrating = asyncio.create_task(migrate(hasty, STEPS))
-        while not migrating.done() and await connection.fetchval(waited) == 0:
-            pass
+async def test_a_program_of_version_1_that_makes_the_tables_at_the_same_moment_is_waited_for(postgres_url: str) -> None:
+    old, new = Pool(parse_address(postgres_url)), Pool(parse_address(f"{postgres_url}?timeout_s=0.2"))
+    async with old.transaction() as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", MAKES, crc32(b"dragoman") >> 1)
+        migrating = asyncio.create_task(migrate(new, STEPS))
+        await until(old, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
+        tables = "CREATE SCHEMA dragoman;" + VERSION + STEPS[0].sql + "UPDATE dragoman.schema_version SET version = 1"
+        await connection.execute(tables)
     await migrating
-    assert await other.read("SELECT version FROM dragoman.schema_version") == [(NEWEST,)]
-    for pool in (other, hasty):
+    assert await old.read("SELECT version FROM dragoman.schema_version") == [(NEWEST,)]
+    for pool in (old, new):
         await pool.close()
 
 
@@ -114,3 +155,191 @@ async def test_a_user_without_rights_is_told_which_to_get(postgres_server: Postg
     finally:
         postgres_server.execute(f"DROP OWNED BY {database}_user CASCADE", database=database)
         postgres_server.execute(f"DROP ROLE {database}_user")
+
+
+# -- beside replicas that use the tables -------------------------------------------------------------------------------
+
+
+def test_later_steps_have_a_file_each() -> None:
+    numbers = [path.name[:4] for path in FOLDER.glob("migrations/*.sql")]
+    assert {number for number in numbers if numbers.count(number) > 1} == {"0001"}
+
+
+def test_later_steps_keep_the_rules_of_migrations() -> None:
+    for step in STEPS[1:]:
+        made = set(re.findall(r"CREATE TABLE (dragoman\.\w+)", step.sql))
+        indexed = set(re.findall(r"CREATE (?:UNIQUE )?INDEX \w+ ON (dragoman\.\w+)", step.sql))
+        assert indexed <= made, f"step {step.version}: an index of a table with rows is built CONCURRENTLY"
+        assert ("CONCURRENTLY" in step.sql) is (step.index is not None), f"step {step.version}: one statement a file"
+        assert not re.search(r"^(UPDATE|DELETE)|SET NOT NULL|VALIDATE|TYPE ", step.sql, re.MULTILINE), step.version
+
+
+async def test_a_step_that_waits_for_a_lock_lets_writers_pass(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    steps = (*STEPS, next_step(1, "ALTER TABLE dragoman.probes ADD COLUMN odd text"))
+    async with pool.transaction() as reader:
+        await reader.fetch("SELECT * FROM dragoman.probes")  # as pg_dump does, for as long as it takes
+        migrating = asyncio.create_task(migrate(pool, steps))
+        await until(pool, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
+        await pool.write(WRITE)  # with a limit of 10 s, which the reader outlasts
+        assert not migrating.done()
+        async with asyncio.timeout(DEADLINE_S):
+            while not caplog.messages:
+                await asyncio.sleep(0)
+    await migrating
+    assert await pool.read("SELECT odd FROM dragoman.probes") == [(None,)]
+    (said,) = caplog.messages
+    assert f"step {NEWEST + 1} of the tables waits for a lock (the oldest transaction on the tables is that of" in said
+
+
+async def test_an_index_is_built_while_others_write(pool: Pool) -> None:
+    async with pool.transaction() as writer:
+        await writer.execute(WRITE_AUDIT)
+        migrating = asyncio.create_task(migrate(pool, (*STEPS, next_step(1, INDEX))))
+        await until(pool, BUILDING)
+        await pool.write(WRITE_AUDIT)
+        assert not migrating.done()
+    await migrating
+    assert await pool.read(INDEXES + "true") == [(1,)]
+    assert await pool.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]
+
+
+async def test_a_program_that_the_tables_serve_starts_while_an_index_is_built(pool: Pool) -> None:
+    async with pool.transaction() as writer:
+        await writer.execute(WRITE_AUDIT)
+        migrating = asyncio.create_task(migrate(pool, (*STEPS, next_step(1, INDEX))))
+        await until(pool, BUILDING)
+        async with asyncio.timeout(DEADLINE_S):
+            await migrate(pool, STEPS)
+        assert not migrating.done()
+    await migrating
+
+
+@pytest.mark.parametrize("server", ["goes on", "ends"])
+async def test_a_build_that_was_cut_off_is_finished_at_the_next_start(pool: Pool, server: str) -> None:
+    steps = (*STEPS, next_step(1, INDEX))
+    async with pool.transaction() as writer:
+        await writer.execute(WRITE_AUDIT)
+        killed = await start(pool.address.dsn, INDEX)
+        await until(pool, BUILDING)
+        killed.kill()
+        await killed.wait()
+        if server == "ends":
+            end = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_progress_create_index"
+            assert await pool.read(end) == [(True,)]
+            assert await pool.read(INDEXES + "false") == [(1,)]
+        migrating = asyncio.create_task(migrate(pool, steps))
+        if server == "goes on":
+            await until(pool, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted)")
+            assert not migrating.done()
+    async with asyncio.timeout(DEADLINE_S):
+        await migrating
+    assert await pool.read(INDEXES + "true") == [(1,)]
+    assert await pool.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]
+
+
+async def test_many_programs_build_one_index(pool: Pool) -> None:
+    steps = (*STEPS, next_step(1, INDEX))
+    await asyncio.gather(*(migrate(pool, steps) for _ in range(6)))
+    assert await pool.read(INDEXES + "true") == [(1,)]
+
+
+async def test_a_step_is_refused_while_a_replica_is_alive_that_it_does_not_serve(pool: Pool) -> None:
+    await pool.write(
+        "INSERT INTO dragoman.replicas (id, address, agents, beats_until) "
+        "VALUES ('old/1', 'http://10.0.0.1:7870', '{}', clock_timestamp() + interval '1 min')"
+    )
+    contracting = (*STEPS, next_step(NEWEST, "ALTER TABLE dragoman.audit DROP COLUMN peer"))
+    with pytest.raises(StoreError, match=r"the replica old/1 at http://10\.0\.0\.1:7870 is of a release .* stop it"):
+        await migrate(pool, contracting)
+    assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST, 1)]
+    await pool.write("UPDATE dragoman.replicas SET dead = true")
+    await migrate(pool, contracting)
+    assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST + 1, NEWEST)]
+
+
+async def test_a_replica_that_was_cut_off_does_not_join_tables_that_no_longer_serve_it(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, SystemClock())
+    await store.open(None)
+    pool = Pool(parse_address(postgres_url))
+    await pool.write("UPDATE dragoman.schema_version SET version = 99, serves = 99")
+    with pytest.raises(StoreError, match=f"of version 99, this program knows {NEWEST}: use a newer dragoman"):
+        await store.replicas.join("late/1", address="", agents=())
+    assert await pool.read("SELECT count(*) FROM dragoman.replicas") == [(0,)]
+    await pool.close()
+    await store.close()
+
+
+@pytest.mark.parametrize(("serves", "starts"), [(1, True), (NEWEST, True), (NEWEST + 1, False)])
+async def test_a_command_says_in_one_line_that_the_tables_do_not_serve_it(
+    postgres_url: str, serves: int, starts: bool
+) -> None:
+    pool = await open_pool(parse_address(postgres_url))
+    await pool.write("UPDATE dragoman.schema_version SET version = $1, serves = $2", NEWEST + 1, serves)
+    command = "keys", "create", "ann", "--store", postgres_url
+    done = await asyncio.to_thread(run_command, *command)
+    assert (done.returncode == 0) is starts, done.stderr
+    assert await pool.read("SELECT count(*) FROM dragoman.keys") == [(int(starts),)]
+    if not starts:
+        (line,) = done.stderr.splitlines()
+        assert f"are of version {NEWEST + 1}, this program knows {NEWEST}: use a newer dragoman" in line
+    await pool.close()
+
+
+@pytest.mark.slow
+async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_start(pool: Pool) -> None:
+    parts = urlsplit(pool.address.dsn)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    async with proxy.before(parts.hostname, parts.port) as between:
+        url = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{between.port}", query="sslmode=disable"))
+        killed_at, done = 0, False
+        while not done:
+            killed_at += 1
+            await pool.write("DROP SCHEMA dragoman CASCADE")
+            await migrate(pool, STEPS[:1])
+            child = await start(url)
+            left = killed_at
+
+            def kill(sent: bytes, child: asyncio.subprocess.Process = child) -> None:
+                nonlocal left
+                left -= sent[:1] in (b"Q", b"P", b"B")
+                if left == 0:
+                    child.kill()
+
+            between.watch(kill)
+            done = await child.wait() == 0
+            await pool.write(WRITE)  # the tables work in any case
+            await pool.write(WRITE_AUDIT)
+            await migrate(pool, STEPS)
+            assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST, 1)]
+            assert await pool.read("SELECT count(*) FROM pg_index WHERE NOT indisvalid") == [(0,)]
+    assert killed_at > 10, "it was killed at each of its statements"
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+MIGRATE = """
+import asyncio, sys
+from dragoman.store.postgres.database.address import parse_address
+from dragoman.store.postgres.database.migrations import Migration, migrate, migrations
+from dragoman.store.postgres.database.pool import Pool
+
+async def main(url, *more):
+    pool, steps = Pool(parse_address(url)), migrations()
+    await migrate(pool, (*steps, *(Migration(len(steps) + 1, 1, sql) for sql in more)))
+    await pool.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def start(url: str, *more: str) -> asyncio.subprocess.Process:
+    """A program that migrates, with one more step if its SQL is given."""
+    return await asyncio.create_subprocess_exec(*ENDS_WITH_US, sys.executable, "-c", MIGRATE, url, *more)
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The `dragoman` command, to its end."""
+    command = [*ENDS_WITH_US, str(Path(sys.executable).with_name("dragoman")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ, check=False)

@@ -19,6 +19,7 @@ from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, dial, identify
+from dragoman.store.postgres.database.migrations import check_version, migrations
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.database.translation import FAILURES
@@ -82,6 +83,7 @@ class SharedReplicas:
         self._heartbeat = heartbeat
         self._address = address
         self._sql = read_statements("replicas.sql", address.schema)
+        self._knows = migrations()[-1].version
         self._proven: dict[str, float] = {}
         """Until when, by the monotonic clock, each replica that joined here can prove that it is alive."""
         self._lost: list[str] = []
@@ -99,8 +101,10 @@ class SharedReplicas:
         """As the protocol says; the beats begin with it."""
         lease_s = self._heartbeat.lease_s
         asked_s = time.monotonic()
-        rows = await self._write("join", replica_id, address, sorted(agents), lease_s)
+        rows = await self._write("join", replica_id, address, sorted(agents), lease_s, self._knows)
         if not rows:
+            ((version, serves),) = await self._door().read(self._sql["tables_version"])
+            check_version(self._address, version, serves, self._knows)
             raise StoreError(f"the replica {replica_id} is dead, and may not join again")
         self._beaten_s = asked_s
         self._measure(rows[0][0], asked_s, time.monotonic())

@@ -1,12 +1,17 @@
 -- The replicas and their beats. Only the clock of the database counts. A replica that is dead is never alive again.
 
 -- name: join
-INSERT INTO dragoman.replicas AS r (id, address, agents, beats_until)
-VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
+-- $5 is the version of the tables that the replica knows. One that they do not serve may not join.
+INSERT INTO dragoman.replicas AS r (id, address, agents, beats_until, knows)
+SELECT $1, $2, $3, clock_timestamp() + make_interval(secs => $4), $5
+WHERE (SELECT serves FROM dragoman.schema_version) <= $5
 ON CONFLICT (id) DO UPDATE
 SET address = excluded.address, agents = excluded.agents, beats_until = excluded.beats_until
 WHERE NOT r.dead AND r.beats_until > clock_timestamp()
 RETURNING extract(epoch FROM clock_timestamp())::float8 * 1000;
+
+-- name: tables_version
+SELECT version, serves FROM dragoman.schema_version;
 
 -- name: serve
 UPDATE dragoman.replicas SET agents = $2 WHERE id = $1 AND NOT dead AND beats_until > clock_timestamp();
