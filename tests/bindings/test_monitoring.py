@@ -185,7 +185,7 @@ class ScrapedStore:
         self.fault: Exception | None = None
         gone = OpenTasks(agent="gone", queued=2, queued_since_ms=now_ms - 3000)
         lost = OpenTasks(agent="lost", queued=1, queued_since_ms=now_ms - 7000)
-        echo = OpenTasks(agent="echo", working=1, working_since_ms=now_ms - 1500)
+        echo = OpenTasks(agent="echo", running=1, running_since_ms=now_ms - 1500)
         self.found = StoreFigures(size_bytes=4096, open_tasks=(echo, gone, lost))
 
     async def figures(self) -> StoreFigures:
@@ -207,13 +207,15 @@ async def nothing() -> dict[str, object]:
 async def test_open_tasks_of_agents_that_are_not_served_are_shown_together() -> None:
     clock = Clock()
     store = ScrapedStore(clock.now_ms())
-    metrics = Metrics(Counts(), "dragoman", "1", store, clock, Streams(), agents=lambda: {"echo"})
+    metrics = Metrics(
+        Counts(), "dragoman", "1", store, clock, Streams(), figures=store.figures, agents=lambda: {"echo"}
+    )
     lines = await scraped(metrics)
     for line in (
-        'dragoman_open_tasks{agent="echo",state="working"} 1.0',
+        'dragoman_open_tasks{agent="echo",state="running"} 1.0',
         'dragoman_open_tasks{agent="echo",state="queued"} 0.0',
         'dragoman_open_tasks{agent="other",state="queued"} 3.0',
-        'dragoman_oldest_open_task_seconds{agent="echo",state="working"} 1.5',
+        'dragoman_oldest_open_task_seconds{agent="echo",state="running"} 1.5',
         'dragoman_oldest_open_task_seconds{agent="echo",state="queued"} 0.0',
         'dragoman_oldest_open_task_seconds{agent="other",state="queued"} 7.0',
         "dragoman_store_size_bytes 4096.0",
@@ -226,7 +228,9 @@ async def test_open_tasks_of_agents_that_are_not_served_are_shown_together() -> 
 async def test_scrapes_read_the_store_once_in_a_while_and_do_without_it() -> None:
     clock = Clock()
     store = ScrapedStore(clock.now_ms())
-    metrics = Metrics(Counts(), "dragoman", "1", store, clock, Streams(), agents=lambda: {"echo"})
+    metrics = Metrics(
+        Counts(), "dragoman", "1", store, clock, Streams(), figures=store.figures, agents=lambda: {"echo"}
+    )
     for _ in range(3):
         assert "dragoman_store_size_bytes 4096.0" in await scraped(metrics)
     assert store.reads == 1

@@ -67,7 +67,7 @@ def page() -> str:
         writes=(1, 1),
         commits=Histogram(COMMIT_BOUNDS_S),
         store_bytes=1,
-        open_tasks=tuple(OpenTaskFigures("echo", state, 1, 1.0) for state in ("queued", "working", "interrupted")),
+        open_tasks=tuple(OpenTaskFigures("echo", state, 1, 1.0) for state in ("queued", "running", "waiting")),
         job_failures={"sweep": 1},
         cluster=ClusterFigures(id="a", heartbeat_age_s=1.0, taken_over=1, bus=bus, replicas=()),
     )

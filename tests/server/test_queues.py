@@ -40,9 +40,9 @@ class ScriptedStore:
 async def test_an_old_queue_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.queues")
     clock, store = Clock(), ScriptedStore()
-    watch = QueueWatch(store, clock, lambda: {"echo"}, dict, 60.0)  # type: ignore[arg-type]  # it reads the figures alone
+    watch = QueueWatch(store.figures, clock, lambda: {"echo"}, 60.0)
     store.open_tasks = (
-        OpenTasks(agent="echo", queued=7, queued_since_ms=clock.ms, working=1, working_since_ms=0),
+        OpenTasks(agent="echo", queued=7, queued_since_ms=clock.ms, running=1, running_since_ms=0),
         OpenTasks(agent="gone", queued=1, queued_since_ms=0),
     )
     clock.ms += 59_999

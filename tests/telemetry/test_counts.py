@@ -198,9 +198,9 @@ async def test_open_tasks_and_their_age_are_shown_by_agent(site: Site) -> None:
     await site.send("hang", at_once=True)
     shown = await site.until("dragoman_agent_runs_active worker", 2)
     # The store is read at most every 5 s, so that scrapes cost it nothing: this was the first scrape of the server.
-    assert shown["dragoman_open_tasks worker interrupted"] == 1
-    assert shown["dragoman_open_tasks worker queued"] + shown["dragoman_open_tasks worker working"] == 1
-    assert shown["dragoman_oldest_open_task_seconds worker interrupted"] >= 0
+    assert shown["dragoman_open_tasks worker waiting"] == 1
+    assert shown["dragoman_open_tasks worker queued"] + shown["dragoman_open_tasks worker running"] == 1
+    assert shown["dragoman_oldest_open_task_seconds worker waiting"] >= 0
     assert shown["dragoman_store_size_bytes"] > 10_000
     assert shown["dragoman_store_commit_seconds_count"] >= 2
 

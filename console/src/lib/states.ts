@@ -3,6 +3,7 @@
 import type { TaskLine } from "../api/schema";
 
 export type State = TaskLine["state"];
+export type Phase = TaskLine["phase"];
 
 export const OPEN: readonly State[] = ["submitted", "working", "input-required", "auth-required"];
 export const ENDED: readonly State[] = ["completed", "failed", "canceled", "rejected"];

@@ -18,6 +18,7 @@ from dragoman.bindings.http import HttpRequest, HttpResponse, json_response
 from dragoman.bindings.request import Header
 from dragoman.bindings.streams import Streams
 from dragoman.model.ids import Clock, timestamp
+from dragoman.model.task import Phase
 from dragoman.store.api import StoreError
 from dragoman.store.figures import StoreFigures
 from dragoman.store.outage import Outage
@@ -27,7 +28,7 @@ from dragoman.telemetry.histogram import Histogram
 
 FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
-OPEN_STATES = ("queued", "working", "interrupted")
+OPEN_PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.WAITING)
 OTHER = "other"
 NO_JOBS: Mapping[str, int] = {}
 NO_STORE: Header = (b"cache-control", b"no-store")
@@ -165,14 +166,12 @@ class ScrapedStore(Protocol):
     @property
     def commits(self) -> Histogram: ...
 
-    async def figures(self) -> StoreFigures: ...
-
 
 class Metrics:
     """The metrics page.
 
     `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job. A
-    replica shows its `cluster` too. The store is read at most once per `FRESH_MS`.
+    replica shows its `cluster` too. The `figures` of the store are read at most once per `FRESH_MS`.
     """
 
     def __init__(
@@ -184,12 +183,14 @@ class Metrics:
         clock: Clock,
         streams: Streams,
         *,
+        figures: Callable[[], Awaitable[StoreFigures]],
         agents: Callable[[], Collection[str]],
         cluster: FiguresOf = alone,
         job_failures: Mapping[str, int] = NO_JOBS,
     ) -> None:
         self._job_failures = job_failures
         self._counts = counts
+        self._read_figures = figures
         self._prefix = prefix
         self._version = version
         self._store = store
@@ -228,7 +229,7 @@ class Metrics:
             if not 0 <= self._clock.now_ms() - self._read_ms <= FRESH_MS:
                 try:
                     async with asyncio.timeout(PROBE_TIMEOUT_S):
-                        self._figures = await self._store.figures()
+                        self._figures = await self._read_figures()
                 except (TimeoutError, StoreError):
                     self._figures = None
                 self._read_ms = self._clock.now_ms()
@@ -237,13 +238,13 @@ class Metrics:
     def _open_tasks(self, figures: StoreFigures) -> tuple[OpenTaskFigures, ...]:
         """The open tasks by agent and state: zeros for agents without any, and all that are not served as `other`."""
         served, now_ms = self._agents(), self._clock.now_ms()
-        found = {(agent, state): (0, now_ms) for agent in served for state in OPEN_STATES}
+        found = {(agent, state): (0, now_ms) for agent in served for state in OPEN_PHASES}
         for tasks in figures.open_tasks:
             agent = tasks.agent if tasks.agent in served else OTHER
             for state, count, since_ms in (
-                ("queued", tasks.queued, tasks.queued_since_ms),
-                ("working", tasks.working, tasks.working_since_ms),
-                ("interrupted", tasks.interrupted, tasks.interrupted_since_ms),
+                (Phase.QUEUED, tasks.queued, tasks.queued_since_ms),
+                (Phase.RUNNING, tasks.running, tasks.running_since_ms),
+                (Phase.WAITING, tasks.waiting, tasks.waiting_since_ms),
             ):
                 before, oldest_ms = found.get((agent, state), (0, now_ms))
                 found[agent, state] = before + count, min(oldest_ms, now_ms if since_ms is None else since_ms)

@@ -261,11 +261,12 @@ class Traits(Struct, frozen=True, kw_only=True):
     than `deadline_s` at a stretch is stopped, and its task fails; the time in which it waits for an answer does not
     count.
 
-    The other facts are about agents elsewhere. With `waits` a task stays `submitted` until its run says `working`. With
-    `speaks_soon` that word is held back briefly, to be written with the agent's first event, which is usually on its
-    way by then; it saves a commit. With `queues_runs` the time towards the deadline begins when the run says `working`,
-    not with the run. With `may_refuse` a run may find that nobody takes the task on at present (`Ended.retry_after_s`).
-    With `leasable` a worker process may serve the agent, although its `direct` is "auto".
+    The other facts are about agents elsewhere, or with room for a few tasks only. With `waits` a task stays `submitted`
+    until its run says `working`. With `speaks_soon` that word is held back briefly, to be written with the agent's
+    first event, which is usually on its way by then; it saves a commit. With `queues_runs` the time towards the
+    deadline begins when the run says `working`, not with the run. With `may_refuse` a run may find that nobody takes
+    the task on at present (`Ended.retry_after_s`). With `leasable` a worker process may serve the agent, although its
+    `direct` is "auto".
     """
 
     direct: DirectMode = False

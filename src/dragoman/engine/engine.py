@@ -74,6 +74,7 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
 from dragoman.store.damage import UNKNOWN_MOUNT
+from dragoman.store.figures import StoreFigures, count_idle
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger(__name__)
@@ -592,6 +593,16 @@ class Engine:
         """Return any task that is in memory: see `engine.admin.access.OperatedEngine`."""
         task = self.tasks.known(task_id)
         return None if task is None or not task.seq else task.record()
+
+    async def figures(self) -> StoreFigures:
+        """The store's figures, by phase as far as this process knows more: see `OperatedEngine`."""
+        figures = await self._store.figures()
+        return count_idle(figures, ((run.head.agent, run.log.status_ms) for run in self._runs.idle()))
+
+    def idle(self, task_id: str) -> bool:
+        """Whether a working task still waits to be taken on here: see `engine.admin.access.OperatedEngine`."""
+        run = self._runs.of_id(task_id)
+        return run is not None and run.idle
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
         """Delete tasks that have ended: see `engine.admin.access.OperatedEngine`."""

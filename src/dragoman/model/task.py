@@ -35,6 +35,32 @@ INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 """States in which the task waits for its caller (A2A 1.0 §3.2.2)."""
 
 
+class Phase(StrEnum):
+    """Where a task stands for operators: commands, metrics, the console and the log all count by phase.
+
+    A `queued` task waits to be taken on, by a worker, by a server, or because there is no room. An agent works on a
+    `running` one. A `waiting` one waits for its caller.
+    """
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    ENDED = "ended"
+
+
+def phase_of(state: TaskState, *, idle: bool) -> Phase:
+    """The phase of a task. `idle`: nobody has its lease, or the run that has it waits to be taken on.
+
+    A task that was at work, such as one whose worker is gone, is queued again but stays `working` for its caller,
+    because A2A knows no way back from there.
+    """
+    if state in TERMINAL:
+        return Phase.ENDED
+    if state in INTERRUPTED:
+        return Phase.WAITING
+    return Phase.QUEUED if idle or state is TaskState.SUBMITTED else Phase.RUNNING
+
+
 class TaskStatus(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):
     """Where a task stands. `timestamp` is UTC with milliseconds: `2026-11-20T07:00:00.000Z` (A2A 1.0 §5.6.1)."""
 

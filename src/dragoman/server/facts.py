@@ -11,7 +11,7 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import Leases
 from dragoman.agents.worker.roster import RosterEntry
-from dragoman.engine.admin.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkerLine
+from dragoman.engine.admin.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkersHere
 from dragoman.engine.api import Runner
 from dragoman.model.task import TaskStatus
 
@@ -36,10 +36,10 @@ class ServedAgents:
             for agent_id, runner in self._runners.items()
         )
 
-    def workers(self) -> tuple[WorkerLine, ...]:
+    def workers(self) -> tuple[WorkersHere, ...]:
         """Those that workers serve."""
         return tuple(
-            _worker_line(agent_id, runner.leases)
+            _workers_here(agent_id, runner.leases)
             for agent_id, runner in self._runners.items()
             if isinstance(runner, WorkerAgent)
         )
@@ -76,16 +76,8 @@ class ServedAgents:
         return await runner.ask_status(task_id)
 
 
-def _worker_line(agent_id: str, leases: Leases) -> WorkerLine:
-    return WorkerLine(
-        agent=agent_id,
-        connected=leases.seen,
-        workers=leases.connected,
-        idle=leases.wants,
-        working=leases.held,
-        queued=leases.queued,
-        oldest_queued_s=leases.oldest_s if leases.queued else None,
-    )
+def _workers_here(agent_id: str, leases: Leases) -> WorkersHere:
+    return WorkersHere(agent=agent_id, connected=leases.seen, workers=leases.connected, idle=leases.wants)
 
 
 def _known_worker(agent_id: str, entry: RosterEntry) -> KnownWorker:

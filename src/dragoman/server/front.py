@@ -211,6 +211,7 @@ def make_front(
             store,
             clock,
             streams,
+            figures=engine.figures,
             agents=lifetimes.served,
             cluster=cluster.figures,
             job_failures=observation.jobs.counts,

@@ -5,14 +5,14 @@ Invariant: one line when a queue has grown old and one when it is young again, h
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 
 from msgspec import Struct
 
 from dragoman.model.ids import Clock
-from dragoman.store.api import Store, StoreError
+from dragoman.store.api import StoreError
+from dragoman.store.figures import StoreFigures
 from dragoman.telemetry.coalescing import about
-from dragoman.telemetry.counts import WorkerPool
 
 log = logging.getLogger("dragoman.queues")
 
@@ -28,23 +28,21 @@ class Queue(Struct, frozen=True):
 
 
 class QueueWatch:
-    """Watches the queues of agents: those in the store, and those for `workers`. Only agents that are `served` count.
+    """Watches the queues of agents by the `figures`. Only agents that are `served` count.
 
     A queue is old when its oldest task has waited `old_s`.
     """
 
     def __init__(
         self,
-        store: Store,
+        figures: Callable[[], Awaitable[StoreFigures]],
         clock: Clock,
         served: Callable[[], Collection[str]],
-        workers: Callable[[], Mapping[str, WorkerPool]],
         old_s: float,
     ) -> None:
-        self._store = store
+        self._figures = figures
         self._clock = clock
         self._served = served
-        self._workers = workers
         self._old_s = old_s
         self._old: set[str] = set()
 
@@ -77,14 +75,9 @@ class QueueWatch:
 
     async def _queues(self) -> dict[str, Queue]:
         """The queues that are not empty, by agent. Raises StoreError."""
-        figures, now_ms, served = await self._store.figures(), self._clock.now_ms(), self._served()
-        queues = {
+        figures, now_ms, served = await self._figures(), self._clock.now_ms(), self._served()
+        return {
             tasks.agent: Queue(tasks.queued, (now_ms - tasks.queued_since_ms) / 1000)
             for tasks in figures.open_tasks
             if tasks.agent in served and tasks.queued_since_ms is not None
         }
-        for agent, pool in self._workers().items():
-            if pool.queued:
-                stored = queues.get(agent, Queue(0, 0.0))
-                queues[agent] = Queue(stored.tasks + pool.queued, max(stored.oldest_s, pool.oldest_s))
-        return queues

@@ -163,7 +163,7 @@ class _Server(Struct):
         store, holder = parts.store, parts.holder
         sweeping = Job(store, "sweep", holder)
         sweeping_files = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
-        queues = QueueWatch(store, store.clock, lifetimes.served, lifetimes.pools, config.queue_warn_s)
+        queues = QueueWatch(parts.engine.figures, store.clock, lifetimes.served, config.queue_warn_s)
         jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "sweep": partial(sweep, store, store.clock, config, sweeping),
             "sweep of files": partial(parts.files.sweep, store, store.clock, sweeping_files),

@@ -7,22 +7,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class OpenTasks(Struct, frozen=True, kw_only=True):
-    """The tasks of an agent that have not ended, of all owners: how many there are of each kind, and since when.
+    """The tasks of an agent that have not ended, of all owners: how many are in each phase, and since when.
 
-    `queued_since_ms` is when the status of the longest-waiting queued task was set; None if no task is queued. So are
-    the other two for the tasks at work, and for those that wait for their callers.
+    A store counts a task without a holder as idle (`model.task.phase_of`). `queued_since_ms` is when the status of the
+    longest-waiting queued task was set; None if no task is queued. The other two are the same for their phases.
     """
 
     agent: str
     queued: int = 0
-    working: int = 0
-    interrupted: int = 0
+    running: int = 0
+    waiting: int = 0
     queued_since_ms: int | None = None
-    working_since_ms: int | None = None
-    interrupted_since_ms: int | None = None
+    running_since_ms: int | None = None
+    waiting_since_ms: int | None = None
 
 
 class StoreFigures(Struct, frozen=True, kw_only=True):
@@ -33,23 +34,55 @@ class StoreFigures(Struct, frozen=True, kw_only=True):
 
 
 def read_open_tasks(rows: Iterable[Sequence[Any]]) -> tuple[OpenTasks, ...]:
-    """Make the figures from rows: agent, three numbers, and the time of the oldest status in each of the states 0 to 3.
+    """Make the figures from rows. Agents without open tasks are left out.
 
-    Agents without open tasks are left out.
+    A row has the agent, how many tasks are submitted, how many are working and how many of these have no holder, how
+    many are interrupted, and the time of the oldest status: of the submitted ones, of the working ones without and with
+    a holder, and of those in each of the states 2 and 3.
     """
     found = []
     for agent, *values in rows:
-        queued, working, interrupted, *since = (None if value is None else int(value) for value in values)
-        if queued or working or interrupted:
+        submitted, working, idle, interrupted, *since = (None if value is None else int(value) for value in values)
+        if submitted or working or interrupted:
             found.append(
                 OpenTasks(
                     agent=str(agent),
-                    queued=queued or 0,
-                    working=working or 0,
-                    interrupted=interrupted or 0,
-                    queued_since_ms=since[0],
-                    working_since_ms=since[1],
-                    interrupted_since_ms=min((ms for ms in since[2:] if ms is not None), default=None),
+                    queued=(submitted or 0) + (idle or 0),
+                    running=max(0, (working or 0) - (idle or 0)),
+                    waiting=interrupted or 0,
+                    queued_since_ms=_oldest(*since[:2]),
+                    running_since_ms=since[2],
+                    waiting_since_ms=_oldest(*since[3:]),
                 )
             )
     return tuple(found)
+
+
+def count_idle(figures: StoreFigures, idle: Iterable[tuple[str, int]]) -> StoreFigures:
+    """Count more tasks as queued that the store counts as running: each is an agent and the time of its status."""
+    by_agent: dict[str, list[int]] = {}
+    for agent, status_ms in idle:
+        by_agent.setdefault(agent, []).append(status_ms)
+    if not by_agent:
+        return figures
+    return replace(
+        figures, open_tasks=tuple(_count_idle(each, by_agent.get(each.agent)) for each in figures.open_tasks)
+    )
+
+
+def _count_idle(tasks: OpenTasks, idle: list[int] | None) -> OpenTasks:
+    if idle is None:
+        return tasks
+    moved = min(len(idle), tasks.running)  # the figures may be older than the runs
+    running = tasks.running - moved
+    return replace(
+        tasks,
+        queued=tasks.queued + moved,
+        running=running,
+        queued_since_ms=_oldest(tasks.queued_since_ms, min(idle) if moved else None),
+        running_since_ms=tasks.running_since_ms if running else None,
+    )
+
+
+def _oldest(*times_ms: int | None) -> int | None:
+    return min((ms for ms in times_ms if ms is not None), default=None)

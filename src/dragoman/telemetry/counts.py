@@ -73,16 +73,6 @@ class WorkerPool(Protocol):
         ...
 
     @property
-    def queued(self) -> int:
-        """How many tasks wait for a worker."""
-        ...
-
-    @property
-    def oldest_s(self) -> float:
-        """How long the oldest of these has waited, 0 if there is none."""
-        ...
-
-    @property
     def held(self) -> int:
         """How many tasks they have."""
         ...

@@ -50,7 +50,7 @@ class ClusterFigures(Struct, frozen=True, kw_only=True):
 
 
 class OpenTaskFigures(Struct, frozen=True):
-    """How many tasks of an agent are `queued`, `working` or `interrupted`, and the age of the oldest such status."""
+    """How many tasks of an agent are `queued`, `running` or `waiting`, and the age of the oldest such status."""
 
     agent: str
     state: str

@@ -4,7 +4,7 @@ Invariant: metrics have the names that OpenTelemetry's own Prometheus exporter g
 ways agree. Labels are agent ids, states and classes of errors, never anything that a caller sent.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -14,8 +14,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dragoman.telemetry.counts import BOUNDS_MS, Counts, Durations, UpstreamCalls, WorkerPool
-from dragoman.telemetry.figures import ClusterFigures, Gauges
+from dragoman.telemetry.figures import ClusterFigures, Gauges, OpenTaskFigures
 from dragoman.telemetry.histogram import Histogram
+
+QUEUED = "queued"
+"""The phase of a task that waits to be taken on: see `model.task.Phase`."""
 
 BREAKER_STATES = ("closed", "open", "half-open")
 
@@ -56,7 +59,7 @@ class Families(Collector):
         if counts.upstreams:
             yield from self._of_upstreams(counts.upstreams)
         if counts.workers:
-            yield from self._of_workers(counts.workers)
+            yield from self._of_workers(counts.workers, () if gauges is None else gauges.open_tasks)
         if gauges is not None:
             yield from self._of_gauges(gauges)
             if gauges.cluster is not None:
@@ -137,14 +140,16 @@ class Families(Collector):
         ):
             yield GaugeMetricFamily(f"{self._prefix}_{name}", what, value)
 
-    def _of_workers(self, workers: Mapping[str, WorkerPool]) -> Iterator[Metric]:
+    def _of_workers(self, workers: Mapping[str, WorkerPool], open_tasks: Sequence[OpenTaskFigures]) -> Iterator[Metric]:
         connected = self._gauge("workers_connected", "Workers that have called lately, or wait for work", "agent")
-        held = self._gauge("worker_tasks", "Tasks that workers have", "agent")
-        queued = self._gauge("worker_queue_tasks", "Tasks that wait here for a worker", "agent")
+        held = self._gauge("worker_tasks", "Tasks that workers have of this server", "agent")
+        queued = self._gauge("worker_queue_tasks", "Tasks that wait for a worker, of all servers on the store", "agent")
         oldest = self._gauge("worker_queue_oldest_seconds", "How long the oldest of these has waited", "agent")
+        for found in open_tasks:
+            if found.agent in workers and found.state == QUEUED:
+                queued.add_metric([found.agent], found.count)
+                oldest.add_metric([found.agent], found.oldest_s)
         for agent, pool in workers.items():
-            queued.add_metric([agent], pool.queued)
-            oldest.add_metric([agent], pool.oldest_s)
             connected.add_metric([agent], pool.connected)
             held.add_metric([agent], pool.held)
         yield connected

@@ -512,15 +512,15 @@ async def test_agents_are_told_with_the_numbers_of_their_tasks(tmp_path: Path) -
             assert answer.status == 200
         while True:  # the numbers of states are read one after the other, while the task goes from one to the next
             lines = {line["id"]: line for line in (await read(http, "/agents", ops))[1]["agents"]}
-            if (lines["sum"]["submitted"], lines["sum"]["working"]) == (0, 1):
+            if (lines["sum"]["queued"], lines["sum"]["running"]) == (1, 0):
                 break
-        assert (lines["echo"]["kind"], lines["echo"]["interrupted"], lines["echo"]["total"]) == ("python", 1, 1)
+        assert (lines["echo"]["kind"], lines["echo"]["waiting"], lines["echo"]["total"]) == ("python", 1, 1)
         assert (lines["sum"]["kind"], lines["sum"]["total"], lines["sum"]["version"]) == ("worker", 1, "2")
         assert lines["echo"]["oldest_queued_s"] is None
         _, told = await read(http, "/workers", ops)
         (line,) = told["workers"]
         assert line.pop("oldest_queued_s") >= 0
-        assert line == {"agent": "sum", "connected": False, "workers": 0, "idle": 0, "working": 0, "queued": 1}
+        assert line == {"agent": "sum", "connected": False, "workers": 0, "idle": 0, "running": 0, "queued": 1}
         _, stats = await read(http, "/stats", ops)
         assert (sum(stats["tasks"].values()), stats["tasks"]["input-required"], stats["replicas"]) == (2, 1, 1)
 

@@ -46,7 +46,7 @@ async def test_each_worker_is_known_to_every_server(
     tmp_path: Path, request: pytest.FixtureRequest, replicas: int
 ) -> None:
     store = url_of(tmp_path) if replicas == 1 else request.getfixturevalue("postgres_url")
-    keys = await make_keys(store, ops=(AccessRole.OPERATOR, None), boss=(AccessRole.ADMIN, None))
+    keys = await make_keys(store, ops=(AccessRole.OPERATOR, None), boss=(AccessRole.AGENT, None))
     ops, boss = keys["ops"], keys["boss"]
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
     async with AsyncExitStack() as stack:

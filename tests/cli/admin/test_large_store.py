@@ -173,13 +173,13 @@ def test_the_longest_running_are_found_among_those_that_run(reads: Reads) -> Non
     assert steps < 20 * listed[0].total
 
 
-def test_what_agents_have_to_do_is_read_from_counters(reads: Reads) -> None:
+def test_what_agents_have_to_do_is_read_from_counters_and_the_tasks_at_work(reads: Reads) -> None:
     agents: list[Any] = []
     steps = steps_of(
         reads, lambda: agents.extend(reads.connection.execute(read_statements("figures.sql")["open_by_agent"]))
     )
     assert len(agents) == AGENTS
-    assert steps < 5_000
+    assert steps < 8 * TASKS // len(STATES)
 
 
 @pytest.mark.parametrize(

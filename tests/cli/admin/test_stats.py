@@ -33,7 +33,7 @@ async def test_once_it_shows_the_numbers(tmp_path: Path) -> None:
         assert shown.status == 0, shown.err
         rows = [row.split("  ") for row in shown.out.splitlines()]
         told = {row[0]: row[-1].strip() for row in rows}
-        assert (told["tasks input-required"], told["tokens today"], told["store"]) == ("2", "-", "can be written")
+        assert (told["tasks waiting"], told["tokens today"], told["store"]) == ("2", "-", "can be written")
         numbers = json.loads((await here.admin("stats", "-o", "json")).out)
         assert numbers["store_bytes"] > 0
         assert (numbers["streams"], numbers["input_tokens_today"]) == (0, None)
@@ -46,7 +46,7 @@ async def test_in_a_pipe_each_time_is_a_line_without_control_sequences(tmp_path:
         lines, status = await asyncio.to_thread(lines_of, shell)
         assert status == 0
         for line in lines:
-            assert "tasks input-required 2" in line
+            assert "tasks waiting 2" in line
             assert "\x1b" not in line
         assert "tasks ended 0.0/s" in lines[1]
         lines, status = await asyncio.to_thread(lines_of, shell, "-o", "json")
@@ -60,7 +60,7 @@ async def test_on_a_terminal_it_refreshes_in_place_and_leaves_the_terminal_clean
             shell = Shell(tmp_path)
             shell.environment |= {"DRAGOMAN_STORE": here.store, "COLUMNS": "80", "LINES": "24"}
             with at_terminal(shell, *WATCH) as terminal:
-                first = terminal.until("2 input-required")
+                first = terminal.until("2 waiting")
                 terminal.until("can be written", after=terminal.until(", 0.0/s", after=first))
                 terminal.type("\x03")
                 status = terminal.end()

@@ -90,7 +90,7 @@ class ProgramAgent(Runner):
         direct_wait_s: float = DIRECT_WAIT_S,
     ) -> None:
         self.profile = profile
-        self.traits = Traits(direct=direct, direct_wait_s=direct_wait_s, restartable=program.restartable)
+        self.traits = Traits(direct=direct, direct_wait_s=direct_wait_s, restartable=program.restartable, waits=True)
         self._program = program
         self._environ = environ
         path = find_executable(program.command[0], environ) or os.path.abspath(program.command[0])
@@ -120,7 +120,7 @@ class ProgramAgent(Runner):
         answered: list[AnsweredQuestion] = []
         again = True
         while again:
-            child = await self._start(self._variables(run, skill))
+            child = await self._start(run, self._variables(run, skill))
             dialogue = Dialogue(run, child, program, artifacts, answered, clock, budget)
             again = await dialogue.run_once(self._first(run, skill, answered, history))
 
@@ -129,11 +129,12 @@ class ProgramAgent(Runner):
         for finding in check_program(self._program, self._environ):
             yield finding
 
-    async def _start(self, variables: Mapping[str, str]) -> Child:
+    async def _start(self, run: Run, variables: Mapping[str, str]) -> Child:
         """Start a program as soon as there is room. The program takes its place until it has ended."""
         room = self._room
         await room.acquire()
         try:
+            run.working()
             child = await self._launcher.start(variables)
         except BaseException:
             room.release()

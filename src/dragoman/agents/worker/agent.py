@@ -59,7 +59,7 @@ class WorkerAgent(Runner):
         self, profile: Profile, *, queues: bool = False, lease_s: float = LEASE_S, seen_s: float = SEEN_S
     ) -> None:
         self.profile = profile
-        self.traits = Traits(restartable=True, queues_runs=True)
+        self.traits = Traits(restartable=True, waits=True, queues_runs=True)
         self.leases = Leases(profile.id, lease_s, seen_s)
         self._queues = queues
 

@@ -105,11 +105,10 @@ class WorkItem:
     `first`: nobody has worked on the task before. `leased`: a worker has had it since the run began.
     """
 
-    __slots__ = ("asked", "began_s", "first", "handed", "inbox", "lease", "leased", "replays", "run")
+    __slots__ = ("asked", "first", "handed", "inbox", "lease", "leased", "replays", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.began_s = _now()
         self.first = run.epoch <= 1
         self.leased = False
         self.replays = False
@@ -182,16 +181,6 @@ class Leases:
         """The workers as all replicas know them. Raises StoreError."""
         others = () if self.desk is None else await self.desk.rosters(self._agent)
         return merge_rosters((self.roster(), *others))
-
-    @property
-    def queued(self) -> int:
-        """How many tasks wait here for a worker."""
-        return len(self._waiting)
-
-    @property
-    def oldest_s(self) -> float:
-        """How long the oldest of these has waited; 0 if there is none."""
-        return _now() - min(item.began_s for item in self._waiting) if self._waiting else 0.0
 
     @property
     def held(self) -> int:

@@ -27,16 +27,16 @@ def agents(place: TaskPlace, form: str) -> None:
     from dragoman.engine.admin.overview import AgentLines
 
     found = _get(place, "/agents", AgentLines)
-    head = ("AGENT", "KIND", "VERSION", "QUEUED", "OLDEST", "WORKING", "WAITING", "TOTAL", "FAULT")
+    head = ("AGENT", "KIND", "VERSION", "QUEUED", "OLDEST", "RUNNING", "WAITING", "TOTAL", "FAULT")
     rows = [
         (
             each.id,
             each.kind,
             each.version,
-            str(each.submitted),
+            str(each.queued),
             "-" if each.oldest_queued_s is None else age(each.oldest_queued_s),
-            str(each.working),
-            str(each.interrupted),
+            str(each.running),
+            str(each.waiting),
             str(each.total),
             each.degraded or "-",
         )
@@ -58,14 +58,14 @@ def workers(place: TaskPlace, form: str) -> None:
     from dragoman.engine.admin.overview import WorkerLines
 
     found = _get(place, "/workers", WorkerLines)
-    head = ("AGENT", "CONNECTED", "WORKERS", "IDLE", "WORKING", "QUEUED", "OLDEST")
+    head = ("AGENT", "CONNECTED", "WORKERS", "IDLE", "RUNNING", "QUEUED", "OLDEST")
     rows = [
         (
             each.agent,
             "yes" if each.connected else "no",
             str(each.workers),
             str(each.idle),
-            str(each.working),
+            str(each.running),
             str(each.queued),
             "-" if each.oldest_queued_s is None else age(each.oldest_queued_s),
         )

@@ -119,7 +119,8 @@ class _Screen:
 def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
     """Each number on a row of its own."""
     return [
-        *((f"tasks {state}", str(count)) for state, count in now.tasks.items()),
+        *((f"tasks {phase}", str(count)) for phase, count in _open(now).items()),
+        *((f"tasks {state}", str(now.tasks[state])) for state in ENDS),
         *([] if before is None else [("tasks ended", _ended(now, before, took_s))]),
         ("writes", _writes(now, before, took_s)),
         *_times(now),
@@ -146,7 +147,7 @@ def _joined_rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Ro
         "dead": now.webhook_calls_dead,
     }
     return [
-        ("tasks open", _counts({state: count for state, count in now.tasks.items() if state not in ENDS})),
+        ("tasks open", _counts(_open(now))),
         ("tasks ended", ", ".join((_counts({state: now.tasks[state] for state in ENDS}), *rate))),
         ("writes", f"{_writes(now, before, took_s)}, {now.failed_writes} failed"),
         *_times(now),
@@ -158,6 +159,11 @@ def _joined_rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Ro
         ("store", f"{_size(now)}, {_store(now)}"),
         *((f"job {name}", standing) for name, standing in now.jobs.items()),
     ]
+
+
+def _open(now: "Stats") -> dict[str, int]:
+    """The tasks that have not ended, by phase."""
+    return {"queued": now.queued, "running": now.running, "waiting": now.waiting}
 
 
 def _counts(counts: Mapping[str, int]) -> str:

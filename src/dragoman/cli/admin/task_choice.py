@@ -64,7 +64,7 @@ def task_row(task: "TaskLine") -> tuple[str, ...]:
     """The row of a task below `HEAD`."""
     return (
         task.id,
-        task.state,
+        describe_state(task),
         age(task.age_s),
         task.agent,
         task.principal,
@@ -72,6 +72,11 @@ def task_row(task: "TaskLine") -> tuple[str, ...]:
         task.dialect,
         task.text[:TEXT_SHOWN],
     )
+
+
+def describe_state(task: "TaskLine") -> str:
+    """The state that callers see, and that the task is queued if that does not say so."""
+    return f"{task.state} (queued)" if task.phase == "queued" and task.state != "submitted" else task.state
 
 
 def _age_s(flag: str, text: str | None) -> float | None:

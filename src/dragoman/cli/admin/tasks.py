@@ -9,7 +9,7 @@ import click
 
 from dragoman.cli.admin.receipts import describe_deliveries
 from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
-from dragoman.cli.admin.task_choice import HEAD, read_filters, task_row, with_filters
+from dragoman.cli.admin.task_choice import HEAD, describe_state, read_filters, task_row, with_filters
 from dragoman.cli.admin.task_log import show_log
 from dragoman.cli.arguments import WholeNumber
 from dragoman.cli.command_table import CommandTable
@@ -118,7 +118,8 @@ def _describe(report: "TaskReport") -> str:
     ]
     lines = {
         "task": task.id,
-        "state": f"{task.state} for {age(task.age_s)}" + (", cancel requested" if task.cancel_requested else ""),
+        "state": f"{describe_state(task)} for {age(task.age_s)}"
+        + (", cancel requested" if task.cancel_requested else ""),
         "unreadable": UNREADABLE if task.unreadable else "",
         "status": report.status_text,
         "agent": task.agent,

@@ -17,6 +17,7 @@ from dragoman.model.message import Message
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry
+from dragoman.store.figures import StoreFigures
 
 REPEATED_MS = 60_000
 """A page that is left open reads the same again and again: that is noted once in this time."""
@@ -51,6 +52,14 @@ class OperatedEngine(Handler, Protocol):
 
     def known_record(self, task_id: str) -> Record | None:
         """The task as far as this process has it in memory, which may lack the newest events; None if it has not."""
+        ...
+
+    async def figures(self) -> StoreFigures:
+        """The figures of the store. Tasks whose runs here wait to be taken on are queued. Raises StoreError."""
+        ...
+
+    def idle(self, task_id: str) -> bool:
+        """Whether a run of the task is here and waits to be taken on, although the task was at work before."""
         ...
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:

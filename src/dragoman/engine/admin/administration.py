@@ -68,9 +68,9 @@ class Administration:
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         places = FoldedPlaces(store, linked, engine.known_record)
-        self._inspector = Inspector(store, clock, places)
+        self._inspector = Inspector(store, clock, places, engine.idle)
         self._conversations = Conversations(store)
-        self._overview = Overview(store, clock, pulse, jobs)
+        self._overview = Overview(store, clock, pulse, jobs, engine.figures)
         self._usage = UsageReporter(store, clock, prices)
         self._playback = Playback(store, linked)
         self._moments = Moments(store, places)
@@ -182,8 +182,8 @@ class Administration:
 
     async def list_workers(self, operator: Operator, facts: ServerFacts) -> WorkerLines:
         """The agents that workers serve, and the workers. Raises A2AError."""
-        known = await self._notes.noted(operator, "workers.list", facts.known_workers())
-        return WorkerLines(workers=facts.workers(), known=known)
+        work = self._shared.read("workers", lambda: self._overview.workers(facts))
+        return await self._notes.noted(operator, "workers.list", work)
 
     async def list_upstreams(self, operator: Operator, facts: ServerFacts) -> UpstreamLines:
         """The agents of other servers."""

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from dragoman.engine.admin.inspection import StateWord, TimelineEntry, timeline_entry
-from dragoman.engine.admin.overview import AgentFacts, ReplicaLine, UpstreamLine, WorkerLine
+from dragoman.engine.admin.overview import AgentFacts, ReplicaLine, UpstreamLine, WorkersHere
 from dragoman.engine.handler import OpenStream, Snapshot
 from dragoman.model.events import Logged
 from dragoman.model.lifecycle import SPELLED
@@ -55,7 +55,7 @@ class ServedAgentFacts(Struct, frozen=True):
 class WorkerFacts(Struct, frozen=True):
     """All agents of workers that this server serves."""
 
-    workers: tuple[WorkerLine, ...]
+    workers: tuple[WorkersHere, ...]
 
 
 class UpstreamFacts(Struct, frozen=True):

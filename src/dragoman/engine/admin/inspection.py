@@ -5,6 +5,7 @@ are shortened, and nothing in an answer is a secret: webhooks are counted, and a
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -27,7 +28,7 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.parts import TEXT_CHARACTERS, beginning
-from dragoman.model.task import TERMINAL, Progress, Usage
+from dragoman.model.task import TERMINAL, Phase, Progress, Usage, phase_of
 from dragoman.store.api import ListOrder, ListQuery, Owners, Store, TaskRow, TaskSearch
 
 SEARCHES = 5
@@ -80,12 +81,14 @@ class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class TaskLine(Struct, frozen=True, kw_only=True):
     """A task in a list. `status_at` is when its status last changed, `age_s` how many seconds ago that was.
 
-    `holder` is the process that runs it, if one does. `text` begins the first message. `unreadable`: the store holds
-    bytes of the task that cannot be decoded. A list shows that only if its head is among them.
+    `state` is what its caller sees; for `phase` see `model.task.Phase`. `holder` is the process that runs it, if one
+    does. `text` begins the first message. `unreadable`: the store holds bytes of the task that cannot be decoded. A
+    list shows that only if its head is among them.
     """
 
     id: str
     state: StateWord
+    phase: Phase
     agent: str
     principal: str
     context: str
@@ -180,8 +183,15 @@ class Timeline(Struct, frozen=True, kw_only=True):
 class Inspector:
     """Reads the tasks of everybody from a store."""
 
-    def __init__(self, store: Store, clock: Clock, places: FoldedPlaces | None = None) -> None:
-        """`places` may be shared with other readers of the same store."""
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        places: FoldedPlaces | None = None,
+        idle: Callable[[str], bool] = lambda task_id: False,
+    ) -> None:
+        """`places` may be shared with other readers of the same store. `idle` knows the runs here: see `phase_of`."""
+        self._idle = idle
         self._store = store
         self._clock = clock
         self._places = places or FoldedPlaces(store)
@@ -216,7 +226,7 @@ class Inspector:
         rows = [row for row in listed.rows if until_ms is None or row.status_ms < until_ms]
         last = rows[-1] if listed.more and rows and len(rows) == len(listed.rows) else None
         return TaskLines(
-            tasks=tuple(_line(row, now_ms) for row in rows),
+            tasks=tuple(self._line(row, now_ms) for row in rows),
             next_cursor="" if last is None else _cursor(last.status_ms, chosen, last.head.id),
             total=None if until_ms is not None else listed.total,
         )
@@ -246,7 +256,7 @@ class Inspector:
             if after is None or len(found) == limit:
                 break
         return TaskLines(
-            tasks=tuple(_line(row, now_ms) for row in found),
+            tasks=tuple(self._line(row, now_ms) for row in found),
             next_cursor="" if after is None else _cursor(after, order),
         )
 
@@ -268,7 +278,7 @@ class Inspector:
         )
         said = record.status.message
         return TaskReport(
-            task=_line(row, self._clock.now_ms()),
+            task=self._line(row, self._clock.now_ms()),
             mount=stored.head.mount,
             seq=stored.seq,
             epoch=stored.epoch,
@@ -308,6 +318,26 @@ class Inspector:
             next_after=last if logged and last < seq else None,
         )
 
+    def _line(self, row: TaskRow, now_ms: int) -> TaskLine:
+        head = row.head
+        return TaskLine(
+            id=head.id,
+            state=SPELLED[row.state],  # type: ignore[arg-type]  # the words of StateWord
+            phase=phase_of(row.state, idle=row.holder is None or self._idle(head.id)),
+            agent=head.agent,
+            principal=head.owner,
+            context=head.context_id,
+            dialect=head.dialect,
+            text=row.text,
+            created_at=head.created_at,
+            status_at=timestamp(row.status_ms),
+            age_s=max(0, now_ms - row.status_ms) / 1000,
+            holder=row.holder,
+            cancel_requested=row.cancel_requested,
+            parent=head.parent,
+            unreadable=row.unreadable,
+        )
+
 
 def _trace(traceparent: str | None) -> str | None:
     """The trace id in a `traceparent` (W3C Trace Context §3.2.2)."""
@@ -338,26 +368,6 @@ def _read_cursor(cursor: str, order: TaskOrder) -> tuple[int, str]:
     if made_in != order:
         raise InvalidParams("cursor", "comes from a list with other filters: leave it out for the first page")
     return number, task_id
-
-
-def _line(row: TaskRow, now_ms: int) -> TaskLine:
-    head = row.head
-    return TaskLine(
-        id=head.id,
-        state=SPELLED[row.state],  # type: ignore[arg-type]  # the words of StateWord
-        agent=head.agent,
-        principal=head.owner,
-        context=head.context_id,
-        dialect=head.dialect,
-        text=row.text,
-        created_at=head.created_at,
-        status_at=timestamp(row.status_ms),
-        age_s=max(0, now_ms - row.status_ms) / 1000,
-        holder=row.holder,
-        cancel_requested=row.cancel_requested,
-        parent=head.parent,
-        unreadable=row.unreadable,
-    )
 
 
 def _ago_ms(age_s: float, now_ms: int) -> int:

@@ -4,16 +4,17 @@ Invariant: it only reads. Numbers of tasks come from the store's counters, so th
 count the tasks of all replicas; what agents, workers and upstreams do is what this process knows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from dragoman.engine.admin.inspection import STATES_BY_WORD, StateWord
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import TaskStatus
 from dragoman.store.api import ListQuery, Owners, Store
-from dragoman.store.figures import OpenTasks
+from dragoman.store.figures import OpenTasks, StoreFigures
 from dragoman.store.usage import DAY_MS
 from dragoman.telemetry.pulse import Pulse, Quantiles
 
@@ -36,18 +37,25 @@ class AgentFacts(Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
 
 
-class WorkerLine(Struct, frozen=True, kw_only=True):
+class WorkersHere(Struct, frozen=True, kw_only=True):
     """The workers of an agent. `connected`: one waits for work, or has called lately, here or on another replica.
 
-    The rest is what this server knows: how many `workers` have called lately, how many tasks they wait for (`idle`) and
-    have (`working`), how many wait for a worker (`queued`), and for how long the oldest has; null if none waits.
+    This server knows how many `workers` have called it lately, and how many tasks they wait for (`idle`).
     """
 
     agent: str
     connected: bool
     workers: int
     idle: int
-    working: int
+
+
+class WorkerLine(WorkersHere, frozen=True, kw_only=True):
+    """The workers of an agent, and how many of its tasks, on all servers, they have (`running`) or are `queued`.
+
+    The longest-waiting one has waited for `oldest_queued_s`; null if none waits.
+    """
+
+    running: int
     queued: int
     oldest_queued_s: float | None = None
 
@@ -96,7 +104,7 @@ class ServerFacts(Protocol):
         """The agents that are served."""
         ...
 
-    def workers(self) -> tuple[WorkerLine, ...]:
+    def workers(self) -> tuple[WorkersHere, ...]:
         """Those that workers serve."""
         ...
 
@@ -114,7 +122,7 @@ class ServerFacts(Protocol):
 
 
 class AgentLine(Struct, frozen=True, kw_only=True):
-    """An agent with the numbers of its tasks.
+    """An agent with the numbers of its tasks, on all servers: those that are queued, running or waiting, and all.
 
     `oldest_queued_s` is the age of the task that has waited longest to be run; null if none waits. A run that works for
     longer than `deadline_s` at a stretch is stopped; null: none is.
@@ -125,9 +133,9 @@ class AgentLine(Struct, frozen=True, kw_only=True):
     version: str
     kind: str
     degraded: str | None
-    submitted: int
-    working: int
-    interrupted: int
+    queued: int
+    running: int
+    waiting: int
     total: int
     oldest_queued_s: float | None = None
     deadline_s: float | None = None
@@ -168,7 +176,9 @@ class ReplicaLines(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """How much there is to do. `tasks` counts by state. `outage` is why writes fail, null if they do not.
+    """How much there is to do. `tasks` counts by state, which is what callers see. Those that have not ended are
+    `queued` until they are taken on, `running`, or `waiting` for their callers. `outage` is why writes fail, null if
+    they do not.
 
     `webhook_calls_paused` are those of the pending ones that wait for a paused host. `store_bytes` is the size of the
     store. `input_tokens_today` and `output_tokens_today` are what the runs that ended today (UTC) have used; null if
@@ -181,6 +191,9 @@ class Stats(Struct, frozen=True, kw_only=True):
     """
 
     tasks: dict[str, int]
+    queued: int
+    running: int
+    waiting: int
     webhook_calls_pending: int
     webhook_calls_dead: int
     replicas: int
@@ -202,7 +215,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class Overview:
-    """Reads the numbers of a store."""
+    """Reads the numbers of a store. `figures` are those that know of the runs here; default: those of the store."""
 
     def __init__(
         self,
@@ -210,16 +223,35 @@ class Overview:
         clock: Clock,
         pulse: Pulse | None = None,
         jobs: Callable[[], Mapping[str, str]] = dict,
+        figures: Callable[[], Awaitable[StoreFigures]] | None = None,
     ) -> None:
         self._jobs = jobs
         self._store = store
         self._clock = clock
         self._pulse = pulse
+        self._figures = figures or store.figures
 
     async def agents(self, facts: ServerFacts) -> AgentLines:
         """The agents with the numbers of their tasks. Raises StoreError."""
-        waiting = {tasks.agent: tasks for tasks in (await self._store.figures()).open_tasks}
-        return AgentLines(agents=tuple([await self._agent(agent, waiting.get(agent.id)) for agent in facts.agents()]))
+        found = await self._open_tasks()
+        return AgentLines(
+            agents=tuple(
+                [await self._agent(each, found.get(each.id) or OpenTasks(agent=each.id)) for each in facts.agents()]
+            )
+        )
+
+    async def workers(self, facts: ServerFacts) -> WorkerLines:
+        """The agents that workers serve, with the numbers of their tasks, and the workers. Raises StoreError."""
+        found = await self._open_tasks()
+        lines = []
+        for each in facts.workers():
+            tasks = found.get(each.agent) or OpenTasks(agent=each.agent)
+            lines.append(
+                WorkerLine(
+                    **asdict(each), running=tasks.running, queued=tasks.queued, oldest_queued_s=self._waited_s(tasks)
+                )
+            )
+        return WorkerLines(workers=tuple(lines), known=await facts.known_workers())
 
     async def replicas(self) -> ReplicaLines:
         """The servers that are alive on the store. Raises StoreError."""
@@ -236,11 +268,15 @@ class Overview:
         outbox = self._store.outbox
         pending, dead = await outbox.owed_count()
         outage, pulse = self._store.outage, self._pulse
+        figures = await self._figures()
         today = self._clock.now_ms() // DAY_MS
         used = await self._store.usage.days(today, today)
         reported = any(each.total_tokens for each in used)
         return Stats(
             tasks={word: await self._count(None, word) for word in STATES_BY_WORD if word != "unspecified"},
+            queued=sum(each.queued for each in figures.open_tasks),
+            running=sum(each.running for each in figures.open_tasks),
+            waiting=sum(each.waiting for each in figures.open_tasks),
             webhook_calls_pending=pending,
             webhook_calls_paused=await outbox.paused_count(),
             webhook_calls_dead=dead,
@@ -248,7 +284,7 @@ class Overview:
             writes=self._store.writes,
             failed_writes=self._store.failed_writes,
             outage=None if outage is None else outage.reason,
-            store_bytes=(await self._store.figures()).size_bytes,
+            store_bytes=figures.size_bytes,
             input_tokens_today=sum(each.input_tokens for each in used) if reported else None,
             output_tokens_today=sum(each.output_tokens for each in used) if reported else None,
             streams=None if pulse is None else pulse.open_streams(),
@@ -261,19 +297,26 @@ class Overview:
             jobs=self._jobs(),
         )
 
-    async def _agent(self, agent: AgentFacts, tasks: OpenTasks | None) -> AgentLine:
-        since_ms = None if tasks is None else tasks.queued_since_ms
+    async def _open_tasks(self) -> dict[str, OpenTasks]:
+        return {tasks.agent: tasks for tasks in (await self._figures()).open_tasks}
+
+    def _waited_s(self, tasks: OpenTasks) -> float | None:
+        """How long the longest-waiting queued task has waited."""
+        since_ms = tasks.queued_since_ms
+        return None if since_ms is None else max(0, self._clock.now_ms() - since_ms) / 1000
+
+    async def _agent(self, agent: AgentFacts, tasks: OpenTasks) -> AgentLine:
         return AgentLine(
             id=agent.id,
             name=agent.name,
             version=agent.version,
             kind=agent.kind,
             degraded=agent.degraded,
-            submitted=0 if tasks is None else tasks.queued,
-            working=0 if tasks is None else tasks.working,
-            interrupted=0 if tasks is None else tasks.interrupted,
+            queued=tasks.queued,
+            running=tasks.running,
+            waiting=tasks.waiting,
             total=await self._count(agent.id, None),
-            oldest_queued_s=None if since_ms is None else max(0, self._clock.now_ms() - since_ms) / 1000,
+            oldest_queued_s=self._waited_s(tasks),
             deadline_s=agent.deadline_s,
         )
 

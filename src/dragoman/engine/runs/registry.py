@@ -32,6 +32,10 @@ class Runs:
         """As `of`, for a task that may not be in memory."""
         return self._by_task.get(task_id)
 
+    def idle(self) -> tuple[TaskRun, ...]:
+        """The runs whose tasks were at work before, and wait to be taken on again: see `TaskRun.idle`."""
+        return tuple(run for run in self._by_task.values() if run.idle)
+
     def add(self, run: TaskRun) -> None:
         """Note that a run has begun."""
         self._by_task[run.head.id] = run

@@ -168,6 +168,7 @@ class TaskRun:
         "_offered",
         "_retry_after_s",
         "_services",
+        "_untaken",
         "_used",
         "_work",
         "_writer",
@@ -235,6 +236,8 @@ class TaskRun:
         self._keeps_files = services.files.keeps
         self._numbered = 0
         self._announces = announce
+        self._untaken = traits.waits
+        """Whether nobody has taken the task on yet in this run, nor said anything."""
         self._began_ms = replay.began_ms if work is None else timestamp_ms(head.created_at)
         """When the task was taken on, if that was before this run; for a run that became a task, when it began."""
         if traits.queues_runs:
@@ -289,6 +292,11 @@ class TaskRun:
         if not self.abandoned:
             self.lease_lost = True
             self.abandon()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody works on the task yet, although it was at work before: see `model.task.phase_of`."""
+        return self._untaken and not self._written and self.log.state is TaskState.WORKING
 
     @property
     def lease(self) -> int:
@@ -420,6 +428,7 @@ class TaskRun:
             await self._answered()
         if self.replay.active:
             return
+        self._untaken = False
         if self.deadline_s is not None and self._deadline is None:
             self._arm()
         now_ms = self._clock.now_ms()
@@ -469,6 +478,7 @@ class TaskRun:
 
     def working(self) -> None:
         """Report that the task has been taken on."""
+        self._untaken = False
         if self.deadline_s is not None and self._deadline is None:
             self._arm()
         self._announce()
@@ -611,6 +621,7 @@ class TaskRun:
 
     async def _put_question(self, question: Message, *, auth: bool) -> Message | None:
         """Write a question while none is open, and wait for its answer."""
+        self._untaken = False
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         now_ms = self._clock.now_ms()
         self._writer.put(StatusChanged(state, timestamp(now_ms), message=question, usage=self._used), now_ms)

@@ -1,14 +1,22 @@
 -- name: open_by_agent
--- The tasks that have not ended, by agent: how many are queued, at work and interrupted, and when the oldest status of each of
--- the states 0 to 3 was set. The counters say which scopes have any, and for these an index begins with the oldest.
-SELECT s.agent, sum(c.n0)::bigint, sum(c.n1)::bigint, sum(c.n2 + c.n3)::bigint,
+-- The tasks that have not ended, by agent: how many are submitted, working, working without a holder, and interrupted. Then
+-- when the oldest status was set: of the submitted, of the working ones without and with a holder, and in the states 2 and 3.
+-- The counters say which scopes have any, and for these an index begins with the oldest. Only working tasks are counted one
+-- by one, to find those that nobody has.
+SELECT s.agent, sum(c.n0)::bigint, sum(c.n1)::bigint, sum(idle.tasks)::bigint, sum(c.n2 + c.n3)::bigint,
     min(CASE WHEN c.n0 > 0 THEN (SELECT min(t.status_ms) FROM dragoman.tasks t WHERE t.scope = s.scope AND t.state = 0) END),
-    min(CASE WHEN c.n1 > 0 THEN (SELECT min(t.status_ms) FROM dragoman.tasks t WHERE t.scope = s.scope AND t.state = 1) END),
+    min(idle.since_ms),
+    min(CASE WHEN c.n1 > 0 THEN (SELECT t.status_ms FROM dragoman.tasks t
+        WHERE t.scope = s.scope AND t.state = 1 AND t.holder IS NOT NULL ORDER BY t.status_ms LIMIT 1) END),
     min(CASE WHEN c.n2 > 0 THEN (SELECT min(t.status_ms) FROM dragoman.tasks t WHERE t.scope = s.scope AND t.state = 2) END),
     min(CASE WHEN c.n3 > 0 THEN (SELECT min(t.status_ms) FROM dragoman.tasks t WHERE t.scope = s.scope AND t.state = 3) END)
 FROM dragoman.scopes s JOIN (
     SELECT scope, sum(n0) AS n0, sum(n1) AS n1, sum(n2) AS n2, sum(n3) AS n3 FROM dragoman.counts GROUP BY scope
 ) c USING (scope)
+LEFT JOIN LATERAL (
+    SELECT count(*) AS tasks, min(t.status_ms) AS since_ms FROM dragoman.tasks t
+    WHERE c.n1 > 0 AND t.scope = s.scope AND t.state = 1 AND t.holder IS NULL
+) idle ON true
 WHERE c.n0 > 0 OR c.n1 > 0 OR c.n2 > 0 OR c.n3 > 0 GROUP BY s.agent ORDER BY s.agent;
 
 -- name: size_bytes

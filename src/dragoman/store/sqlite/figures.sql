@@ -1,12 +1,22 @@
 -- name: open_by_agent
--- The tasks that have not ended, by agent: how many are queued, at work and interrupted, and when the oldest status of each of
--- the states 0 to 3 was set. The counters say which scopes have any, and for these an index begins with the oldest.
-SELECT agent, sum(n0), sum(n1), sum(n2 + n3),
+-- The tasks that have not ended, by agent: how many are submitted, working, working without a holder, and interrupted. Then
+-- when the oldest status was set: of the submitted, of the working ones without and with a holder, and in the states 2 and 3.
+-- The counters say which scopes have any, and for these an index begins with the oldest. Only working tasks are counted one
+-- by one, to find those that nobody has.
+WITH idle AS (
+    SELECT t.scope, count(*) AS tasks, min(t.status_ms) AS since_ms
+    FROM scopes s CROSS JOIN tasks t ON t.scope = s.scope AND t.state = 1
+    WHERE s.n1 > 0 AND t.holder IS NULL GROUP BY t.scope
+)
+SELECT s.agent, sum(n0), sum(n1), sum(idle.tasks), sum(n2 + n3),
     min(CASE WHEN n0 > 0 THEN (SELECT min(t.status_ms) FROM tasks t WHERE t.scope = s.scope AND t.state = 0) END),
-    min(CASE WHEN n1 > 0 THEN (SELECT min(t.status_ms) FROM tasks t WHERE t.scope = s.scope AND t.state = 1) END),
+    min(idle.since_ms),
+    min(CASE WHEN n1 > 0 THEN (SELECT t.status_ms FROM tasks t
+        WHERE t.scope = s.scope AND t.state = 1 AND t.holder IS NOT NULL ORDER BY t.status_ms LIMIT 1) END),
     min(CASE WHEN n2 > 0 THEN (SELECT min(t.status_ms) FROM tasks t WHERE t.scope = s.scope AND t.state = 2) END),
     min(CASE WHEN n3 > 0 THEN (SELECT min(t.status_ms) FROM tasks t WHERE t.scope = s.scope AND t.state = 3) END)
-FROM scopes s WHERE n0 > 0 OR n1 > 0 OR n2 > 0 OR n3 > 0 GROUP BY agent ORDER BY agent;
+FROM scopes s LEFT JOIN idle USING (scope)
+WHERE n0 > 0 OR n1 > 0 OR n2 > 0 OR n3 > 0 GROUP BY s.agent ORDER BY s.agent;
 
 -- name: size_bytes
 -- The size of a store in memory.

@@ -10,8 +10,8 @@ from dragoman.store.figures import OpenTasks
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, ending, new_task
 
 
-async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_kind(bench: Bench) -> None:
-    """Tasks of all owners count. Those that have ended do not."""
+async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(bench: Bench) -> None:
+    """Tasks of all owners count. Those that have ended do not. A working one that nobody has is queued."""
     at = START_MS
     async with bench.store() as store:
         assert (await store.figures()).open_tasks == ()
@@ -29,11 +29,19 @@ async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_kind(bench: Be
             await store.create(
                 new_task(f"t{number}", at=at + number, state=state, holder=holder, agent=agent, owner=owner)
             )
-        other = OpenTasks(agent="other", interrupted=2, interrupted_since_ms=at)
+        other = OpenTasks(agent="other", waiting=2, waiting_since_ms=at)
         assert (await store.figures()).open_tasks == (
-            OpenTasks(agent="echo", queued=3, working=1, queued_since_ms=at + 1, working_since_ms=at + 4),
+            OpenTasks(agent="echo", queued=3, running=1, queued_since_ms=at + 1, running_since_ms=at + 4),
             other,
         )
+        await store.create(new_task("t6", at=at - 5, state=TaskState.WORKING, holder=None, agent="echo", owner="ann"))
+        await store.create(new_task("t7", at=at + 7, state=TaskState.WORKING, holder="h1", agent="echo", owner="ann"))
+        assert (await store.figures()).open_tasks == (
+            OpenTasks(agent="echo", queued=4, running=2, queued_since_ms=at - 5, running_since_ms=at + 4),
+            other,
+        )
+        await store.append(ending("t6", 1, epoch=None))
+        await store.append(ending("t7", 1))
         await store.append(ending("t1", 1, epoch=None))
         await store.append(ending("t4", 1))
         assert (await store.figures()).open_tasks == (
@@ -83,7 +91,7 @@ async def commits_are_told_to_whoever_watches(bench: Bench) -> None:
 
 
 FIGURES: tuple[Case, ...] = (
-    open_tasks_are_counted_by_agent_with_the_oldest_of_each_kind,
+    open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase,
     the_size_grows_with_what_is_written,
     each_commit_is_timed,
     commits_are_told_to_whoever_watches,
