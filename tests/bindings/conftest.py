@@ -21,6 +21,7 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.endpoints import OptionalBindings
 from dragoman.bindings.home import Home
+from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
 from dragoman.bindings.http1.connection import ReaderCut, ignore_cut
 from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.listener import Listener, bound_socket
@@ -230,6 +231,7 @@ async def site(
     send_buffer_bytes: int | None = None,
     elsewhere: Collection[str] = (),
     authority: Authority | None = None,
+    connections: ConnectionBounds | None = None,
 ) -> AsyncIterator[Site]:
     """`send_buffer_bytes` is as much of an answer as the system takes for a reader that takes nothing.
 
@@ -241,7 +243,12 @@ async def site(
     tls = None if authority is None else identity(authority.issue())
     context = tls and tls.context
     listener = Listener(
-        app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s, tls=context, reader_cut=reader_cut
+        app,
+        reader_pause_s=reader_pause_s,
+        keep_alive_s=keep_alive_s,
+        tls=context,
+        reader_cut=reader_cut,
+        counter=connections and ConnectionCounter(connections),
     )
     bound = bound_socket("127.0.0.1", 0)
     if send_buffer_bytes is not None:

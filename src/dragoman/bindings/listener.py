@@ -11,6 +11,7 @@ from contextlib import suppress
 from email.utils import formatdate
 
 from dragoman.bindings.http import Asgi
+from dragoman.bindings.http1.bounds import ConnectionCounter, Seat
 from dragoman.bindings.http1.connection import Connections, ReaderCut, ServerConnection, ignore_cut
 from dragoman.bindings.tls import Handshakes, TlsConnection
 
@@ -41,9 +42,13 @@ class Listener:
         keep_alive_s: float = KEEP_ALIVE_S,
         tls: ssl.SSLContext | None = None,
         reader_cut: ReaderCut = ignore_cut,
+        counter: ConnectionCounter | None = None,
     ) -> None:
-        """With `tls` it speaks HTTPS only. `reader_cut` is called for each reader that is cut off."""
-        self._connections = Connections(app, keep_alive_s, reader_pause_s, reader_cut)
+        """With `tls` it speaks HTTPS only. `reader_cut` is called for each reader that is cut off.
+
+        The `counter` bounds the connections. Without one the default bounds hold.
+        """
+        self._connections = Connections(app, keep_alive_s, reader_pause_s, reader_cut, counter)
         self._server: asyncio.Server | None = None
         self._tls = tls
         self._handshakes = Handshakes()
@@ -53,6 +58,11 @@ class Listener:
     def connections(self) -> Collection[object]:
         """The open connections."""
         return self._connections.open
+
+    @property
+    def counter(self) -> ConnectionCounter:
+        """Counts the connections."""
+        return self._connections.counter
 
     async def open(self, bound: socket.socket) -> None:
         """Listen on a socket that is already bound."""
@@ -112,12 +122,13 @@ class Listener:
                 return True
         return False
 
-    def _plain(self) -> ServerConnection:
-        return ServerConnection(self._connections, asyncio.get_running_loop())
+    def _plain(self, seat: Seat | None = None) -> ServerConnection:
+        return ServerConnection(self._connections, asyncio.get_running_loop(), seat)
 
     def _secured(self) -> TlsConnection:
         assert self._tls is not None
-        return TlsConnection(self._tls, self._plain, asyncio.get_running_loop(), self._handshakes)
+        loop, counter = asyncio.get_running_loop(), self._connections.counter
+        return TlsConnection(self._tls, self._plain, loop, self._handshakes, counter)
 
     def _date(self) -> None:
         """Set the Date of all answers, now and every second."""

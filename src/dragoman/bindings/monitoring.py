@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.bindings.http import HttpRequest, HttpResponse, json_response
+from dragoman.bindings.http1.bounds import ConnectionCounter
 from dragoman.bindings.request import Header
 from dragoman.bindings.streams import Streams
 from dragoman.model.ids import Clock, timestamp
@@ -170,8 +171,9 @@ class ScrapedStore(Protocol):
 class Metrics:
     """The metrics page.
 
-    `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job. A
-    replica shows its `cluster` too. The `figures` of the store are read at most once per `FRESH_MS`.
+    `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job,
+    `connections` those of HTTP. A replica shows its `cluster` too. The `figures` of the store are read at most once per
+    `FRESH_MS`.
     """
 
     def __init__(
@@ -187,8 +189,10 @@ class Metrics:
         agents: Callable[[], Collection[str]],
         cluster: FiguresOf = alone,
         job_failures: Mapping[str, int] = NO_JOBS,
+        connections: ConnectionCounter | None = None,
     ) -> None:
         self._job_failures = job_failures
+        self._connections = connections or ConnectionCounter()
         self._counts = counts
         self._read_figures = figures
         self._prefix = prefix
@@ -218,6 +222,8 @@ class Metrics:
             open_tasks=() if figures is None else self._open_tasks(figures),
             cluster=await self._cluster(),
             job_failures=self._job_failures,
+            connections=self._connections.open + self._connections.reserved,
+            connections_refused=self._connections.refused,
         )
         content_type, body = self._page.text(request.text(b"accept") or "", gauges)
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]

@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from dragoman.bindings.http1.bounds import RESERVE_HEAD_S, ConnectionCounter, Seat
+
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 10.0
@@ -87,12 +89,13 @@ class Handshakes:
 class TlsConnection(asyncio.Protocol, asyncio.Transport):
     """One connection: the protocol of the socket's transport, and the transport of the protocol above it.
 
-    `make_secured` makes the protocol above once TLS is agreed on.
+    `make_secured` makes the protocol above once TLS is agreed on, for the seat that the `counter` gave this connection.
     """
 
     __slots__ = (
         "_closing",
         "_context",
+        "_counter",
         "_handshakes",
         "_incoming",
         "_loop",
@@ -100,6 +103,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         "_outgoing",
         "_raw",
         "_reading",
+        "_seat",
         "_secured",
         "_timer",
         "_tls",
@@ -108,15 +112,18 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     def __init__(
         self,
         context: ssl.SSLContext,
-        make_secured: Callable[[], Secured],
+        make_secured: Callable[[Seat], Secured],
         loop: asyncio.AbstractEventLoop,
         handshakes: Handshakes,
+        counter: ConnectionCounter,
     ) -> None:
         super().__init__()
         self._loop = loop
         self._context = context
         self._make_secured = make_secured
         self._handshakes = handshakes
+        self._counter = counter
+        self._seat = Seat.REFUSED
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._raw: asyncio.Transport
@@ -130,11 +137,17 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as a listener has it
         """Wait for the client to begin the handshake."""
         self._raw = transport
-        self._timer = self._loop.call_later(HANDSHAKE_S, self._late)
+        self._seat = self._counter.enter(transport)
+        if self._seat is Seat.REFUSED:
+            self.abort()
+            return
+        within_s = HANDSHAKE_S if self._seat is Seat.SERVED else RESERVE_HEAD_S
+        self._timer = self._loop.call_later(within_s, self._late, within_s)
         self._handshakes.begin(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        self._counter.leave(self._seat, self._raw)
         self._closing = True
         self._end_handshake()
         if self._secured is not None:
@@ -251,7 +264,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             return False
         self._flush()
         self._end_handshake()
-        self._secured = self._make_secured()
+        self._secured = self._make_secured(self._seat)
         self._secured.connection_made(self)
         return True
 
@@ -294,9 +307,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._end_handshake()
         self._raw.close()
 
-    def _late(self) -> None:
+    def _late(self, within_s: float) -> None:
         self._timer = None
-        self._note_failure(f"the handshake took longer than {HANDSHAKE_S:g} s")
+        self._note_failure(f"the handshake took longer than {within_s:g} s")
         self.abort()
 
     def _end_handshake(self) -> None:

@@ -441,6 +441,16 @@ class Config(Struct, frozen=True, kw_only=True):
         seconds(0.1, 86_400),
         "How long a client may leave an answer or a stream unread before it is cut off.",
     ] = 60.0
+    max_connections: Annotated[
+        int,
+        whole(0, 1_000_000),
+        "Most connections over HTTP of each process; beyond them only /healthz is answered. 0 sets no limit.",
+    ] = 20_000
+    max_connections_per_address: Annotated[
+        int,
+        whole(0, 1_000_000),
+        "Most connections over HTTP of one address, those of trusted_proxies excepted; 0 sets no limit.",
+    ] = 0
     threads_max: Annotated[
         int, whole(1, 10_000), "Most threads for agents that are plain functions; further runs wait."
     ] = 32

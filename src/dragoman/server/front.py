@@ -26,6 +26,7 @@ from dragoman.bindings.console import Console, Pages
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.endpoints import OptionalBindings
 from dragoman.bindings.home import Home
+from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
 from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.mcp import Mcp, Notifications, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
@@ -62,7 +63,8 @@ from dragoman.telemetry.pulse import Pulse
 class Front(Struct, frozen=True):
     """What all applications of a server share, so that a reload loses nothing.
 
-    Workers may finish the tasks of agents that are `leaving`, by agent id. `streams` are the open ones.
+    Workers may finish the tasks of agents that are `leaving`, by agent id. `streams` are the open ones, `connections`
+    counts those of HTTP.
     """
 
     parts: EngineParts
@@ -73,6 +75,7 @@ class Front(Struct, frozen=True):
     traffic: Traffic | None
     pulse: Pulse | None
     streams: Streams
+    connections: ConnectionCounter
     sessions: Sessions
     notifications: Notifications
     administration: Administration
@@ -202,6 +205,7 @@ def make_front(
     handlers = make_handlers(config, parts, observation)
     usage, streams = handlers.usage, Streams(config.keepalive_s)
     cluster = ClusterWatch(config, store, parts.bus, lambda: engine.replica_id, lambda: engine.taken_over)
+    connections = ConnectionCounter(_connection_bounds(config))
     metrics = pulse = None
     if counts is not None:
         metrics = Metrics(
@@ -215,6 +219,7 @@ def make_front(
             agents=lifetimes.served,
             cluster=cluster.figures,
             job_failures=observation.jobs.counts,
+            connections=connections,
         )
         pulse = Pulse(counts, lambda: streams.open, lambda: store.commits)
     notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
@@ -227,6 +232,7 @@ def make_front(
         traffic=observation.make_traffic(clock),
         pulse=pulse,
         streams=streams,
+        connections=connections,
         sessions=Sessions(notifications, store.shared if shared else None, parts.bus),
         notifications=notifications,
         administration=Administration(
@@ -252,6 +258,11 @@ def make_front(
 def _pages() -> Pages:
     """The console's files: read once, whatever is reloaded."""
     return Pages.load()
+
+
+def _connection_bounds(config: Config) -> ConnectionBounds:
+    proxies = TrustedProxies(config.trusted_proxies)
+    return ConnectionBounds(config.max_connections, config.max_connections_per_address, proxies.trusts)
 
 
 def _make_limits(config: Config) -> Limits:

@@ -309,7 +309,13 @@ async def _assemble(
         lifetimes=lifetimes,
         stopping=stopping,
         current=current,
-        listener=Listener(current, reader_pause_s=config.reader_pause_s, tls=context, reader_cut=front.streams.cut),
+        listener=Listener(
+            current,
+            reader_pause_s=config.reader_pause_s,
+            tls=context,
+            reader_cut=front.streams.cut,
+            counter=front.connections,
+        ),
         reloading=reloading,
         tls=tls,
     )

@@ -61,7 +61,8 @@ class OpenTaskFigures(Struct, frozen=True):
 class Gauges(Struct, frozen=True, kw_only=True):
     """`writes` are those that the store was given, and those that failed. `readers_cut` counts slow readers.
 
-    `job_failures` counts by job, zeros included.
+    `job_failures` counts by job, zeros included. `connections` are those of HTTP; `connections_refused` counts those
+    that were not served, by reason.
     """
 
     streams: int
@@ -72,3 +73,5 @@ class Gauges(Struct, frozen=True, kw_only=True):
     open_tasks: tuple[OpenTaskFigures, ...] = ()
     cluster: ClusterFigures | None = None
     job_failures: Mapping[str, int] = {}
+    connections: int = 0
+    connections_refused: Mapping[str, int] = {}

@@ -163,6 +163,11 @@ class Families(Collector):
         yield CounterMetricFamily(
             f"{prefix}_readers_cut", "Readers that were cut off because they took nothing", gauges.readers_cut
         )
+        yield GaugeMetricFamily(f"{prefix}_connections_open", "Connections of clients over HTTP", gauges.connections)
+        refused = self._counter("connections_refused", "Connections over HTTP that were not served", "reason")
+        for reason, count in gauges.connections_refused.items():
+            refused.add_metric([reason], count)
+        yield refused
         yield CounterMetricFamily(f"{prefix}_store_writes", "Writes that the store was given", given)
         yield CounterMetricFamily(f"{prefix}_store_writes_failed", "Writes that the store could not take", failed)
         commits = self._histogram("store_commit_seconds", "How long commits took, of one or many writes each")

@@ -21,6 +21,7 @@ import httptools
 from msgspec import Struct
 
 from dragoman.bindings.http import Asgi
+from dragoman.bindings.http1.bounds import RESERVE_HEAD_BYTES, RESERVE_HEAD_S, ConnectionCounter, Seat
 from dragoman.bindings.http1.exchange import STATUS_LINES, AsgiExchange
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 from dragoman.bindings.request import Header
@@ -50,14 +51,32 @@ WRONG_VERSION = "This version of HTTP is not served on such a connection: use HT
 LONG_HEAD = "The head of the request is too large."
 LONG_REST = "The trailers, a chunk extension or the empty lines of the request are too large."
 MALFORMED = "Invalid HTTP request received."
+UNKNOWN_CODING = "The Transfer-Encoding is not understood here: send the body as it is, or chunked."
+NOT_CHUNKED = "The last Transfer-Encoding is not chunked: the end of the body cannot be found (RFC 9112, section 6.3)."
+CHUNKED_TWICE = "The body is chunked more than once (RFC 9112, section 6.1)."
 
 TOO_SLOW = "The head of the request came too slowly."
+BUSY = "The server has as many connections as it takes: try again soon."
+
+PROBES = frozenset({"/health", "/healthz"})
+"""The paths that are answered on a connection of the reserve."""
 
 ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class Malformed(Exception):
-    """A request that breaks the rules of HTTP. The text is sent to the client."""
+    """A request that breaks the rules of HTTP, or asks for what is not implemented. The text is sent to the client."""
+
+    def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Refusal(Struct, frozen=True):
+    """The answer to bytes that are no request that could be answered."""
+
+    status: HTTPStatus
+    text: str
 
 
 class RequestTarget(Struct, frozen=True):
@@ -92,9 +111,15 @@ class Connections:
     """The open connections of a listener, the application that answers on them, and their limits of time."""
 
     def __init__(
-        self, app: Asgi, keep_alive_s: float, reader_pause_s: float, reader_cut: ReaderCut = ignore_cut
+        self,
+        app: Asgi,
+        keep_alive_s: float,
+        reader_pause_s: float,
+        reader_cut: ReaderCut = ignore_cut,
+        counter: ConnectionCounter | None = None,
     ) -> None:
         self.app = app
+        self.counter = ConnectionCounter() if counter is None else counter
         self.keep_alive_s = keep_alive_s
         self.reader_pause_s = reader_pause_s
         self.reader_cut = reader_cut
@@ -118,10 +143,15 @@ class Connections:
 class ServerConnection(asyncio.Protocol):
     """A connection of a client. Its requests are parsed as they come; while one is answered, others wait.
 
-    The head of a request may have about `HEAD_BYTES_MAX`. A head that takes longer than the keep-alive time must arrive
-    at `SLOWEST_BYTES_PER_S`, or it is answered with 408. A client that connects and stays silent for the keep-alive
-    time is cut off, and so is a reader that takes nothing of the waiting data for `reader_pause_s`. A request has one
-    Host. An offer to change the protocol is ignored. Pipelined requests wait in bounded memory.
+    Each phase has a time. A client that connects, or has been answered, has the keep-alive time until its next head
+    begins; empty lines and the rest of a body that nobody receives do not prolong it. The head of a request may have
+    about `HEAD_BYTES_MAX`. A head that takes longer than the keep-alive time must arrive at `SLOWEST_BYTES_PER_S`, or
+    it is answered with 408. The application bounds the time of a body. A reader that takes nothing of the waiting data
+    for `reader_pause_s` is cut off. A request has one Host. An offer to change the protocol is ignored. Pipelined
+    requests wait in bounded memory.
+
+    A connection of the reserve has `RESERVE_HEAD_S` for one head of `RESERVE_HEAD_BYTES`. A probe is answered, anything
+    else with 503, and the connection is closed.
 
     A request whose whole body has come with its head has `BODY_ARRIVED` in its scope. The timer for idle connections is
     not set anew for each request: when it fires, it looks at the deadline, and is set for the rest. That and
@@ -140,10 +170,12 @@ class ServerConnection(asyncio.Protocol):
         "_idle",
         "_loop",
         "_newest",
+        "_own_seat",
         "_parser",
         "_reading",
         "_refusal",
         "_scheme",
+        "_seat",
         "_server",
         "_shared",
         "_stalled",
@@ -155,8 +187,11 @@ class ServerConnection(asyncio.Protocol):
         "write_paused",
     )
 
-    def __init__(self, shared: Connections, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, shared: Connections, loop: asyncio.AbstractEventLoop, seat: Seat | None = None) -> None:
+        """`seat` is the one of a connection that another protocol has entered, and will leave."""
         self._shared = shared
+        self._seat = seat or Seat.SERVED
+        self._own_seat = seat is None
         self._loop = loop
         self._transport: asyncio.Transport
         self._client: tuple[str, int] | None = None
@@ -182,7 +217,7 @@ class ServerConnection(asyncio.Protocol):
         """The requests that wait until those before them are answered. The last one is `_newest`."""
         self._unread = b""
         """Bytes that arrived after the waiting requests. Nothing is read from the socket meanwhile."""
-        self._refusal = ""
+        self._refusal: Refusal | None = None
         """The fault in the bytes after the waiting requests. It is sent after their answers."""
         self._reading = True
         self.write_paused = False
@@ -206,6 +241,11 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as a listener has it
         """A client has connected: set the deadline for its first head."""
         self._transport = transport
+        if self._own_seat:
+            self._seat = self._shared.counter.enter(transport)
+            if self._seat is Seat.REFUSED:
+                transport.abort()
+                return
         self._client = _address(transport.get_extra_info("peername"))
         self._server = _address(transport.get_extra_info("sockname"))
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
@@ -217,6 +257,8 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request that is being answered, drop those that wait, and release what refers to this."""
         self._shared.open.discard(self)
+        if self._own_seat:
+            self._shared.counter.leave(self._seat, self._transport)
         if self._answering is not None:
             if exc is not None and self._answering.started:
                 peer = self._peer
@@ -266,7 +308,7 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes in slices, up to the first request that has to wait, and keep the rest."""
-        if self._refusal:
+        if self._refusal is not None or self._seat is Seat.REFUSED:
             return
         if self._waiting or self._unread:
             self._unread += data
@@ -280,10 +322,13 @@ class ServerConnection(asyncio.Protocol):
                 return
             piece = view[at : at + SLICE_BYTES]
             self._head_bytes += len(piece)
-            if self._heading:
+            if self._heading and self._seat is Seat.SERVED:
                 self._head_until += len(piece) / SLOWEST_BYTES_PER_S
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(LONG_HEAD if self._heading else LONG_REST)
+                return
+            if self._seat is Seat.RESERVED and self._head_bytes > RESERVE_HEAD_BYTES:
+                self._refuse(BUSY, HTTPStatus.SERVICE_UNAVAILABLE)
                 return
             read, offered = len(piece), False
             try:
@@ -296,16 +341,18 @@ class ServerConnection(asyncio.Protocol):
                 at += read
             except httptools.HttpParserError as error:
                 wrong = error.__context__  # httptools keeps our exception here
-                self._refuse(str(wrong) if isinstance(wrong, Malformed) else MALFORMED)
+                if isinstance(wrong, Malformed):
+                    self._refuse(str(wrong), wrong.status)
+                else:
+                    self._refuse(MALFORMED)
                 return
-        if not self._heading and self._answering is None:
-            self._expect_head()  # empty lines before a head do not begin one
 
     def on_message_begin(self) -> None:
         """A head begins: set its deadline."""
         self._heading = True
         self._head_bytes = 0
-        self._head_until = self._loop.time() + self._shared.keep_alive_s
+        if self._seat is Seat.SERVED:
+            self._head_until = self._loop.time() + self._shared.keep_alive_s
         self._url = b""
         self._headers = []
 
@@ -336,6 +383,11 @@ class ServerConnection(asyncio.Protocol):
         if self._url != self._target.url:
             self._target = read_target(self._url)
         target = self._target
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None and (coding != b"chunked" or len(headers) < len(self._headers)):
+            self._check_codings()
+        if self._seat is Seat.RESERVED and target.path not in PROBES:
+            raise Malformed(BUSY, HTTPStatus.SERVICE_UNAVAILABLE)
         self._heading = False
         exchange = self._newest = AsgiExchange(
             self,
@@ -354,7 +406,12 @@ class ServerConnection(asyncio.Protocol):
                 "client": self._client,
                 "server": self._server,
             },
-            keep_alive=version != "1.0" and not self._shared.retiring and parser.should_keep_alive(),
+            keep_alive=(
+                version != "1.0"
+                and not self._shared.retiring
+                and self._seat is Seat.SERVED
+                and parser.should_keep_alive()
+            ),
             continues=headers.get(b"expect", b"").lower() == b"100-continue" and version == "1.1",
         )
         if self._answering is None:
@@ -374,8 +431,12 @@ class ServerConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """A request is complete. One that offers an upgrade has not been read beyond its head: see _decline_upgrade."""
         exchange = self._newest
-        if exchange is not None and not exchange.complete and not self._parser.should_upgrade():
+        if exchange is None or self._parser.should_upgrade():
+            return
+        if not exchange.complete:
             exchange.end_body()
+        elif self._answering is None:
+            self._expect_head()  # the body of a request that has been answered before it was whole
 
     def _decline_upgrade(self) -> None:
         """Parse the head again without its Upgrade header, with a new parser, which then reads the body.
@@ -389,6 +450,20 @@ class ServerConnection(asyncio.Protocol):
         self._parser = self._new_parser()
         self._parser.feed_data(b"".join([*head, b"\r\n"]))
 
+    def _check_codings(self) -> None:
+        """Check that a body is chunked and nothing else. Raises Malformed.
+
+        A server that does not understand a coding answers 501 (RFC 9112 §6.1): its bytes would be taken for the body.
+        """
+        values = b",".join(value for name, value in self._headers if name == b"transfer-encoding")
+        codings = [coding.strip().lower() for coding in values.split(b",") if coding.strip()]
+        if not codings or codings[-1] != b"chunked":
+            raise Malformed(NOT_CHUNKED)
+        if any(coding != b"chunked" for coding in codings):
+            raise Malformed(UNKNOWN_CODING, HTTPStatus.NOT_IMPLEMENTED)
+        if len(codings) > 1:
+            raise Malformed(CHUNKED_TWICE)
+
     def _check_host(self, version: str) -> None:
         """Check that there is one valid Host; HTTP/1.0 may send none (RFC 9112 §3.2). Raises Malformed."""
         hosts = [value for name, value in self._headers if name == b"host"]
@@ -401,30 +476,33 @@ class ServerConnection(asyncio.Protocol):
         elif version != "1.0":
             raise Malformed(NO_HOST)
 
-    def _refuse(self, why: str) -> None:
-        """Answer 400 and close, after all earlier requests are answered."""
+    def _refuse(self, why: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+        """Answer with an error and close, after all earlier requests are answered."""
         newest = self._newest
         if newest is None or newest.complete:
-            self._send_last(HTTPStatus.BAD_REQUEST, why)
+            self._send_last(status, why)
         elif not newest.arriving:
-            self._refuse_later(why)
+            self._refuse_later(Refusal(status, why))
         elif newest is not self._answering:  # the body of a waiting request is malformed
             self._waiting.pop()
             self._newest = self._waiting[-1] if self._waiting else self._answering
-            self._refuse_later(why)
+            self._refuse_later(Refusal(status, why))
         elif newest.started:
             self._close()
         else:
-            self._send_last(HTTPStatus.BAD_REQUEST, why)
+            self._send_last(status, why)
 
-    def _refuse_later(self, why: str) -> None:
-        self._refusal = why
+    def _refuse_later(self, refusal: Refusal) -> None:
+        self._refusal = refusal
         self._pause_reading()
 
     def _send_last(self, status: HTTPStatus, text: str) -> None:
         """Send an answer of this side's own, and close."""
-        head = f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
-        self.write(STATUS_LINES[status] + self.date + (head + text).encode())
+        head = f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(text)}\r\nconnection: close\r\n"
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            self._shared.counter.answer_busy()
+            head += f"retry-after: {RESERVE_HEAD_S:.0f}\r\n"
+        self.write(STATUS_LINES[status] + self.date + f"{head}\r\n{text}".encode())
         self._close()
 
     # -- answers -------------------------------------------------------------------------------------------------------
@@ -485,7 +563,7 @@ class ServerConnection(asyncio.Protocol):
         Requests that wait to be answered are no reason: whether the client has left is seen by reading.
         """
         full = self._newest is not None and self._newest.full
-        if not (self._reading or full or self._unread or self._refusal or self._transport.is_closing()):
+        if not (self._reading or full or self._unread or self._refusal is not None or self._transport.is_closing()):
             self._reading = True
             self._transport.resume_reading()
 
@@ -497,8 +575,8 @@ class ServerConnection(asyncio.Protocol):
         if unread:
             self._head_until = self._loop.time() + self._shared.keep_alive_s
             self.data_received(unread)
-        elif self._refusal and self._answering is None:
-            self._send_last(HTTPStatus.BAD_REQUEST, self._refusal)
+        elif self._refusal is not None and self._answering is None:
+            self._send_last(self._refusal.status, self._refusal.text)
         self.resume_reading()
 
     def pause_writing(self) -> None:
@@ -555,7 +633,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _expect_head(self) -> None:
         """Let the time for the next head begin. A timer that is set is not set later: it looks at the deadline."""
-        until_s = self._head_until = self._loop.time() + self._shared.keep_alive_s
+        within_s = self._shared.keep_alive_s if self._seat is Seat.SERVED else RESERVE_HEAD_S
+        until_s = self._head_until = self._loop.time() + within_s
         if self._idle is None:
             self._idle = self._loop.call_at(until_s, self._look_at_deadline)
 
@@ -569,7 +648,9 @@ class ServerConnection(asyncio.Protocol):
             until_s = min(self._head_until, now_s + self._shared.keep_alive_s)
             self._idle = self._loop.call_at(until_s, self._look_at_deadline)
             return
-        if self._heading:
+        if self._seat is Seat.RESERVED:
+            self._send_last(HTTPStatus.SERVICE_UNAVAILABLE, BUSY)
+        elif self._heading:
             self._send_last(HTTPStatus.REQUEST_TIMEOUT, TOO_SLOW)
         else:
             self._close()
