@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.bus.api import NoBus
-from dragoman.engine import task_log
+from dragoman.engine import writes
 from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run
 from dragoman.engine.handler import Direct, Snapshot
 from dragoman.model.errors import InvalidParams, TaskNotFound, TooManyRequests, Unavailable
@@ -522,8 +522,8 @@ async def test_a_task_that_cannot_be_written_stops_the_agent_and_may_be_sent_aga
 
 
 async def test_a_task_whose_write_is_unacknowledged_goes_on_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
-    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    monkeypatch.setattr(writes, "STALLED_S", 0.05)
+    monkeypatch.setattr(writes, "REPEAT_S", 0.01)
     runs = 0
 
     async def script(run: Run) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dragoman.engine import task_log
+from dragoman.engine import writes
 from dragoman.engine.api import Run, RunElsewhere
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
@@ -20,7 +20,7 @@ S = TaskState
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A write whose outcome is unknown is repeated soon."""
-    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    monkeypatch.setattr(writes, "REPEAT_S", 0.01)
 
 
 class Passing(Stage):

@@ -85,7 +85,7 @@ async def test_a_question_that_is_refused_while_its_run_ends_is_left_out(full: b
         if full:
             fragile.full = 1
         else:
-            await other.append(lambda _: said("meanwhile"))
+            await other.writes.append(other, lambda _: said("meanwhile"))
         writer.put(question(), NOW_MS)
         while not fragile.appends:
             await asyncio.sleep(0)
@@ -99,11 +99,11 @@ async def test_a_run_that_is_lost_while_its_write_is_being_refused_writes_nothin
     async with a_task() as (log, store):
         writer = writer_of(log, answered=False)
         other = await loaded(log.head.id, store)
-        await other.append(lambda _: said("meanwhile"))
+        await other.writes.append(other, lambda _: said("meanwhile"))
         # It is lost when it learns why it was refused.
         log.attach(Listening(lambda *_: writer.stop(), lambda: bool(writer.stop())))
         writer.put(question(), NOW_MS)
         await in_time(writer.drained())
-        await in_time(log.append(lambda _: None))
+        await in_time(log.writes.append(log, lambda _: None))
         assert (writer.pending, log.state) == ([], TaskState.SUBMITTED)
         assert len(await store.read(log.head.id, 0, 1 << 20)) == 2

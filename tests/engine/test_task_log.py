@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from dragoman.engine.hints import Hints
 from dragoman.engine.subscriptions import Tail
-from dragoman.engine.task_log import Decision, Stopping, TaskLog
+from dragoman.engine.task_log import Stopping, TaskLog
+from dragoman.engine.writes import Decision
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -86,21 +87,21 @@ async def test_writes_are_decided_one_after_the_other_upon_what_the_one_before_l
         seen.append(log.seq)
         return write(chunk("x"), epoch=1)
 
-    await asyncio.gather(*(log.append(decide) for _ in range(5)))
+    await asyncio.gather(*(log.writes.append(log, decide) for _ in range(5)))
     assert seen == [1, 2, 3, 4, 5]
-    assert (log.seq, log.busy) == (6, False)
+    assert (log.seq, log.writes.busy) == (6, False)
 
 
 async def test_a_write_that_somebody_else_came_before_is_decided_again(store: Store) -> None:
     mine, other = await log_of(store), await log_of(store)
-    await other.append(lambda log: write(status(S.WORKING)))
+    await other.writes.append(other, lambda log: write(status(S.WORKING)))
     states: list[TaskState] = []
 
     def decide(log: TaskLog) -> Decision:
         states.append(log.state)
         return write(MessageReceived(said("more"), TIME))
 
-    written = await mine.append(decide)
+    written = await mine.writes.append(mine, decide)
     assert isinstance(written, Appended)
     assert states == [S.SUBMITTED, S.WORKING]
     assert (written.last_seq, mine.seq, mine.state) == (3, 3, S.WORKING)
@@ -109,8 +110,8 @@ async def test_a_write_that_somebody_else_came_before_is_decided_again(store: St
 
 async def test_an_end_that_somebody_else_wrote_is_seen_and_decided_upon(store: Store) -> None:
     mine, other = await log_of(store), await log_of(store)
-    await other.append(lambda log: write(status(S.CANCELED)))
-    assert await mine.append(lambda log: None if log.terminal else write(status(S.COMPLETED))) is None
+    await other.writes.append(other, lambda log: write(status(S.CANCELED)))
+    assert await mine.writes.append(mine, lambda log: None if log.terminal else write(status(S.COMPLETED))) is None
     assert mine.state is S.CANCELED
 
 
@@ -120,9 +121,9 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     heard: list[str] = []
     mine.attach(Listening(lambda message, _: heard.append(message.text)))
     recent = mine.follow()
-    await mine.append(lambda log: write(chunk("a"), epoch=1))
-    await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
-    await mine.append(lambda log: write(chunk("b"), epoch=1))
+    await mine.writes.append(mine, lambda log: write(chunk("a"), epoch=1))
+    await other.writes.append(other, lambda log: write(MessageReceived(said("hi"), TIME)))
+    await mine.writes.append(mine, lambda log: write(chunk("b"), epoch=1))
     assert heard == ["hi"]
     assert [logged.seq for logged in recent.after(1, 10, 1 << 20) or ()] == [2, 3, 4]
     assert mine.record() == (await log_of(store)).record()
@@ -131,26 +132,28 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
 
 async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(store: Store) -> None:
     mine, other = await log_of(store), await log_of(store)
-    await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
+    await other.writes.append(other, lambda log: write(MessageReceived(said("hi"), TIME)))
     heard: list[str] = []
     mine.attach(Listening(lambda message, _: heard.append(message.text)))
 
     def ask(log: TaskLog) -> Decision | None:
         return None if heard else write(status(S.INPUT_REQUIRED), epoch=1)
 
-    assert await mine.append(ask) is None
+    assert await mine.writes.append(mine, ask) is None
     assert heard == ["hi"]
     assert mine.state is S.SUBMITTED
 
 
 async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_answer_that_took_it(store: Store) -> None:
     mine, other = await log_of(store), await log_of(store)
-    await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
+    await mine.writes.append(
+        mine, lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True)
+    )
     assert (mine.state, mine.holder) == (S.INPUT_REQUIRED, None)
     heard: list[str] = []
     mine.attach(Listening(lambda message, _: heard.append(message.text), lambda: bool(heard.append("fenced"))))
     answer = Decision(events=(MessageReceived(said("yes"), TIME), status(S.WORKING)), now_ms=1, holder="there")
-    await other.append(lambda log: answer)
+    await other.writes.append(other, lambda log: answer)
     await mine.catch_up()
     assert heard == ["fenced"]
     assert (mine.holder, mine.epoch, mine.seq) == ("there", 2, 4)
@@ -158,11 +161,13 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
 
 async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: Store) -> None:
     mine, other = await log_of(store), await log_of(store)
-    await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
+    await mine.writes.append(
+        mine, lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True)
+    )
     heard: list[str] = []
     mine.attach(Listening(lambda message, _: heard.append(message.text), lambda: heard.append("lost") is not None))
     await other.catch_up()
-    await other.append(lambda log: write(status(S.CANCELED)))
+    await other.writes.append(other, lambda log: write(status(S.CANCELED)))
     await mine.catch_up()
     assert (heard, mine.attached, mine.state) == (["lost"], False, S.CANCELED)
 
@@ -170,10 +175,10 @@ async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: 
 async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:
     mine, other = await log_of(store), await log_of(store)
     leased = Decision(events=(status(S.WORKING),), now_ms=1, holder="there")
-    await other.append(lambda log: leased)
+    await other.writes.append(other, lambda log: leased)
     with pytest.raises(Fenced):
-        await mine.append(lambda log: write(chunk("a"), epoch=1))
-    assert not mine.busy
+        await mine.writes.append(mine, lambda log: write(chunk("a"), epoch=1))
+    assert not mine.writes.busy
 
 
 async def test_a_decision_that_raises_and_one_that_cannot_be_written_keep_nobody_waiting(store: Store) -> None:
@@ -184,41 +189,41 @@ async def test_a_decision_that_raises_and_one_that_cannot_be_written_keep_nobody
 
     strange = StatusChanged(S.WORKING, TIME, metadata={"k": object()})
     failing, unwritable, fine = await asyncio.gather(
-        log.append(broken),
-        log.append(lambda log: write(strange, epoch=1)),
-        log.append(lambda log: write(chunk("a"), epoch=1)),
+        log.writes.append(log, broken),
+        log.writes.append(log, lambda log: write(strange, epoch=1)),
+        log.writes.append(log, lambda log: write(chunk("a"), epoch=1)),
         return_exceptions=True,
     )
     assert isinstance(failing, ValueError)
     assert isinstance(unwritable, TypeError)
     assert isinstance(fine, Appended)
-    assert not log.busy
+    assert not log.writes.busy
 
 
 async def test_nothing_is_written_during_the_turn_of_another(store: Store) -> None:
     log = await log_of(store)
-    async with log.turn():
-        waiting = asyncio.create_task(log.append(lambda log: write(chunk("a"), epoch=1)))
+    async with log.writes.turn(log):
+        waiting = asyncio.create_task(log.writes.append(log, lambda log: write(chunk("a"), epoch=1)))
         left = asyncio.create_task(_take_turn(log))
         await asyncio.sleep(0)
         left.cancel()
         assert log.seq == 1
     assert isinstance(await waiting, Appended)
-    assert not log.busy
+    assert not log.writes.busy
 
 
 async def _take_turn(log: TaskLog) -> None:
-    async with log.turn():
+    async with log.writes.turn(log):
         raise AssertionError("it has left")
 
 
 async def test_a_task_that_was_swept_away_is_unknown(store: Store) -> None:
     log = await log_of(store)
-    await log.append(lambda log: write(status(S.COMPLETED)))
+    await log.writes.append(log, lambda log: write(status(S.COMPLETED)))
     fresh = await log_of(store)
     assert await store.sweep(1 << 50, 0, 0, 0)
     with pytest.raises(Unknown):
-        await fresh.append(lambda log: write(MessageReceived(said("late"), TIME)))
+        await fresh.writes.append(fresh, lambda log: write(MessageReceived(said("late"), TIME)))
 
 
 async def test_a_replica_with_a_new_id_follows_the_tasks_that_it_has_lost(store: Store) -> None:
@@ -239,9 +244,9 @@ async def test_the_time_of_a_status_never_goes_back(store: Store) -> None:
     """The clock of the replica that wrote the one before may be ahead."""
     log = await log_of(store)
     ahead = replace(write(status(S.WORKING), epoch=1), now_ms=1_800_000_000_500)
-    await log.append(lambda _: ahead)
+    await log.writes.append(log, lambda _: ahead)
     behind = Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1_800_000_000_000, epoch=1, release=True)
-    await log.append(lambda _: behind)
+    await log.writes.append(log, lambda _: behind)
     stored = await store.load("t")
     assert stored is not None
     assert (log.status_ms, stored.status_ms) == (1_800_000_000_500, 1_800_000_000_500)
@@ -250,7 +255,7 @@ async def test_the_time_of_a_status_never_goes_back(store: Store) -> None:
 
 async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in_as_it_stands(store: Store) -> None:
     other, mine = await log_of(store), TaskLog(HEAD, store, Alone())
-    await other.append(lambda log: write(status(S.CANCELED)))
+    await other.writes.append(other, lambda log: write(status(S.CANCELED)))
     stored = await store.load("t")
     assert stored is not None
     mine.created(stored)
@@ -261,14 +266,14 @@ async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in
 async def test_a_write_that_expects_an_epoch_is_decided_again_when_the_lease_has_moved(store: Store) -> None:
     log, other = await log_of(store), await log_of(store)
     epoch = log.epoch
-    await other.append(lambda _: Decision(events=(), now_ms=0, holder="h2"))
+    await other.writes.append(other, lambda _: Decision(events=(), now_ms=0, holder="h2"))
     decided: list[int] = []
 
     def take_over(log: TaskLog) -> Decision:
         decided.append(log.epoch)
         return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch)
 
-    await log.append(take_over)
+    await log.writes.append(log, take_over)
     assert decided == [epoch, epoch + 1]
     assert (log.holder, log.epoch) == ("h3", epoch + 2)
 
@@ -277,8 +282,8 @@ async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(stor
     stored = await store.load("t")
     assert stored is not None
     log, other = TaskLog.of(stored, cast("Store", Unreadable(store)), Alone()), await log_of(store)
-    await other.append(lambda _: write(MessageReceived(said("other"), TIME)))
-    await log.append(lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch))
+    await other.writes.append(other, lambda _: write(MessageReceived(said("other"), TIME)))
+    await log.writes.append(log, lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch))
     assert (log.holder, log.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
 
 
@@ -341,7 +346,7 @@ async def test_nothing_is_read_while_a_task_is_held(store: Store) -> None:
             renewed.append(busy.held)
 
     log = TaskLog.of(stored, cast("Store", busy), Renewing())
-    written = await log.append(lambda log: write(MessageReceived(said("more"), TIME)))
+    written = await log.writes.append(log, lambda log: write(MessageReceived(said("more"), TIME)))
     assert isinstance(written, Appended)
     assert renewed
     assert not any(renewed)
@@ -371,10 +376,10 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     first = Submitted(said("go"), TIME)
     await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
     await standby.append(Append(task_id="t", events=(status(S.WORKING),), state=S.WORKING, status_ms=1, epoch=1))
-    await log.append(lambda log: write(status(S.WORKING)))
+    await log.writes.append(log, lambda log: write(status(S.WORKING)))
     log.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     if lost:
-        await log.append(lambda log: write(chunk("gone"), epoch=1))
+        await log.writes.append(log, lambda log: write(chunk("gone"), epoch=1))
         assert log.seq == 3
     follower = stream(log, cast("Store", behind), log.seq)
     behind.store = standby
@@ -388,7 +393,7 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     assert stopped == ([True] if lost else [])
     assert log.attached is not lost
     assert (recent.after(1, 10, 1 << 20) is None) is lost
-    await log.append(lambda log: write(chunk("b")))
+    await log.writes.append(log, lambda log: write(chunk("b")))
     assert log.record() == (await log_of(standby)).record()
     log.unfollow()
     await standby.close()
@@ -399,7 +404,7 @@ async def test_a_stream_goes_on_that_has_read_ahead_of_its_log(store: Store) -> 
     log = await log_of(store)
     follower = stream(log, store, 0)
     writer = await log_of(store)
-    await writer.append(lambda log: write(status(S.WORKING), chunk("a")))
+    await writer.writes.append(writer, lambda log: write(status(S.WORKING), chunk("a")))
     ahead = await follower.next(0)
     assert ahead is not None
     assert len(ahead) == 3 > log.seq

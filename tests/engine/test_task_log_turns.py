@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, Decision, LogOwner, Outcome, TaskLog
+from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, LogOwner, TaskLog
+from dragoman.engine.writes import Decision, Outcome
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Message
@@ -95,13 +96,14 @@ def texts(log: TaskLog) -> list[str]:
 
 async def test_a_write_that_others_preceded_lands_although_their_events_cannot_be_read() -> None:
     async with a_task() as (log, store):
-        await (await loaded(log.head.id, store)).append(lambda other: said("theirs"))
+        theirs = await loaded(log.head.id, store)
+        await theirs.writes.append(theirs, lambda _: said("theirs"))
         store.down = True
-        written = await in_time(log.append(lambda own: said("mine", epoch=1)))
+        written = await in_time(log.writes.append(log, lambda own: said("mine", epoch=1)))
         assert isinstance(written, Appended)
-        assert not log.busy
+        assert not log.writes.busy
         store.down = False
-        await in_time(log.append(lambda own: said("more")))
+        await in_time(log.writes.append(log, lambda own: said("more")))
         assert texts(log) == ["hi", "theirs", "mine", "more"]
 
 
@@ -113,9 +115,9 @@ async def test_whoever_hears_of_an_end_and_fails_does_not_keep_the_turn() -> Non
     async with a_task() as (made, store):
         log = await loaded(made.head.id, store, Faulty())
         end = StatusChanged(TaskState.CANCELED, AT)
-        await in_time(log.append(lambda own: Decision(events=(end,), now_ms=CLOCK.ms)))
-        assert not log.busy
-        assert await in_time(log.append(lambda own: None)) is None
+        await in_time(log.writes.append(log, lambda own: Decision(events=(end,), now_ms=CLOCK.ms)))
+        assert not log.writes.busy
+        assert await in_time(log.writes.append(log, lambda own: None)) is None
 
 
 async def test_what_follows_a_commit_and_fails_does_not_keep_the_turn() -> None:
@@ -125,11 +127,13 @@ async def test_what_follows_a_commit_and_fails_does_not_keep_the_turn() -> None:
             raise RuntimeError("of no use")
 
         writes = asyncio.gather(
-            log.append(lambda own: said("one"), fail), log.append(lambda own: said("two")), return_exceptions=True
+            log.writes.append(log, lambda own: said("one"), fail),
+            log.writes.append(log, lambda own: said("two")),
+            return_exceptions=True,
         )
         _, second = await in_time(writes)
         assert isinstance(second, Appended)
-        assert not log.busy
+        assert not log.writes.busy
 
 
 async def test_whoever_hears_of_a_write_and_fails_does_not_keep_the_turn() -> None:
@@ -138,9 +142,9 @@ async def test_whoever_hears_of_a_write_and_fails_does_not_keep_the_turn() -> No
         def fail(outcome: Outcome) -> None:
             raise RuntimeError("of no use")
 
-        log.submit(lambda own: said("one"), fail)
-        log.submit(lambda own: None, fail)
-        assert isinstance(await in_time(log.append(lambda own: said("two"))), Appended)
+        log.writes.submit(log, lambda own: said("one"), fail)
+        log.writes.submit(log, lambda own: None, fail)
+        assert isinstance(await in_time(log.writes.append(log, lambda own: said("two"))), Appended)
         assert texts(log) == ["hi", "one", "two"]
 
 
@@ -148,7 +152,11 @@ async def test_a_write_that_cannot_be_folded_is_refused_and_the_next_has_its_tur
     async with a_task() as (log, _):
         broken = Decision(events=(None, StatusChanged(TaskState.CANCELED, AT)), now_ms=CLOCK.ms)  # type: ignore[arg-type]
         first, second = await in_time(
-            asyncio.gather(log.append(lambda own: broken), log.append(lambda own: said("two")), return_exceptions=True)
+            asyncio.gather(
+                log.writes.append(log, lambda own: broken),
+                log.writes.append(log, lambda own: said("two")),
+                return_exceptions=True,
+            )
         )
         assert isinstance(first, AssertionError)
         assert isinstance(second, Appended)
@@ -159,26 +167,26 @@ async def test_a_turn_that_nobody_wants_any_more_is_passed_on() -> None:
         order: list[str] = []
 
         async def take(name: str) -> None:
-            async with log.turn():
+            async with log.writes.turn(log):
                 order.append(name)
 
-        first = asyncio.ensure_future(log.append(lambda own: said("one")))
+        first = asyncio.ensure_future(log.writes.append(log, lambda own: said("one")))
         await asyncio.sleep(0)
         left, kept = asyncio.ensure_future(take("left")), asyncio.ensure_future(take("kept"))
         await asyncio.sleep(0)
         left.cancel()
         await in_time(asyncio.gather(first, kept))
         assert order == ["kept"]
-        assert not log.busy
+        assert not log.writes.busy
 
 
 async def test_a_task_is_busy_until_whoever_wrote_has_heard_of_it() -> None:
     async with a_task() as (log, _):
         busy: list[bool] = []
-        await in_time(log.append(lambda own: said("one"), lambda: busy.append(log.busy)))
-        log.submit(lambda own: None, lambda outcome: busy.append(log.busy))
+        await in_time(log.writes.append(log, lambda own: said("one"), lambda: busy.append(log.writes.busy)))
+        log.writes.submit(log, lambda own: None, lambda outcome: busy.append(log.writes.busy))
         assert busy == [True, True]
-        assert not log.busy
+        assert not log.writes.busy
 
 
 async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_another() -> None:
@@ -187,8 +195,8 @@ async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_anot
         def refuse(own: TaskLog) -> Decision | None:
             raise ValueError("no")
 
-        first = log.append(lambda own: said("one"))
-        refused = [log.append(refuse) for _ in range(2000)]
+        first = log.writes.append(log, lambda own: said("one"))
+        refused = [log.writes.append(log, refuse) for _ in range(2000)]
         outcomes = await in_time(asyncio.gather(first, *refused, return_exceptions=True))
         assert isinstance(outcomes[0], Appended | Repeat)
         assert all(isinstance(outcome, ValueError) for outcome in outcomes[1:])
@@ -200,6 +208,6 @@ async def test_a_run_hears_what_others_wrote_also_from_their_snapshot() -> None:
         log.attach(Listening(lambda message, _: heard.append(message.text[:5])))
         other = await loaded(log.head.id, store)
         for text in ("large" * (SNAPSHOT_BYTES_MIN // 5 + 1), "after"):
-            await other.append(lambda own, text=text: said(text))  # type: ignore[misc]
-        await in_time(log.append(lambda own: said("mine")))
+            await other.writes.append(other, lambda own, text=text: said(text))  # type: ignore[misc]
+        await in_time(log.writes.append(log, lambda own: said("mine")))
         assert heard == ["large", "after"]

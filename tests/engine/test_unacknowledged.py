@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from dragoman.engine import task_log
+from dragoman.engine import writes
 from dragoman.engine.api import Run
 from dragoman.engine.lineage import child_of
 from dragoman.model.errors import Unavailable
@@ -55,8 +55,8 @@ async def test_a_conversation_goes_on_when_acknowledgements_are_lost() -> None:
 
 async def test_callers_do_not_wait_for_a_write_whose_outcome_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may repeat the call: the write goes on, and is made once."""
-    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
-    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    monkeypatch.setattr(writes, "STALLED_S", 0.05)
+    monkeypatch.setattr(writes, "REPEAT_S", 0.01)
     first, second = str(uuid4()), str(uuid4())
 
     async def script(run: Run) -> None:
@@ -84,8 +84,8 @@ async def test_callers_do_not_wait_for_a_write_whose_outcome_stays_unknown(monke
 
 async def test_callers_do_not_wait_behind_a_write_whose_outcome_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message, a subscription and a cancel are answered; the cancel is carried out when the store is back."""
-    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
-    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    monkeypatch.setattr(writes, "STALLED_S", 0.05)
+    monkeypatch.setattr(writes, "REPEAT_S", 0.01)
     spoken = asyncio.Event()
 
     async def script(run: Run) -> None:
@@ -108,8 +108,8 @@ async def test_callers_do_not_wait_behind_a_write_whose_outcome_stays_unknown(mo
 
 
 async def test_a_replay_waits_for_a_write_whose_outcome_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
-    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    monkeypatch.setattr(writes, "STALLED_S", 0.05)
+    monkeypatch.setattr(writes, "REPEAT_S", 0.01)
     reads = 0
 
     async def script(run: Run) -> None:
@@ -137,8 +137,8 @@ async def test_a_replay_waits_for_a_write_whose_outcome_stays_unknown(monkeypatc
 
 
 async def test_an_answer_that_is_passed_on_and_sent_again_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
-    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    monkeypatch.setattr(writes, "STALLED_S", 0.05)
+    monkeypatch.setattr(writes, "REPEAT_S", 0.01)
 
     async def parent(run: Run) -> None:
         delegated = await run.delegate(order())

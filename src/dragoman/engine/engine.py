@@ -35,9 +35,10 @@ from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
-from dragoman.engine.task_log import Decision, TaskLog
+from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
+from dragoman.engine.writes import Decision
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
@@ -354,7 +355,7 @@ class Engine:
         await old.idle()
         ids, loop = {runner.profile.id for runner in left}, self._supervisor.loop
         for task in self.tasks.all():
-            while task.head.agent in ids and task.busy and self._runs.of(task) is None:
+            while task.head.agent in ids and task.writes.busy and self._runs.of(task) is None:
                 # The sender did not wait, so that the generation does not count this call.
                 await task.wait(loop, loop.time() + self._settings.retry_s)
         await self._supervisor.wait_for(left)
@@ -503,9 +504,9 @@ class Engine:
         says what becomes of a late task, that is what is said: after Unavailable the task would be done twice.
         """
         late = call.manners.late_is_error and not self._stopping.done
-        away = task.failure is not None or self._store.outage is not None or self._leases.fenced
+        away = task.writes.failure is not None or self._store.outage is not None or self._leases.fenced
         if away and task.state not in SETTLED and not (late and policy.dedupe(call, send, 0) is None):
-            wait_s = 30 if isinstance(task.failure, StoreFull) else 5
+            wait_s = 30 if isinstance(task.writes.failure, StoreFull) else 5
             raise Unavailable(
                 f"task {task.head.id} goes on when the server's store can be written again: send the message once "
                 "more, or ask for the task by its id",
@@ -565,7 +566,7 @@ class Engine:
             return Decision(events=(word,), now_ms=now_ms, expected_epoch=log.epoch)
 
         with suppress(Unknown):  # it has been swept away, which the cancel itself reports
-            await task.append(decide, patient=False)
+            await task.writes.append(task, decide, patient=False)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
@@ -632,7 +633,7 @@ class Engine:
                     raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")
                 await reported.report(report)
                 while end is not None and not task.terminal and self._runs.of(task) is run:
-                    if (failure := task.stalled(self._supervisor.loop)) is not None:
+                    if (failure := task.writes.stalled) is not None:
                         raise failure
                     await task.wait(self._supervisor.loop)
                 fits = end is None or task.state is end

@@ -259,7 +259,7 @@ class Hints:
     async def _read_whole(self, task: TaskLog) -> None:
         task_id = task.head.id
         try:
-            async with task.turn():
+            async with task.writes.turn(task):
                 if task.seq < self._catching_up[task_id]:
                     await task.refresh()
         except (StoreError, Unknown) as error:

@@ -19,9 +19,10 @@ from dragoman.engine.runs.direct import DirectRun
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
+from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations, check_room
+from dragoman.engine.writes import Decision, Outcome, settle
 from dragoman.model.errors import (
     A2AError,
     InvalidParams,
@@ -289,7 +290,7 @@ class Intake:
             settle(waiter, outcome)
 
         self._tasks.add(task)
-        task.create(new, created)
+        task.writes.create(task, new, created)
         return waiter
 
     def _head(
@@ -423,7 +424,7 @@ class Intake:
             else:
                 self._supervisor.deliver(task, message)
 
-        written = await task.append(decide, committed, patient=False)
+        written = await task.writes.append(task, decide, committed, patient=False)
         assert written is not None  # `decide` returns a decision or raises
         return written
 
@@ -544,7 +545,7 @@ class Intake:
         except OverQuota as over:
             run.drop(policy.over_quota(over.limit, new.quota, now_ms))
         except StoreError as error:
-            if task.busy:
+            if task.writes.busy:
                 run.decide(error)  # the write is repeated until its outcome is known
             else:
                 run.drop(error)

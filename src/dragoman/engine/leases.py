@@ -15,7 +15,8 @@ from dragoman.engine.hints import Hints
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import leased_as
 from dragoman.engine.served_agents import Served
-from dragoman.engine.task_log import Decision, TaskLog
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.writes import Decision
 from dragoman.model.events import Event, StatusChanged
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import INTERRUPTED
@@ -140,7 +141,7 @@ class TaskLeases:
                 return None
             return Decision(events=(), now_ms=0, holder=self.holder, expected_epoch=log.epoch)
 
-        return await task.append(decide) is not None
+        return await task.writes.append(task, decide) is not None
 
     async def take_again(self, task: TaskLog, epoch: int) -> bool:
         """Lease a task anew that had the lease `epoch`. Returns False if it has ended, or somebody else runs it.
@@ -171,7 +172,7 @@ class TaskLeases:
                 return None
             return replace(self.lease_for(log, self.holder), holder=None, epoch=log.epoch)
 
-        return await task.append(decide) is not None
+        return await task.writes.append(task, decide) is not None
 
     async def accept(self, task: TaskLog, accepted: Callable[[], None]) -> None:
         """Accept a lease that was offered for a suspended run. `accepted` is called when that is written.
@@ -211,7 +212,7 @@ class TaskLeases:
         while not self._closed:
             try:
                 keeper = await self.keeper_of(task)
-                await task.append(decide, committed)
+                await task.writes.append(task, decide, committed)
             except Refused:
                 return
             except StoreError:
@@ -253,7 +254,7 @@ class TaskLeases:
         """
         while True:
             try:
-                return await task.append(decide, committed) is not None
+                return await task.writes.append(task, decide, committed) is not None
             except StoreError as error:
                 log.warning("task %s waits: its lease cannot be written: %s", task.head.id, error)
                 await asyncio.sleep(self._retry_s)

@@ -24,8 +24,9 @@ from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
 from dragoman.engine.runs.run import OVERDUE, RunServices, TaskRun, closing, failed, overdue_text
-from dragoman.engine.task_log import Decision, Stopping, TaskLog
+from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
+from dragoman.engine.writes import Decision
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
@@ -136,7 +137,11 @@ class Supervisor:
     def works_on(self, task_id: str) -> bool:
         """Whether a run or an errand of this process works on the task, or it is being written to."""
         task = self._tasks.known(task_id)
-        return self.runs.of_id(task_id) is not None or self._errands[task_id] > 0 or (task is not None and task.busy)
+        return (
+            self.runs.of_id(task_id) is not None
+            or self._errands[task_id] > 0
+            or (task is not None and task.writes.busy)
+        )
 
     def pass_over(self, task_id: str) -> None:
         """Note that a look for offered tasks must leave this one to its errands. Ask for another look after them.
@@ -363,7 +368,7 @@ class Supervisor:
         while True:
             whole, damaged = await self._read_log(task), False
             try:
-                async with task.turn():  # an end that is being written comes first, and so does a message
+                async with task.writes.turn(task):  # an end that is being written comes first, and so does a message
                     if self.runs.of(task) is not None or task.holder != self.leases.holder or self._over:
                         return  # it has a run here, or has ended, or another engine has leased it
                     last = whole[-1].seq if whole and whole[0].seq == 1 else read
@@ -520,7 +525,7 @@ class Supervisor:
         if run is not None:
             run.abandon()
         try:
-            await task.append(decide, in_doubt=in_doubt)
+            await task.writes.append(task, decide, in_doubt=in_doubt)
         except Fenced:
             return
         run = self.runs.of(task)

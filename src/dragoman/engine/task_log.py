@@ -1,15 +1,11 @@
 """TaskLog: the log of one task, as far as this process has read it.
 
-Invariant: memory holds a folded prefix of the committed log, which is never wrong, only short. One write of a task is
-under way at a time, and each is decided on the prefix that the write before it left.
+Invariant: memory holds a folded prefix of the committed log, which is never wrong, only short.
 """
 
 import logging
-from asyncio import AbstractEventLoop, Future, Task, TimerHandle, current_task, get_running_loop, shield, wait
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from asyncio import AbstractEventLoop, Future, Task, TimerHandle, current_task, get_running_loop, shield
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,6 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.engine.announcements import Audience
 from dragoman.engine.newest_events import NewestEvents
+from dragoman.engine.writes import Decision, WriteQueue
 from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.ids import new_write, timestamp
 from dragoman.model.lifecycle import SETTLED, Fold, fold
@@ -26,65 +23,19 @@ from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskSta
 from dragoman.store.api import (
     Append,
     Appended,
-    Dedupe,
-    Held,
-    Moved,
     NewTask,
-    OutcomeUnknown,
-    Refused,
-    Repeat,
     Store,
     Stored,
-    StoreError,
-    TaskEnded,
     Unknown,
 )
-from dragoman.store.outbox import Registration
 
 logger = logging.getLogger("dragoman.runs")
 
 SNAPSHOT_BYTES_MIN = 16_384
 """The log grows by at least this much between two snapshots, so that all snapshots together stay O(n)."""
 
-STALLED_S = 2.0
-"""How long callers wait for a task whose run cannot write. The writes are tried again every `retry_s`, so that a short
-outage of the store goes unnoticed."""
-
-OVERTAKEN_MAX = 3
-"""How often others may overtake a write before it holds the task. Against a run that streams, 22 tries were needed on
-average without that, and 301 at worst."""
-
-REPEAT_S = 0.25
-"""How long to wait before a write whose outcome is unknown is repeated: a connection takes as long to come back."""
-
 WHOLE_LOG_BYTES = 1 << 40
 """A limit that no log reaches, to read a whole log."""
-
-
-class Decision(Struct, frozen=True, kw_only=True):
-    """Events to append, and the change of the lease that goes with them.
-
-    A run names its `epoch`, which guards its write. Every other write is guarded by the seq on which it was decided. So
-    are a run's question, its end and any write with a snapshot, because they depend on the content of the log. A write
-    that depends on the state and the lease alone names the `expected_epoch`, so that no run that streams overtakes it.
-
-    `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, and the epoch
-    grows by one; with `offered_ms` that is an offer to another replica. `release` ends the present lease, and `keeper`
-    keeps the suspended run. `dedupe` and `push` come from the caller's message. `content_bytes` bounds the size of the
-    parts in `events`, if it is known.
-    """
-
-    events: tuple[Event, ...]
-    now_ms: int
-    epoch: int | None = None
-    expected_epoch: int | None = None
-    holder: str | None = None
-    release: bool = False
-    dedupe: Dedupe | None = None
-    push: Registration | None = None
-    keeper: str | None = None
-    offered_ms: int | None = None
-    content_bytes: int | None = None
 
 
 class Page(Struct, frozen=True, array_like=True):
@@ -101,22 +52,6 @@ class Page(Struct, frozen=True, array_like=True):
     epoch: int | None = None
     holder: str | None = None
     snapshot: bool = False
-
-
-Decide = Callable[["TaskLog"], Decision | None]
-"""Decides what to write to a task as it stands; None writes nothing. Raises the error that its caller is to get.
-
-It is called again if somebody else wrote to the task first.
-"""
-
-Outcome = Appended | Repeat | BaseException | None
-"""The result of a write; None if its decision wrote nothing."""
-
-Landed = Callable[[Outcome], None]
-"""Gets the outcome of a write. OutcomeUnknown, which may come several times, is not the last: the outcome follows."""
-
-Write = Callable[[], "Future[Appended | Repeat]"]
-Heard = Callable[["Future[Appended | Repeat]"], None]
 
 
 class LogOwner(Protocol):
@@ -174,11 +109,11 @@ class TaskLog:
 
     `seq`, `state`, `status_ms` (when that state was reached) and all else show committed events only. `terminal` says
     that the task has ended. `settled_seq` is the seq of the status in which it settled (terminal or interrupted), 0
-    while it has not. `holder` has the lease of the task; None if nobody has. `keeper` keeps its suspended run. `busy`
-    says that a write is under way or queued. `audience` holds the webhooks of the task as of `webhooks_version`.
-    `children` are the tasks it delegated, as far as this process knows; None means that another process may have made
-    some. `shown` holds the caller's latest credentials, if an agent of the server passes them on. `taken_on` says that
-    an agent elsewhere is known to have the task. There are `peers` if other engines write to the store.
+    while it has not. `holder` has the lease of the task; None if nobody has. `keeper` keeps its suspended run. `writes`
+    are those made here. `audience` holds the webhooks of the task as of `webhooks_version`. `children` are the tasks it
+    delegated, as far as this process knows; None means that another process may have made some. `shown` holds the
+    caller's latest credentials, if an agent of the server passes them on. `taken_on` says that an agent elsewhere is
+    known to have the task. There are `peers` if other engines write to the store.
     """
 
     __slots__ = (
@@ -186,21 +121,15 @@ class TaskLog:
         "_bytes_at_snapshot",
         "_fold",
         "_log_bytes",
-        "_overtaken",
         "_owner",
         "_peers",
-        "_reading",
         "_recent",
         "_refreshing",
         "_store",
         "_waiting",
-        "_writes",
         "audience",
-        "busy",
         "children",
         "epoch",
-        "failing_since",
-        "failure",
         "head",
         "holder",
         "keeper",
@@ -214,6 +143,7 @@ class TaskLog:
         "taken_on",
         "terminal",
         "webhooks_version",
+        "writes",
     )
 
     def __init__(self, head: TaskHead, store: Store, owner: LogOwner, peers: Peers | None = None) -> None:
@@ -228,10 +158,6 @@ class TaskLog:
         self.holder: str | None = None
         self.shown: CallerCredentials | None = None
         self.taken_on = False
-        self.failure: StoreError | None = None
-        """Why the run's last write failed; None if it was committed or refused."""
-        self.failing_since = 0.0
-        """When the run's writes began to fail, a time of the loop's clock."""
         self.keeper: str | None = None
         self.audience: Audience | None = None
         self.webhooks_version = 0
@@ -247,13 +173,9 @@ class TaskLog:
         self._log_bytes = 0
         self._bytes_at_snapshot = 0
         self._waiting: dict[Future[bool], TimerHandle | None] = {}
-        self._writes: deque[tuple[Decide, Landed] | Future[None]] = deque()
-        self.busy = False
-        self._reading: Task[None] | None = None
+        self.writes: WriteQueue[TaskLog] = WriteQueue(store)
         self._refreshing: Task[None] | None = None
         """A refresh that waits for its turn, so that it reads whatever is committed by now."""
-        self._overtaken = 0
-        """How often others overtook the write whose turn it is."""
 
     @classmethod
     def of(cls, stored: Stored, store: Store, owner: LogOwner, peers: Peers | None = None) -> "TaskLog":
@@ -301,290 +223,84 @@ class TaskLog:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    async def append(
-        self,
-        decide: Decide,
-        committed: Callable[[], None] | None = None,
-        *,
-        patient: bool = True,
-        in_doubt: Callable[[StoreError], None] | None = None,
-    ) -> Appended | Repeat | None:
-        """Write what `decide` says, in its turn, and wait for the outcome. Raises what `decide` or the store raises.
+    def prepare(self, decision: Decision) -> tuple[Append, Fold | None]:
+        """See `engine.writes.Prefix`."""
+        events, epoch = decision.events, decision.epoch
+        state, status_ms = self.state, self.status_ms
+        for event in reversed(events):
+            if isinstance(event, StatusChanged):
+                state, status_ms = event.state, decision.now_ms
+                if status_ms < self.status_ms:  # the clock of another replica is ahead
+                    status_ms = self.status_ms
+                    events = _not_before(status_ms, events)
+                break
+        grown = self._log_bytes - self._bytes_at_snapshot
+        ahead: Fold | None = None
+        depends = epoch is None or state in INTERRUPTED
+        if decision.expected_epoch is not None:
+            depends = False
+        elif state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
+            ahead, depends = self._fold.ahead(events), True
+        append = Append(
+            task_id=self.head.id,
+            events=events,
+            state=state,
+            status_ms=status_ms,
+            epoch=epoch,
+            expected_seq=self.seq if depends else None,
+            expected_epoch=decision.expected_epoch,
+            holder=decision.holder,
+            release=decision.release,
+            snapshot=None if ahead is None else ahead.record(),
+            dedupe=decision.dedupe,
+            push=decision.push,
+            write=new_write(),
+            read_seq=self.seq,
+            keeper=decision.keeper,
+            offered_ms=decision.offered_ms,
+            webhooks_version=self.webhooks_version,
+            content_bytes=decision.content_bytes if ahead is None else None,
+        )
+        if self.audience is not None:
+            append = self.audience.told(self.head, self._fold, append)
+        return append, ahead
 
-        The write happens, and `committed` is called after it, even if the waiting caller has left. Returns the earlier
-        call if the store knows the dedupe key, None if there was nothing to write.
+    def take_in(self, append: Append, ahead: Fold | None, written: Appended) -> bool:
+        """See `engine.writes.Prefix`."""
+        if self.audience is not None:
+            self.audience.committed(append)
+        if self._peers is not None:
+            self._peers.announce(self, append, written)
+        if written.last_seq - len(append.events) != self.seq:
+            return False
+        if append.holder is not None or append.release:
+            self.holder = append.holder
+            if append.release:
+                self.keeper = append.keeper
+        if append.push is not None:
+            self.webhooks_version += 1
+        self.publish(append.events, written, append.status_ms, ahead)
+        return True
 
-        If the outcome of this write, or of one before it, stays unknown for `STALLED_S`, `in_doubt` is called, perhaps
-        several times, and StoreError is raised unless `patient`. The write is made nevertheless.
-        """
-        waiter: Future[Appended | Repeat | None] = get_running_loop().create_future()
-
-        def landed(outcome: Outcome) -> None:
-            if isinstance(outcome, OutcomeUnknown):
-                if in_doubt is not None:
-                    in_doubt(StoreError(f"the outcome of a write is unknown: {outcome}"))
-                if patient:
-                    return
-            try:
-                if committed is not None and isinstance(outcome, Appended):
-                    committed()
-            finally:
-                settle(waiter, outcome)
-
-        self.submit(decide, landed)
-        return await waiter
-
-    def submit(self, decide: Decide, landed: Landed) -> None:
-        """As `append`, without waiting: `landed` gets the outcome."""
-        if self.busy:
-            self._writes.append((decide, landed))
-            return
-        self._decide(decide, landed)
-        if not self.busy:
-            self._next()
-
-    def create(self, new: NewTask, landed: Landed) -> None:
-        """Write the task itself. `landed` gets the outcome, after the first events have been published."""
-        self.busy = True
-        self._store.create(new).add_done_callback(partial(self._created, new, landed))
-
-    def _created(self, new: NewTask, landed: Landed, done: "Future[Appended | Repeat]") -> None:
-        outcome: Outcome = done.exception() or done.result()
-        if isinstance(outcome, OutcomeUnknown):
-            self._doubt(outcome, partial(self._store.create, new), partial(self._created, new, landed), landed)
-            return
-        if isinstance(outcome, Appended):
-            if self.audience is not None and new.deliveries:
-                self.audience.wake()
-            if self.seq:  # somebody has loaded the task meanwhile
-                self.wake()
-            else:
-                self.holder = new.holder
-                self.publish(new.events, outcome, new.status_ms)
-        self._land(outcome, landed)
-        if self._writes or self.pins <= 0:
-            self._next()
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn to write and keep it until the block ends. No other write of this log begins meanwhile.
-
-        Raises StoreError if the outcome of a write before it stays unknown for `STALLED_S`.
-        """
-        mine: Future[None] = get_running_loop().create_future()
-
-        self._writes.append(mine)
-        if not self.busy:
-            self._next()
-        try:
-            await mine
-            yield
-        finally:
-            if mine.done() and not mine.cancelled() and mine.exception() is None:  # else the turn never began
-                self.busy = False
-                self._next()
-
-    def _next(self) -> None:
-        """Begin the oldest queued write, or report that the log is idle and nothing pins it."""
-        while not self.busy:
-            if not self._writes:
-                if self.pins <= 0:
-                    self._owner.release(self)
-                return
-            write = self._writes.popleft()
-            if isinstance(write, tuple):
-                self._decide(*write)
-            elif not write.done():  # else the waiter for this turn was cancelled, or has stopped waiting
-                self.busy = True
-                write.set_result(None)
-
-    def _decide(self, decide: Decide, landed: Landed, held: Held | None = None) -> "Future[Appended | Repeat] | None":
-        """Begin a write, and return it; None if it is over because nothing is written. `held`: nobody else writes."""
-        self.busy = True
-        try:
-            decision = decide(self)
-            if decision is None:
-                self._land(None, landed)
-                return None
-            events, epoch = decision.events, decision.epoch
-            state, status_ms = self.state, self.status_ms
-            for event in reversed(events):
-                if isinstance(event, StatusChanged):
-                    state, status_ms = event.state, decision.now_ms
-                    if status_ms < self.status_ms:  # the clock of another replica is ahead
-                        status_ms = self.status_ms
-                        events = _not_before(status_ms, events)
-                    break
-            grown = self._log_bytes - self._bytes_at_snapshot
-            ahead: Fold | None = None
-            depends = epoch is None or state in INTERRUPTED
-            if decision.expected_epoch is not None:
-                depends = False
-            elif state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
-                ahead, depends = self._fold.ahead(events), True
-            append = Append(
-                task_id=self.head.id,
-                events=events,
-                state=state,
-                status_ms=status_ms,
-                epoch=epoch,
-                expected_seq=self.seq if depends else None,
-                expected_epoch=decision.expected_epoch,
-                holder=decision.holder,
-                release=decision.release,
-                snapshot=None if ahead is None else ahead.record(),
-                dedupe=decision.dedupe,
-                push=decision.push,
-                write=new_write(),
-                read_seq=self.seq,
-                keeper=decision.keeper,
-                offered_ms=decision.offered_ms,
-                webhooks_version=self.webhooks_version,
-                content_bytes=decision.content_bytes if ahead is None else None,
-            )
-            if self.audience is not None:
-                append = self.audience.told(self.head, self._fold, append)
-            written = self._store.append(append) if held is None else held.append(append)
-        except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
-            self._land(refusal, landed)
-            return None
-        written.add_done_callback(partial(self._committed, append, ahead, self.seq, decide, landed))
-        return written
-
-    def _land(self, outcome: Outcome, landed: Landed) -> None:
-        """Tell the one who asked for a write that it is over. Their reaction does not keep the turn."""
-        try:
-            landed(outcome)
-        except Exception:
-            logger.exception("task %s: the work after a write failed", self.head.id)
-        self.busy = False
-        self._overtaken = 0
-
-    def _committed(
-        self,
-        append: Append,
-        ahead: Fold | None,
-        seq: int,
-        decide: Decide,
-        landed: Landed,
-        done: "Future[Appended | Repeat]",
-    ) -> None:
-        """Take in the outcome of a write that was decided upon `seq`."""
-        outcome: Outcome = done.exception() or done.result()
-        if isinstance(outcome, Appended):
-            try:
-                if self.audience is not None:
-                    self.audience.committed(append)
-                if self._peers is not None:
-                    self._peers.announce(self, append, outcome)
-                if outcome.last_seq - len(append.events) != self.seq:
-                    self._read(self._fill_gap(append, outcome, landed))
-                    return
-                if append.holder is not None or append.release:
-                    self.holder = append.holder
-                    if append.release:
-                        self.keeper = append.keeper
-                if append.push is not None:
-                    self.webhooks_version += 1
-                self.publish(append.events, outcome, append.status_ms, ahead)
-            except Exception:
-                logger.exception("task %s: a committed write cannot be applied", self.head.id)
-                self.wake()
-        elif isinstance(outcome, OutcomeUnknown):
-            heard = partial(self._committed, append, ahead, seq, decide, landed)
-            self._doubt(outcome, partial(self._store.append, append), heard, landed)
-            return
-        elif isinstance(outcome, Moved | TaskEnded):
-            self._read(self._decide_again(outcome, append, seq, decide, landed))
-            return
+    def take_in_new(self, new: NewTask, written: Appended) -> None:
+        """See `engine.writes.Prefix`."""
+        if self.audience is not None and new.deliveries:
+            self.audience.wake()
+        if self.seq:  # somebody has loaded the task meanwhile
+            self.wake()
         else:
-            self.wake()
-        self._land(outcome, landed)
-        if self._writes or self.pins <= 0:
-            self._next()
+            self.holder = new.holder
+            self.publish(new.events, written, new.status_ms)
 
-    def _doubt(self, unknown: OutcomeUnknown, write: Write, heard: Heard, landed: Landed) -> None:
-        """Repeat a write whose outcome is unknown, with its id, until it is known. The write keeps its turn.
-
-        After `STALLED_S` whoever asked for it is told, and may stop waiting; so is everybody whose turn comes after it.
-        """
-        loop = get_running_loop()
-        self.failed(StoreError(f"the outcome of a write is unknown: {unknown}"), loop)
-        if (stalled := self.stalled(loop)) is not None:
-            landed(unknown)
-            for waiting in tuple(self._writes):
-                if isinstance(waiting, tuple):
-                    waiting[1](unknown)
-                elif not waiting.done():
-                    waiting.set_exception(stalled)
-        self.wake()
-        loop.call_later(REPEAT_S, self._repeat, write, heard, landed)
-
-    def _repeat(self, write: Write, heard: Heard, landed: Landed) -> None:
-        def repeated(done: "Future[Appended | Repeat]") -> None:
-            error = done.exception()
-            if isinstance(error, StoreError | OutcomeUnknown):  # nothing was written now, but perhaps before
-                self._doubt(OutcomeUnknown(str(error)), write, heard, landed)
-            else:
-                self.failure = None
-                heard(done)
-
-        write().add_done_callback(repeated)
-
-    def _read(self, reading: Coroutine[None, None, None]) -> None:
-        """Read the events of others, as a step of the write under way, which keeps its turn."""
-        self._reading = get_running_loop().create_task(reading)
-
-    async def _fill_gap(self, append: Append, written: Appended, landed: Landed) -> None:
-        """A write may follow events of others; followers need those too. The prefix stays short if this fails."""
-        try:
-            await self.refresh()
-        except StoreError as error:
-            logger.warning("task %s: events of other servers cannot be read now: %s", self.head.id, error)
-        except Exception:
-            logger.exception("task %s: a committed write cannot be applied", self.head.id)
-            self.wake()
+    def take_lease(self, append: Append, written: Appended) -> None:
+        """See `engine.writes.Prefix`."""
         if written.epoch > self.epoch:
             self.epoch, self.holder = written.epoch, append.holder
-        self._land(written, landed)
-        self._next()
 
-    async def _decide_again(self, refused: Refused, append: Append, seq: int, decide: Decide, landed: Landed) -> None:
-        """Read what somebody else wrote to the task after `seq`, and let the write be decided again."""
-        outcome: BaseException = refused
-        self._overtaken += 1
-        try:
-            if self._overtaken >= OVERTAKEN_MAX:
-                await self._decide_alone(decide, landed)
-                return
-            await self.refresh()
-        except Exception as error:  # noqa: BLE001  any error goes to the one who asked for the write
-            outcome = error
-        leased = append.expected_epoch is not None and append.expected_epoch != self.epoch
-        if self.seq > seq or leased or self.webhooks_version != append.webhooks_version:
-            self._decide(decide, landed)
-        else:
-            self.wake()
-            self._land(outcome, landed)
-        if not self.busy:
-            self._next()
-
-    async def _decide_alone(self, decide: Decide, landed: Landed) -> None:
-        """Let a write be decided, and made, while nobody else writes to the task. Raises StoreError or Unknown.
-
-        Nothing else is read meanwhile: that would take a second connection of the store, for which all writers that
-        hold a task could wait for ever. So changed webhooks are read before the task is held again.
-        """
-        while True:
-            async with self._store.hold(self.head.id) as held:
-                if held.stored.webhooks_version == self.webhooks_version:
-                    await self._catch_up_with(held.stored)
-                    if (written := self._decide(decide, landed, held)) is not None:
-                        await wait((written,))
-                    break
-            await self.refresh()
-        if not self.busy:
-            self._next()
+    def rest(self) -> None:
+        """See `engine.writes.Prefix`."""
+        if self.pins <= 0:
+            self._owner.release(self)
 
     def publish(
         self, events: Sequence[Event], written: Appended, status_ms: int, ahead: Fold | None = None, *, own: bool = True
@@ -634,9 +350,9 @@ class TaskLog:
         stored = await self._store.load(self.head.id)
         if stored is None:
             raise Unknown(self.head.id)
-        return await self._catch_up_with(stored)
+        return await self.catch_up_with(stored)
 
-    async def _catch_up_with(self, stored: Stored) -> bool:
+    async def catch_up_with(self, stored: Stored) -> bool:
         """As `refresh`, with the task as the store has just given it."""
         if stored.webhooks_version != self.webhooks_version:
             await self._owner.renew_audience(self, stored)
@@ -696,7 +412,7 @@ class TaskLog:
 
     async def _refresh_in_turn(self) -> None:
         try:
-            async with self.turn():
+            async with self.writes.turn(self):
                 self._refreshing = None
                 await self.refresh()
         finally:
@@ -708,12 +424,12 @@ class TaskLog:
 
         A run that works on the task has lost it then. Raises StoreError or Unknown.
         """
-        async with self.turn():
+        async with self.writes.turn(self):
             stored = await self._store.load(self.head.id)
             if stored is None:
                 raise Unknown(self.head.id)
             if await self._continues(stored):
-                await self._catch_up_with(stored)
+                await self.catch_up_with(stored)
                 return
             logger.error(
                 "task %s: the store has lost committed events; the task goes on from %d", self.head.id, stored.seq
@@ -745,7 +461,7 @@ class TaskLog:
         That is so if they do not continue the prefix, while a write is under way here, and if a run works on the task
         here, which has to learn what became of its lease.
         """
-        if self.busy or self.attached or page.first != self.seq + 1 or not page.events:
+        if self.writes.busy or self.attached or page.first != self.seq + 1 or not page.events:
             return False
         if page.epoch is not None and page.epoch >= self.epoch:
             if page.epoch > self.epoch:
@@ -851,31 +567,6 @@ class TaskLog:
         while not (self.taken_on or self.state in SETTLED or stopping.begun):
             if not await self.wait(loop, deadline):
                 return
-
-    def failed(self, failure: StoreError, loop: AbstractEventLoop) -> None:
-        """Note that the store could not take a write of the run, which tries again."""
-        if self.failure is None:
-            self.failing_since = loop.time()
-        self.failure = failure
-
-    def stalled(self, loop: AbstractEventLoop) -> StoreError | None:
-        """Why the task's run cannot write, if that has lasted for `STALLED_S`; the run keeps trying nevertheless.
-
-        Every try wakes the task, so that waiters can ask again.
-        """
-        return self.failure if self.failure is not None and loop.time() - self.failing_since >= STALLED_S else None
-
-
-def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None:
-    """Set the outcome on its waiter, unless that was cancelled or has stopped waiting."""
-    if waiter.done():
-        return
-    if not isinstance(outcome, BaseException):
-        waiter.set_result(outcome)
-    elif isinstance(outcome, OutcomeUnknown):
-        waiter.set_exception(StoreError(f"the outcome of a write is unknown: {outcome}"))
-    else:
-        waiter.set_exception(outcome)
 
 
 def _retrieve(done: "Task[None]") -> None:

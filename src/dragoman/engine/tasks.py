@@ -263,7 +263,7 @@ class Tasks:
     def unpin(self, task: TaskLog) -> None:
         """Undo one `pin`."""
         task.pins -= 1
-        if task.pins <= 0 and not task.busy and self._logs.get(task.head.id) is task:
+        if task.pins <= 0 and not task.writes.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
             if self._hints is not None:
                 self._hints.drop(task)
@@ -276,7 +276,7 @@ class Tasks:
 
     def release(self, task: TaskLog) -> None:
         """Drop the task from memory if it is neither pinned nor written to."""
-        if task.pins <= 0 and not task.busy and self._logs.get(task.head.id) is task:
+        if task.pins <= 0 and not task.writes.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
             if self._hints is not None:
                 self._hints.drop(task)

@@ -12,8 +12,9 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dragoman.engine.announcements import Announcer, Audience, joined
-from dragoman.engine.task_log import Decision, TaskLog
+from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
+from dragoman.engine.writes import Decision
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import (
     Call,
@@ -86,8 +87,8 @@ class WebhookOperations:
         task = await self._tasks.pin(call, config.task_id)
         try:
             registration = await self.registration(call, config, task.head.id, "")
-            if await task.append(partial(self._join, registration), patient=False) is None:
-                async with task.turn():  # it has ended: nothing is appended any more
+            if await task.writes.append(task, partial(self._join, registration), patient=False) is None:
+                async with task.writes.turn(task):  # it has ended: nothing is appended any more
                     await self._register(task, self.audience(task), registration)
             return registration.config
         except Unknown as error:  # the sweep has deleted it

@@ -10,7 +10,8 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET
 
-from dragoman.engine.task_log import Decision, Outcome, TaskLog
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.writes import Decision, Outcome
 from dragoman.model.events import Event, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.task import INTERRUPTED, TERMINAL
@@ -116,7 +117,7 @@ class RunWriter:
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
-                self._loop.call_soon(self._log.submit, self._page, self._landed)
+                self._loop.call_soon(self._log.writes.submit, self._log, self._page, self._landed)
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
     def resumed(self, epoch: int) -> None:
@@ -185,7 +186,7 @@ class RunWriter:
         """Write what was put. A run that is lost by the time of its turn writes nothing."""
         self._timer = None
         self._queued = True
-        self._log.submit(self._page, self._landed)
+        self._log.writes.submit(self._log, self._page, self._landed)
 
     def _page(self, log: TaskLog) -> Decision | None:
         """Decide on one write with all events put so far. Called again if somebody else wrote to the task first."""
@@ -245,9 +246,9 @@ class RunWriter:
         if isinstance(outcome, OutcomeUnknown):
             return  # the log repeats the write until the outcome is known
         if isinstance(outcome, StoreError) and not self.lost:
-            self._log.failed(outcome, self._loop)
+            self._log.writes.note_failure(outcome)
         else:  # a run that is lost stalls nobody: the task goes on without it
-            self._log.failure = None
+            self._log.writes.note_success()
         if isinstance(outcome, BaseException) and not self.lost:
             if isinstance(outcome, StoreError | Moved):
                 self._take_back()

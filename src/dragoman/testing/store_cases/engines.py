@@ -17,7 +17,7 @@ from dragoman.engine.delegation import SLACK_MS
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.task_log import OVERTAKEN_MAX
+from dragoman.engine.writes import OVERTAKEN_MAX
 from dragoman.model.errors import AgentNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Logged, MessageReceived, StatusChanged
 from dragoman.model.ids import new_id
