@@ -55,7 +55,7 @@ async def test_agents_have_the_numbers_of_their_tasks_and_the_age_of_the_oldest_
         await store.create(task(number, state, age_s=10 * (number + 1)))
     overview = Overview(store, Clock())
     busy, idle = (await overview.agents(TwoAgents())).agents
-    assert (busy.submitted, busy.working, busy.interrupted, busy.total) == (3, 0, 1, 5)
+    assert (busy.queued, busy.running, busy.waiting, busy.total) == (3, 0, 1, 5)
     assert busy.oldest_queued_s == 30.0
     assert (idle.total, idle.oldest_queued_s) == (0, None)
     stats = await overview.stats()
