@@ -38,7 +38,7 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.outage import Outage
-from dragoman.store.outbox import Delivery, Due, Lane, Owed, PausedHost, Registration, Settled
+from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, PausedHost, Registration, Settled
 from dragoman.store.replicas import Replica
 from dragoman.store.usage import AnswerUsage
 from tests.simulation.database import Database, Row
@@ -557,6 +557,9 @@ class SimulatedOutbox:
 
     async def paused(self) -> tuple[PausedHost, ...]:
         return ()
+
+    async def backlog(self, name: str, now_ms: int) -> HostBacklog:
+        return HostBacklog()
 
 
 def _unaltered(append: Append) -> Append:

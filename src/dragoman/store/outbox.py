@@ -179,6 +179,19 @@ class PausedHost(Struct, frozen=True, kw_only=True):
     waiting: int = 0
 
 
+class HostBacklog(Struct, frozen=True, kw_only=True):
+    """The pending deliveries that wait for a paused host.
+
+    Without that pause, `held` of the `waiting` ones would still wait for another paused host that covers theirs, and
+    `later` others for their next attempt or for one before them: the first of these is due at `next_ms`.
+    """
+
+    waiting: int = 0
+    held: int = 0
+    later: int = 0
+    next_ms: int | None = None
+
+
 def covering_names(host: str) -> tuple[str, str, str]:
     """The names of paused hosts that cover `scheme://host:port`."""
     place = host.partition("://")[2]
@@ -279,6 +292,10 @@ class Outbox(Protocol):
 
     async def paused(self) -> tuple[PausedHost, ...]:
         """The paused hosts, by name."""
+        ...
+
+    async def backlog(self, name: str, now_ms: int) -> HostBacklog:
+        """The deliveries that wait for the paused host of that name. Without such a pause there are none."""
         ...
 
     async def paused_count(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.auth.operator_token import read_token
 from dragoman.cli.store_commands import operator
-from dragoman.model.ids import SystemClock
+from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.operations import PushConfig
 from dragoman.store.audit import AuditEntry
 from dragoman.store.open import open_store
@@ -113,7 +113,10 @@ async def test_hosts_are_paused_and_deliveries_shown_the_same_from_afar(tmp_path
         paused = await here.admin("webhooks", "pause", "hooks.example.org")
         assert "1 delivery waits for it" in paused.out
         freed = await here.admin("webhooks", "resume", "hooks.example.org")
-        assert freed.out == "hooks.example.org is no longer paused: 1 delivery that waited for it goes out now.\n"
+        assert freed.out == (
+            "hooks.example.org is no longer paused: "
+            "1 still waits for another pause (`dragoman admin webhooks paused`).\n"
+        )
         resumed = await here.admin("webhooks", "resume", "https://hooks.example.org", "-o", "json", **away)
         assert json.loads(resumed.out)["changed"] is True
         hidden = await here.admin("webhooks", "delete", str(number), "--yes")
@@ -173,3 +176,40 @@ async def test_a_person_has_one_name_with_and_without_a_server_and_an_act_one_na
     assert {act["principal"] for act in acts} == {"operator:jürgen"}
     each = ["webhooks.redeliver", "webhooks.pause", "webhooks.resume"]
     assert [act["action"] for act in acts] == [each[0], *each * len(ways)]
+
+
+async def test_a_resumed_host_says_which_calls_go_out_now_and_a_failing_one_is_not_called_healthy(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/dragoman.db"
+    store = open_store(url, SystemClock())
+    await store.open("h0")
+    now_ms = SystemClock().now_ms()
+    later_ms = now_ms + 3_600_000
+    config = PushConfig(url=URL, id="w", dialect="1.0")
+    registration = Registration(config=config, host="https://hooks.example.org:443")
+    for task, attempts in (("t1", 3), ("t2", 0)):
+        await store.create(new_task(task, at=now_ms, holder="h0"))
+        await store.append(ending(task, 1, at=now_ms))
+        await store.outbox.register(task, registration, (delivery(b"{}", config_id="w"),))
+        for attempt in range(attempts):  # the host answers each time, with an error
+            lane = Lane.HEALTHY if attempt else Lane.UNKNOWN
+            (due,) = await store.outbox.claim(lane, now_ms + 1000, now_ms + 60_000, 10, 10)
+            due_ms = now_ms if attempt + 1 < attempts else later_ms
+            await store.outbox.settle(Settled(number=due.number, outcome="retry", due_ms=due_ms, reason="HTTP 500"))
+    await store.close()
+
+    async def admin(*arguments: str) -> str:
+        return (await dragoman(tmp_path, "admin", "webhooks", *arguments, DRAGOMAN_STORE=url)).out
+
+    shown = await admin("show", "1")
+    assert "failed    3 attempts" in shown
+    assert "reason    HTTP 500" in shown
+    assert "host      https://hooks.example.org:443, which answers\n" in shown
+    assert json.loads(await admin("show", "1", "-o", "json"))["lane"] == "answers"
+    assert "2 deliveries wait for it" in await admin("pause", "hooks.example.org")
+    told = await admin("resume", "hooks.example.org")
+    assert told == (
+        "hooks.example.org is no longer paused: 1 delivery goes out now, 1 delivery goes out when due, "
+        f"from {timestamp(later_ms)[:19]}Z on.\n"
+    )

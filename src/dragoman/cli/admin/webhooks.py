@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LANES = {
+    "answers": "which answers",
+    "unknown": "which was not called yet",
+    "failing": "which gave no answer to a call since one last arrived",
+}
+"""The lane of a host, in words."""
+
 
 @click.command()
 @click.argument("wanted", metavar="ID")
@@ -63,16 +70,15 @@ def pause(place: TaskPlace, host: str, form: str) -> None:
 @output
 @with_server
 def resume(place: TaskPlace, host: str, form: str) -> None:
-    """Send to a paused HOST again, named as `paused` shows it. Its pending calls go out in order."""
+    """Send to a paused HOST again, named as `paused` shows it. Its pending calls go out in order, when they are due.
+
+    A call that failed before the pause waits for its next attempt: `redeliver NUMBER --pending` sends it at once.
+    """
     changed = _change(place, "resume", host)
     if not changed.changed:
         raise click.ClickException(f"{changed.host} is not paused: `dragoman admin webhooks paused` shows which are")
     if not _show_json(changed, form):
-        waiting = changed.waiting
-        count = (
-            f"{waiting} deliver{'y' if waiting == 1 else 'ies'} that waited for it go{'es' * (waiting == 1)} out now"
-        )
-        click.echo(f"{changed.host} is no longer paused{': ' + count if waiting else ''}.")
+        click.echo(f"{changed.host} is no longer paused{_freed(changed)}.")
 
 
 @click.command()
@@ -124,7 +130,7 @@ def _change(place: TaskPlace, verb: str, host: str) -> "HostChanged":
         changed = (
             await pause_host(store.outbox, name, by, now_ms)
             if verb == "pause"
-            else await resume_host(store.outbox, name)
+            else await resume_host(store.outbox, name, now_ms)
         )
         await store.audit.write([AuditEntry(at_ms=now_ms, principal=by, action=f"webhooks.{verb}", subject=name)])
         return changed
@@ -181,7 +187,7 @@ def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
         ("failed", f"{report.failed} attempts" if report.failed != 1 else "1 attempt"),
         ("reason", report.reason),
         ("url", report.url),
-        ("host", f"{report.host}, {report.lane}" if report.lane else report.host),
+        ("host", f"{report.host}, {LANES[report.lane]}" if report.lane else report.host),
         *(("paused", f"{each.host} since {_moment(each.since)} by {each.by}") for each in report.pauses),
         ("task", f"{report.task} of {report.agent}"),
         ("event", f"{report.seq}" + (f".{report.part}" if report.part else "")),
@@ -192,6 +198,21 @@ def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
         ("behind", str(report.behind) if report.behind else ""),
         ("again", _again(report)),
     ]
+
+
+def _freed(changed: "HostChanged") -> str:
+    """What becomes of the deliveries that waited for a host."""
+    now = changed.waiting - changed.held - changed.later
+    fates = (
+        (now, "now"),
+        (changed.later, f"when due, from {_moment(changed.next)} on"),
+    )
+    told = [f"{count} deliver{'y goes' if count == 1 else 'ies go'} out {when}" for count, when in fates if count]
+    if changed.held:
+        told.append(
+            f"{changed.held} still wait{'s' * (changed.held == 1)} for another pause (`dragoman admin webhooks paused`)"
+        )
+    return f": {', '.join(told)}" if told else ""
 
 
 def _moment(timestamp: str | None) -> str:

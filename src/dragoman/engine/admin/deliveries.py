@@ -50,9 +50,10 @@ DeliveryState = Literal["pending", "dead", "delivered"]
 
 DeliveryStatus = Literal["delivered", "dead", "sending", "paused", "in-turn", "retrying", "due"]
 
-LaneWord = Literal["healthy", "unknown", "failing"]
+LaneWord = Literal["answers", "unknown", "failing"]
 
-LANES: dict[Lane, LaneWord] = {Lane.HEALTHY: "healthy", Lane.UNKNOWN: "unknown", Lane.FAILING: "failing"}
+LANES: dict[Lane, LaneWord] = {Lane.HEALTHY: "answers", Lane.UNKNOWN: "unknown", Lane.FAILING: "failing"}
+"""A host in the healthy lane answers, be it with errors."""
 
 
 class DeliveryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +106,8 @@ class DeliveryReport(DeliveryLine, frozen=True, kw_only=True):
     was given up; `sending` while it is under way, until `claimed_until` at the latest;
     `paused` if its host is, by `pauses`; `in-turn` while it waits for the `before` deliveries of its configuration;
     `retrying` while it waits for its next attempt; `due` if it is about to be sent. `behind` deliveries wait for it.
-    `lane` tells how the last call to the host went; null if the delivery has arrived.
+    `lane` tells about the host: it `answers`, be it with errors; it is `failing` since a call to it found no answer,
+    until one arrives; or it is `unknown`, because it was not called yet. Null if the delivery has arrived.
     """
 
     status: DeliveryStatus
@@ -219,7 +221,7 @@ class DeliveryAdministration:
     async def resume(self, operator: Operator, wanted: HostName) -> HostChanged:
         """Send to a host again. Raises A2AError."""
         host = read_host(wanted.host)
-        work = resume_host(self._outbox, host)
+        work = resume_host(self._outbox, host, self._clock.now_ms())
         changed = await self._notes.noted(operator, "webhooks.resume", work, subject=host)
         self._sender.wake()
         return changed

@@ -37,13 +37,18 @@ class PausedHostLines(Struct, frozen=True, kw_only=True):
 class HostChanged(Struct, frozen=True, kw_only=True):
     """A host that is paused now, or not any more. `changed` is false if it was so before.
 
-    `waiting` counts the deliveries that wait, or that were waiting.
+    `waiting` counts the deliveries that wait, or that were waiting. Of those that were, `held` still wait, because
+    another paused host covers theirs, and `later` go out when their next attempt is due, the first at `next`. All
+    others go out now.
     """
 
     host: str
     paused: bool
     changed: bool
     waiting: int
+    held: int = 0
+    later: int = 0
+    next: str | None = None
 
 
 def read_host(text: str) -> str:
@@ -72,18 +77,22 @@ async def list_paused(outbox: Outbox) -> PausedHostLines:
 async def pause_host(outbox: Outbox, host: str, by: str, now_ms: int) -> HostChanged:
     """Send nothing to a host from now on. Raises StoreError."""
     changed = await outbox.pause(PausedHost(name=host, at_ms=now_ms, by=by))
-    return HostChanged(host=host, paused=True, changed=changed, waiting=await _waiting(outbox, host))
+    return HostChanged(host=host, paused=True, changed=changed, waiting=(await outbox.backlog(host, now_ms)).waiting)
 
 
-async def resume_host(outbox: Outbox, host: str) -> HostChanged:
+async def resume_host(outbox: Outbox, host: str, now_ms: int) -> HostChanged:
     """Send to a host again. Raises StoreError."""
-    waiting = await _waiting(outbox, host)
+    backlog = await outbox.backlog(host, now_ms)
     changed = await outbox.resume(host)
-    return HostChanged(host=host, paused=False, changed=changed, waiting=waiting)
-
-
-async def _waiting(outbox: Outbox, host: str) -> int:
-    return next((each.waiting for each in await outbox.paused() if each.name == host), 0)
+    return HostChanged(
+        host=host,
+        paused=False,
+        changed=changed,
+        waiting=backlog.waiting,
+        held=backlog.held,
+        later=backlog.later,
+        next=None if backlog.next_ms is None else timestamp(backlog.next_ms),
+    )
 
 
 def paused_line(host: PausedHost) -> PausedHostLine:

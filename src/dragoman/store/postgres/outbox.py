@@ -16,6 +16,7 @@ from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import (
     Delivery,
     Due,
+    HostBacklog,
     Lane,
     Owed,
     OwedDetails,
@@ -255,6 +256,11 @@ class OutboxTables:
             PausedHost(name=from_text(name), at_ms=at_ms, by=from_text(by), waiting=waiting)
             for name, at_ms, by, waiting in rows
         )
+
+    async def backlog(self, name: str, now_ms: int) -> HostBacklog:
+        """As the protocol says."""
+        ((waiting, held, later, next_ms),) = await self._door().read(self._sql["host_backlog"], to_text(name), now_ms)
+        return HostBacklog(waiting=waiting, held=held, later=later, next_ms=next_ms)
 
     async def paused_count(self) -> int:
         """As the protocol says."""

@@ -276,6 +276,19 @@ SELECT p.name, p.paused_ms, p.paused_by, (SELECT count(*) FROM dragoman.paused_p
     WHERE h.name = p.name)
 FROM dragoman.paused_hosts p ORDER BY p.name;
 
+-- name: host_backlog
+-- The deliveries that wait for the paused host $1: how many, how many of these another pause holds, and of the others how many
+-- are not due at $2, and when the first of them is.
+SELECT count(*), count(*) FILTER (WHERE held), count(*) FILTER (WHERE later AND NOT held),
+    min(due_ms) FILTER (WHERE later AND NOT held)
+FROM (
+    SELECT EXISTS (SELECT FROM dragoman.paused_push_hosts o WHERE o.host = h.host AND o.name <> h.name) AS held,
+        c.claimed IS NULL AND c.due_ms > $2::bigint AS later, c.due_ms
+    FROM dragoman.paused_push_hosts h JOIN dragoman.push_configs c ON c.host = h.host
+        JOIN dragoman.deliveries d ON d.config = c.config AND NOT d.dead
+    WHERE h.name = $1
+) w;
+
 -- name: paused_count
 -- How many deliveries wait for a paused host.
 SELECT count(*) FROM dragoman.push_configs c JOIN dragoman.deliveries d ON d.config = c.config AND NOT d.dead

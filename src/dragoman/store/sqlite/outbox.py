@@ -17,6 +17,7 @@ from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import (
     Delivery,
     Due,
+    HostBacklog,
     Lane,
     Owed,
     OwedDetails,
@@ -206,6 +207,16 @@ class OutboxTables:
 
         rows = await self._door().readers.run(read)
         return tuple(PausedHost(name=name, at_ms=at_ms, by=by, waiting=waiting) for name, at_ms, by, waiting in rows)
+
+    async def backlog(self, name: str, now_ms: int) -> HostBacklog:
+        """As `paused`."""
+
+        def read(reads: Reads) -> Any:
+            with reads.moment():
+                return reads.cursor.execute(reads.sql["host_backlog"], (name, now_ms)).fetchone()
+
+        waiting, held, later, next_ms = await self._door().readers.run(read)
+        return HostBacklog(waiting=waiting, held=held or 0, later=later or 0, next_ms=next_ms)
 
     async def paused_count(self) -> int:
         """As `paused`."""

@@ -252,6 +252,17 @@ SELECT p.name, p.paused_ms, p.paused_by, (SELECT count(*) FROM push_hosts h CROS
     CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0 WHERE COVERS(p.name, h.name))
 FROM paused_hosts p ORDER BY p.name;
 
+-- name: host_backlog
+-- The deliveries that wait for the paused host ?1: how many, how many of these another pause holds, and of the others how many
+-- are not due at ?2, and when the first of them is.
+SELECT count(*), sum(held), sum(later), min(CASE WHEN later THEN due_ms END) FROM (
+    SELECT w.held, w.due_ms, NOT w.held AND w.later AS later FROM (
+        SELECT EXISTS (SELECT 1 FROM paused_hosts o WHERE o.name <> p.name AND COVERS(o.name, h.name)) AS held,
+            c.claimed IS NULL AND c.due_ms > ?2 AS later, c.due_ms
+        FROM paused_hosts p CROSS JOIN push_hosts h CROSS JOIN push_configs c ON c.host = h.host
+            CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0
+        WHERE p.name = ?1 AND COVERS(p.name, h.name)) w);
+
 -- name: paused_count
 -- How many deliveries wait for a paused host.
 SELECT count(*) FROM push_hosts h CROSS JOIN push_configs c ON c.host = h.host

@@ -6,7 +6,7 @@ Invariant: a case uses nothing but the Store protocol.
 from msgspec.structs import replace
 
 from dragoman.store.api import Store
-from dragoman.store.outbox import SMALL_BYTES_MAX, Lane, PausedHost, Settled
+from dragoman.store.outbox import SMALL_BYTES_MAX, HostBacklog, Lane, PausedHost, Settled
 from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case
 from dragoman.testing.store_cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, pushed_task, telling, webhook
 
@@ -83,6 +83,29 @@ async def a_name_covers_a_host_a_port_or_an_origin(bench: Bench) -> None:
             assert set(await any_claimed(bench, store)) == left, name
             bench.clock.ms += CLAIM_MS
             await store.outbox.resume(name)
+
+
+async def what_waits_for_a_paused_host_says_what_goes_out_without_the_pause(bench: Bench) -> None:
+    async with bench.store() as store:
+        assert await store.outbox.backlog("hooks.example", bench.clock.ms) == HostBacklog()
+        await pushed_task(store, "t1", 1)
+        await store.outbox.register("t1", webhook("w"), (telling(2),))
+        (due,) = await claimed(bench, store, Lane.UNKNOWN)
+        next_ms = bench.clock.ms + DAY_MS
+        await store.outbox.settle(
+            Settled(number=due.number, outcome="retry", due_ms=next_ms, reason="HTTP 503", reached=True)
+        )
+        await pushed_task(store, "t2", 2)
+        await pushed_task(store, "t3", 3, host=OTHER)
+        for name in ("hooks.example", "https://other.example:8443"):
+            await store.outbox.pause(paused(name))
+        whole = HostBacklog(waiting=3, later=2, next_ms=next_ms)
+        assert await store.outbox.backlog("hooks.example", bench.clock.ms) == whole
+        assert await store.outbox.backlog("hooks.example", next_ms) == HostBacklog(waiting=3)
+        assert await store.outbox.backlog(HOST, bench.clock.ms) == HostBacklog(), "no pause has that name"
+        await store.outbox.pause(paused(HOST))
+        for name in ("hooks.example", HOST):
+            assert await store.outbox.backlog(name, bench.clock.ms) == HostBacklog(waiting=3, held=3), name
 
 
 async def a_large_delivery_waits_for_a_paused_host_too(bench: Bench) -> None:
@@ -190,6 +213,7 @@ async def a_delivery_is_found_by_its_number_and_by_its_id(bench: Bench) -> None:
 PAUSES: tuple[Case, ...] = (
     deliveries_to_a_paused_host_wait_and_go_on_in_order,
     a_name_covers_a_host_a_port_or_an_origin,
+    what_waits_for_a_paused_host_says_what_goes_out_without_the_pause,
     a_large_delivery_waits_for_a_paused_host_too,
     what_follows_a_claim_is_not_sent_to_a_host_that_was_paused_since,
     a_pause_survives_a_restart_and_the_last_webhook_of_its_host,
