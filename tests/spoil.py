@@ -22,7 +22,9 @@ def spoil_file(path: Path) -> Spoil:
                 connection.execute(f"DELETE FROM {table} WHERE {where}")
             else:
                 connection.create_scalar_function("spoiled", lambda data: way(bytes(data)), 1)
-                connection.execute(f"UPDATE {table} SET {column} = spoiled({column}) WHERE {where}")
+                spoiled = f"spoiled(CAST({column} AS BLOB))"
+                text = f"iif(typeof({column}) = 'text', CAST({spoiled} AS TEXT), {spoiled})"
+                connection.execute(f"UPDATE {table} SET {column} = {text} WHERE {column} IS NOT NULL AND ({where})")
             assert connection.changes()
         finally:
             connection.close()
@@ -40,10 +42,12 @@ def spoil_database(url: str) -> Spoil:
             if not column:
                 assert await connection.execute(f"DELETE FROM {table} WHERE {where}") != "DELETE 0"
                 return
-            rows = await connection.fetch(f"SELECT ctid, {column} FROM {table} WHERE {where}")
+            found = f"SELECT ctid, {column} FROM {table} WHERE {column} IS NOT NULL AND ({where})"
+            rows = await connection.fetch(found)
             assert rows
             for place, data in rows:
-                await connection.execute(f"UPDATE {table} SET {column} = $1 WHERE ctid = $2", way(data), place)
+                spoiled = way(data.encode()).decode() if isinstance(data, str) else way(data)
+                await connection.execute(f"UPDATE {table} SET {column} = $1 WHERE ctid = $2", spoiled, place)
         finally:
             await connection.close()
 

@@ -21,7 +21,9 @@ from dragoman.model.events import ArtifactChunk, Event, Noted
 from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.store.api import Append, Appended, Repeat, Store, StoreUnreachable
+from dragoman.testing.store_cases.spoiling import cut
 from tests.shared_store import shared_store
+from tests.spoil import spoil_database
 
 DEADLINE_S = 60.0
 
@@ -412,6 +414,21 @@ async def test_delegations_without_numbers_are_counted_on_all_replicas(store: st
             reply = await here.report("delegate", lease, at, agent="near", message=word, wait_s=15)
             assert reply["outcome"]["artifacts"][0]["parts"] == [{"text": f"{word}!"}]
         await here.report("complete", lease)
+
+
+async def test_a_damaged_lease_costs_its_worker_and_nobody_else(used_postgres_url: str) -> None:
+    async with cluster(used_postgres_url) as here:
+        first = await here.send("first", at=0)
+        damaged = await here.take(at=0)
+        await spoil_database(used_postgres_url)("shared", "value", f"key LIKE '{LEASES}%'", cut)
+        await here.send("second", at=0)
+        other = await here.take(at=0)
+        status, answer = await here.act("heartbeat", {"lease": damaged["lease"]}, 1)
+        assert status in (404, 409, 410), answer
+        await here.report("complete", other["lease"], 1)
+        await here.reach(other["task"]["id"], "COMPLETED")
+        async with here.servers[1].post(f"/agents/far/tasks/{first['id']}:cancel", json={}, headers=V1) as canceled:
+            assert canceled.status == 200, await canceled.text()
 
 
 async def test_a_large_chunk_is_written_together_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ that an OpenID provider has vouched for ends when that says, or when the setting
 
 import base64
 import hashlib
+import logging
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,8 +20,12 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.principal import AccessRole, Principal
 from dragoman.store.api import StoreError
+from dragoman.store.codec import Unreadable, decode
 from dragoman.store.keyring import KeyRing, key_state
 from dragoman.store.shared import Shared
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger(__name__)
 
 UNUSED_MS = 12 * 3600 * 1000
 """How long a session lasts without a request."""
@@ -59,6 +64,9 @@ class _Stored(Struct, frozen=True, array_like=True):
     begun_ms: int
     ends_ms: int = 0
     provider: str = ""
+
+
+_SESSIONS = msgspec.json.Decoder(_Stored)
 
 
 class SignedIn(Struct, frozen=True):
@@ -144,7 +152,11 @@ class OperatorSessions:
         entry = await self._shared.get(_place(secret))
         if entry is None:
             return None
-        stored = msgspec.json.decode(entry.value, type=_Stored)
+        try:
+            stored = decode(_SESSIONS, entry.value)
+        except Unreadable as error:  # it admits nobody
+            log.error("a session of the console cannot be read: %s", error, extra=about("sessions"))
+            return None
         if now_ms >= _ends_ms(stored) or not await self._admits(stored, now_ms):
             return None
         return _signed_in(stored, secret)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dragoman.model.ids import Clock, new_id
+from dragoman.store.api import StoreError
 from dragoman.store.keyring import KeyRing, SigningKey
 
 if TYPE_CHECKING:  # joserfc takes longer to import than a server may take to start
@@ -101,7 +102,7 @@ class SigningRoom:
             jwk = await asyncio.to_thread(_new_jwk)
             kept = await self._ring.signing_key(SigningKey(kid=kid, jwk=jwk, made_ms=self._clock.now_ms()))
             assert kept is not None  # an offer was made, so there is a key
-        return Signer(await asyncio.to_thread(_key, kept.jwk), kept.kid)
+        return Signer(await asyncio.to_thread(_key, kept), kept.kid)
 
 
 def _new_jwk() -> bytes:
@@ -110,10 +111,19 @@ def _new_jwk() -> bytes:
     return msgspec.json.encode(ECKey.generate_key("P-256").as_dict(private=True))
 
 
-def _key(jwk: bytes) -> "ECKey":
+def _key(kept: SigningKey) -> "ECKey":
+    """Read the key of a row. Raises StoreError: another one in its place would void what was signed before."""
+    from joserfc.errors import JoseError
     from joserfc.jwk import ECKey
 
-    return ECKey.import_key(msgspec.json.decode(jwk))
+    try:
+        key = ECKey.import_key(msgspec.json.decode(kept.jwk))
+    except (JoseError, msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"the server's key for signatures ({kept.kid}) cannot be read: restore a backup, or delete its row in "
+            "signing_keys, and the server makes another one"
+        ) from error
+    return key
 
 
 def canonical(content: Any) -> bytes:

@@ -7,7 +7,7 @@ beside the server.
 import getpass
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,15 +62,8 @@ def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: b
 
     With `make` a missing store is created. Ends the command if the store is missing or cannot be opened.
     """
-    import asyncio
-
     from dragoman.model.ids import SystemClock
-    from dragoman.store.api import StoreError
     from dragoman.store.open import check_made, open_store
-
-    _check_place(config.store, make)
-    # The log of a server says what becomes of its callers. A command ends with the error instead.
-    logging.getLogger("dragoman.store").addHandler(logging.NullHandler())
 
     async def run() -> T:
         if is_shared(config.store) and not make:
@@ -82,8 +75,23 @@ def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: b
         finally:
             await store.close()
 
+    return at_place(config, run, make=make)
+
+
+def at_place(config: Config, work: Callable[[], Coroutine[Any, Any, T]], *, make: bool = False) -> T:
+    """Run `work`, which opens the store itself, and return its result.
+
+    Ends the command if the store is missing, unless `make` is set, or if `work` raises StoreError.
+    """
+    import asyncio
+
+    from dragoman.store.api import StoreError
+
+    _check_place(config.store, make)
+    # The log of a server says what becomes of its callers. A command ends with the error instead.
+    logging.getLogger("dragoman.store").addHandler(logging.NullHandler())
     try:
-        return asyncio.run(run())
+        return asyncio.run(work())
     except StoreError as error:
         raise click.ClickException(str(error)) from error
 

@@ -326,8 +326,13 @@ class Intake:
         return head, replace(send.message, task_id=task_id, context_id=context_id)
 
     def _same(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> bool:
-        """Whether a call with the same key is the same call. Raises InvalidParams if it must be and is not."""
+        """Whether a call with the same key is the same call.
+
+        Raises InvalidParams if it must be and is not, UnsupportedOperation if its answer cannot be read.
+        """
         if repeat.digest == dedupe.digest:
+            if repeat.unreadable:
+                raise policy.unreadable_answer()
             return True
         if call.idempotency_key is not None:
             raise InvalidParams("Idempotency-Key", "was used with other params within 10 minutes: use a fresh key")

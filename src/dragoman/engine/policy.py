@@ -237,6 +237,14 @@ def unreadable(task_id: str) -> UnsupportedOperation:
     return UnsupportedOperation(f"Task {task_id} cannot be used: the server's record of it is damaged. {fix}")
 
 
+def unreadable_answer() -> UnsupportedOperation:
+    """Build the refusal of a repeated call whose answer cannot be read. It must not act twice."""
+    fix = "to have it done once more, send it with another messageId and Idempotency-Key"
+    return UnsupportedOperation(
+        f"This message was answered before, and the server's copy of the answer is damaged: {fix}"
+    )
+
+
 def page_token(status_ms: int, task_id: str) -> str:
     """An opaque token for the place where the next page of ListTasks begins."""
     return urlsafe_b64encode(msgspec.json.encode((status_ms, task_id))).decode().rstrip("=")

@@ -129,12 +129,16 @@ class Dedupe(Struct, frozen=True):
 
 
 class Repeat(Struct, frozen=True):
-    """An earlier call with the same dedupe key. `seq` is the log's length after it; a direct agent left an `answer`."""
+    """An earlier call with the same dedupe key. `seq` is the log's length after it; a direct agent left an `answer`.
+
+    `unreadable`: there was an answer, and its bytes cannot be decoded.
+    """
 
     task_id: str | None
     digest: bytes
     seq: int
     answer: Message | None = None
+    unreadable: bool = False
 
 
 class NewTask(Struct, frozen=True, kw_only=True):

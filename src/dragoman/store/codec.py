@@ -5,7 +5,7 @@ Invariant: decoding returns the value that was encoded. JSON replaces MessagePac
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -29,13 +29,22 @@ TERMINAL_FROM = STATES.index(TaskState.COMPLETED)
 """A state's number is its index in STATES. The states from this number on are terminal."""
 
 T = TypeVar("T")
+Result = TypeVar("Result", covariant=True)
+
+
+class Decoder(Protocol[Result]):
+    """Makes a value of bytes."""
+
+    def decode(self, data: bytes, /) -> Result:
+        """The value. Raises ValueError or MsgspecError for bytes that are none."""
+        ...
 
 
 class Unreadable(Exception):
     """The bytes of a row are no value that this program knows: they are damaged, or parts of the row are missing."""
 
 
-JSON_STARTS = b"[{"
+JSON_STARTS = (b"[", b"{")
 """No array or map of MessagePack starts with one of these."""
 
 
@@ -129,7 +138,10 @@ class Codec:
     def repeat(self, found: tuple[str | None, bytes, int, bytes | None]) -> Repeat:
         """Decode an earlier call from its row."""
         task_id, digest, seq, answer = found
-        return Repeat(task_id, digest, seq, None if answer is None else self.message(answer))
+        try:
+            return Repeat(task_id, digest, seq, None if answer is None else self.message(answer))
+        except Unreadable:
+            return Repeat(task_id, digest, seq, unreadable=True)
 
     def head(self, data: bytes) -> TaskHead:
         """Decode a head."""
@@ -213,7 +225,12 @@ def _some(events: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _decode(data: bytes, packed: msgspec.msgpack.Decoder[T], spelled: msgspec.json.Decoder[T]) -> T:
+    return decode(spelled if data[:1] in JSON_STARTS else packed, data)
+
+
+def decode(decoder: "Decoder[T]", data: bytes) -> T:
+    """Decode bytes of a row. Raises Unreadable and nothing else."""
     try:
-        return spelled.decode(data) if data[0] in JSON_STARTS else packed.decode(data)
-    except (msgspec.MsgspecError, ValueError, IndexError, RecursionError) as error:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Unreadable(str(error)) from error

@@ -65,7 +65,7 @@ async def _copy(
     last = await target.last_task()
     done = await target.count()
     show(CopyProgress("copied", done, tasks))
-    async for first, end, some in _steps(source, last):
+    async for first, end, some in steps(source, last):
         await target.write([(table, await source.rows_of(table, (first, end))) for table in OF_TASKS])
         done += some
         show(CopyProgress("copied", done, tasks))
@@ -88,7 +88,7 @@ async def _compare(
             return table.name
     counts |= {table.name: 0 for table in OF_TASKS}
     done, last = 0, 0
-    async for _, end, some in _steps(source, 0):
+    async for _, end, some in steps(source, 0):
         for table in OF_TASKS:
             rows = await source.rows_of(table, (last + 1, end))
             if digest(rows) != digest(await target.rows_of(table, (last + 1, end))):
@@ -101,7 +101,7 @@ async def _compare(
     return counts
 
 
-async def _steps(source: TransferSource, after: int) -> AsyncIterator[tuple[int, int, int]]:
+async def steps(source: TransferSource, after: int) -> AsyncIterator[tuple[int, int, int]]:
     """The first and the last number of the tasks of each step, and how many they are."""
     first, some, size = 0, 0, 0
     while sizes := await source.sizes(after, STEP_TASKS):

@@ -13,16 +13,19 @@ from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
 from dragoman.store.blobs.folder import FolderBlobs
 from dragoman.store.copying import Copied, CopyProgress, copy
+from dragoman.store.damage_check import find_damage
 from dragoman.store.path import ALLOWED, hide_password, is_shared, store_path
 from dragoman.store.replicas import Heartbeat
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.backup import BackupWritten, Restored, back_up, missing_files, restore
+from dragoman.store.sqlite.connection import InUse, ProcessLock
 from dragoman.store.sqlite.connection import note_server as _note
 from dragoman.store.sqlite.connection import noted_server as _noted
 from dragoman.store.sqlite.snapshot import Show, read_contents, schema_version
 from dragoman.store.sqlite.transfer import check as check_file
 from dragoman.store.sqlite.transfer import open_source as open_file
 from dragoman.store.sqlite.transfer import open_target as open_file_copy
+from dragoman.store.sqlite.transfer import read_beside
 from dragoman.store.transfer import TransferSource, TransferTarget
 
 FOLDER = "folder:"
@@ -70,13 +73,40 @@ async def check_made(url: str) -> None:
 async def check_store(url: str) -> list[str]:
     """One line for each fault in the store at `url`; none if all is well. It only reads, also beside servers.
 
-    Counters match rows, logs have no gaps, nothing belongs to a missing task. Raises StoreError if it cannot be read.
+    Counters match rows, logs have no gaps, nothing belongs to a missing task, and all rows can be decoded. Raises
+    StoreError if it cannot be read.
     """
     if is_shared(url):
         with _extra_postgres(url):
             from dragoman.store.postgres.transfer import check as check_schema
-        return await check_schema(url)
-    return check_file(url)
+            from dragoman.store.postgres.transfer import open_source
+        faults = await check_schema(url)
+        rows = await open_source(url)
+        try:
+            return faults + await find_damage(rows)
+        finally:
+            await rows.close()
+    faults = check_file(url)
+    if not is_current(url):  # an earlier version has other columns
+        return faults
+    with read_beside(_file(url)) as beside:
+        return faults + await find_damage(beside)
+
+
+async def is_served(url: str) -> bool:
+    """Whether a server has the store at `url` open. Raises StoreError."""
+    if not is_shared(url):
+        try:
+            ProcessLock(_file(url)).release()
+        except InUse:
+            return True
+        return False
+    store = open_store(url, SystemClock())
+    await store.open(None)
+    try:
+        return bool(await store.replicas.all())
+    finally:
+        await store.close()
 
 
 async def copy_store(

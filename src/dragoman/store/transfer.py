@@ -38,6 +38,9 @@ class Table(Struct, frozen=True):
 
 Row = tuple[Any, ...]
 
+UNKNOWN_TEXTS = ["�"]
+"""Stands for a list of texts whose bytes cannot be decoded. It names nothing that a key could reach."""
+
 
 def _table(name: str, columns: str, keys: int = 1, of: str = "") -> Table:
     kinds = {

@@ -28,6 +28,8 @@ from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import serving
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
+from dragoman.testing.store_cases.spoiling import WAYS, Way
+from tests.spoil import spoil_file
 
 DEADLINE_S = 60.0
 SESSION = "/console/session"
@@ -261,6 +263,19 @@ async def test_a_session_outlives_a_restart_of_the_server(tmp_path: Path) -> Non
         assert await status_of(http, headers={"Cookie": f"{name}={kept}"}) == 200
         assert await status_of(http, headers={"Cookie": f"{name}={kept}x"}) == 401
         assert await status_of(http, headers={"Cookie": "; ;=;,"}) == 401
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_a_damaged_session_admits_nobody(tmp_path: Path, way: Way) -> None:
+    store = url_of(tmp_path)
+    async with server(store) as url, browser(url) as http:
+        await sign_in(http, token_of(store))
+        (kept,) = [cookie.value for cookie in http.cookie_jar]
+    await spoil_file(Path(store.removeprefix("sqlite:///")))("shared", "value", "true", way)
+    async with server(store) as url, browser(url) as http:
+        name = f"dragoman-console-{url.rpartition(':')[2]}"
+        assert await status_of(http, headers={"Cookie": f"{name}={kept}"}) == 401
+        assert (await sign_in(http, token_of(store)))[0] == 200
 
 
 async def test_a_key_in_a_header_counts_before_the_cookie(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import LeaseLost, Unavailable
 from dragoman.model.task import TaskState
 from dragoman.store.api import StoreError
+from dragoman.store.codec import Unreadable, decode
 from dragoman.store.shared import Shared
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.worker")
 
@@ -56,6 +58,9 @@ class StoredLease(Struct, frozen=True):
     base: int = 0
     asked: int = 0
     handed: int = 0
+
+
+STORED_LEASES = msgspec.msgpack.Decoder(StoredLease)
 
 
 class FoundLease(Struct, frozen=True):
@@ -119,7 +124,12 @@ class Desk:
         entry = await self._shared.get(LEASES + task_id)
         if entry is None or task_id in self._dropped:
             return None
-        return FoundLease(msgspec.msgpack.decode(entry.value, type=StoredLease), entry.version, entry.left_ms / 1000)
+        try:
+            lease = decode(STORED_LEASES, entry.value)
+        except Unreadable as error:  # then no worker has it: its token cannot be checked
+            log.error("the lease of task %s cannot be read: %s", task_id, error, extra=about("leases of workers"))
+            return None
+        return FoundLease(lease, entry.version, entry.left_ms / 1000)
 
     async def check(self, token: str) -> FoundLease:
         """The lease of a token, which any replica can check. Raises LeaseLost or Unavailable."""
@@ -177,11 +187,17 @@ class Desk:
         """The workers of an agent as each of the other replicas knows them, with their ages now. Raises StoreError."""
         own = _roster_key(agent, self._id)
         entries = await self._shared.scan(_roster_key(agent, ""))
-        return tuple(
-            tuple(_older(each, ROSTER_TTL_S - entry.left_ms / 1000) for each in ROSTERS.decode(entry.value))
-            for entry in entries
-            if entry.key != own
-        )
+        found: list[tuple[RosterEntry, ...]] = []
+        for entry in entries:
+            if entry.key == own:
+                continue
+            try:
+                roster = decode(ROSTERS, entry.value)
+            except Unreadable as error:
+                log.error("a roster of agent %s cannot be read: %s", agent, error, extra=about(agent))
+                continue
+            found.append(tuple(_older(each, ROSTER_TTL_S - entry.left_ms / 1000) for each in roster))
+        return tuple(found)
 
     def saw(self, agent: str, seen_s: float) -> None:
         """A worker of the agent has called; it counts as seen for `seen_s`."""

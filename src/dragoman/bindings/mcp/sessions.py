@@ -17,13 +17,16 @@ from msgspec import Struct
 from dragoman.bindings.mcp.tool_call import ToolCallStream
 from dragoman.bus.api import Bus
 from dragoman.dialects.mcp import answers
+from dragoman.dialects.mcp.requests import LEVELS
 from dragoman.engine.handlers.usage import OpenStreams, UsageExchange
 from dragoman.model.card import Profile
 from dragoman.model.errors import InternalError, TooManyRequests
 from dragoman.model.ids import new_id
 from dragoman.model.principal import Principal
 from dragoman.store.api import StoreError
+from dragoman.store.codec import Unreadable, decode
 from dragoman.store.shared import Shared
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +165,9 @@ class Note(Struct, frozen=True):
     task_id: str = ""
 
 
+NOTE = msgspec.msgpack.Decoder(Note)
+
+
 class OpenCall(Struct, frozen=True):
     """A call under way. `cancel` cancels its task in the name of a principal; it raises nothing but InternalError."""
 
@@ -244,7 +250,8 @@ class Sessions:
         if self._store is None or not key[1]:
             return self._levels.get(key)
         entry = await self._store.get(_level_key(key))
-        return None if entry is None else entry.value.decode()
+        level = "" if entry is None else entry.value.decode(errors="replace")
+        return level if level in LEVELS else None
 
     async def forget(self, key: SessionKey) -> None:
         """End a session. Its calls go on until their callers leave. Raises StoreError."""
@@ -280,8 +287,14 @@ class Sessions:
                 await asyncio.sleep(NOTES_S)
                 continue
             for entry in entries:
-                if entry.key not in read:
-                    await self._follow(msgspec.msgpack.decode(entry.value, type=Note))
+                if entry.key in read:
+                    continue
+                try:
+                    note = decode(NOTE, entry.value)
+                except Unreadable as error:
+                    log.error("a word about a call of MCP cannot be read: %s", error, extra=about("MCP"))
+                    continue
+                await self._follow(note)
             read = frozenset(entry.key for entry in entries)
 
     async def _follow(self, note: Note) -> None:

@@ -13,12 +13,13 @@ from urllib.parse import quote, urlencode
 import click
 from msgspec import Struct
 
-from dragoman.cli.store_commands import at_store, login, operator, with_store
+from dragoman.cli.store_commands import at_place, at_store, login, operator, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
     from dragoman.dialects.sse import ServerSentEvent
     from dragoman.engine.admin.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
+    from dragoman.engine.admin.task_changes import DeletedTask
     from dragoman.net.errors import EgressError
     from dragoman.store.api import Store
 
@@ -62,6 +63,33 @@ class TaskPlace(Struct, frozen=True):
             source = RemoteTasks(self.client())
             return run(work(source))
         return finish(lambda: at_store(self.config, lambda store: _inspect(store, action, task_id, work)))
+
+    def is_served(self) -> bool:
+        """Whether a server has the tasks: one that is named, or one that has the local store open."""
+        if self.server is not None or self.config.store == "memory:":
+            return True
+        from dragoman.store.open import is_served
+
+        return at_place(self.config, lambda: is_served(self.config.store))
+
+    def delete(self, task_id: str, *, force: bool) -> "DeletedTask":
+        """Delete a task of a store that no server has open. Ends the command if that fails."""
+        from dragoman.engine.admin.idle_store import delete_idle
+        from dragoman.engine.admin.task_changes import DeletedTask
+        from dragoman.model.ids import SystemClock, new_id
+        from dragoman.store.open import open_store
+
+        async def work() -> DeletedTask:
+            clock = SystemClock()
+            store = open_store(self.config.store, clock)
+            await store.open(f"command-{new_id()}")
+            try:
+                await delete_idle(store, clock, operator(), task_id, force=force)
+            finally:
+                await store.close()
+            return DeletedTask(id=task_id)
+
+        return finish(lambda: at_place(self.config, work))
 
     def server_client(self) -> "AdminClient | None":
         """The client of the server that is named, or that has noted itself on the local store; None without either.

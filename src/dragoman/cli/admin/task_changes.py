@@ -115,15 +115,26 @@ def cancel(
 
     It needs a running server. Each task's log, and the audit trail, name you as the one who canceled it.
     """
-    filters = read_filters(given)
-    if bool(task_ids) == bool(filters):
-        raise click.UsageError("name tasks by their ids, or choose them by filters such as --agent, but not both")
-    if task_ids and dry_run:
-        raise click.UsageError("--dry-run: goes with filters; `dragoman admin tasks show ID` shows one task")
+    filters = _choose(task_ids, given, dry_run=dry_run)
     if task_ids:
         _cancel_named(place, task_ids, reason, form)
     else:
         _cancel_fitting(place, {**filters, "limit": limit, "dry_run": dry_run, "reason": reason}, form)
+
+
+def _choose(task_ids: tuple[str, ...], given: dict[str, Any], *, dry_run: bool) -> Filters:
+    """The filters that choose tasks, empty if these are named. Ends the command if neither is given, or both are."""
+    filters = read_filters(given)
+    if not (task_ids or filters):
+        raise click.UsageError(
+            "which tasks? name them by their ids, as `dragoman admin tasks list` shows them, or choose them by filters "
+            "such as --agent or --older-than"
+        )
+    if task_ids and filters:
+        raise click.UsageError("name tasks by their ids, or choose them by filters such as --agent, but not both")
+    if task_ids and dry_run:
+        raise click.UsageError("--dry-run: goes with filters; `dragoman admin tasks show ID` shows one task")
+    return filters
 
 
 def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form: str) -> None:
@@ -165,13 +176,10 @@ def delete(
     """Delete tasks for good, by ID or by filter.
 
     Only tasks that have ended are deleted, unless --force cancels the others before. Their logs, artifacts, files and
-    pending webhook calls go with them. The audit trail names you as the one who deleted them.
+    pending webhook calls go with them. The audit trail names you as the one who deleted them. By ID it works without a
+    running server, too.
     """
-    filters = read_filters(given)
-    if bool(task_ids) == bool(filters):
-        raise click.UsageError("name tasks by their ids, or choose them by filters such as --agent, but not both")
-    if task_ids and dry_run:
-        raise click.UsageError("--dry-run: goes with filters; `dragoman admin tasks show ID` shows one task")
+    filters = _choose(task_ids, given, dry_run=dry_run)
     if task_ids:
         _delete_named(place, task_ids, form, force=force)
     else:
@@ -183,10 +191,13 @@ def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, for
 
     from dragoman.engine.admin.task_changes import DeletedTask
 
-    client = place.client()
+    client = place.client() if place.is_served() else None
     for task_id in task_ids:
         path = f"/tasks/{quote(task_id, safe='')}"
-        done = run(client.delete(path, {"force": "true"} if force else {}, DeletedTask))
+        if client is None:
+            done = place.delete(task_id, force=force)
+        else:
+            done = run(client.delete(path, {"force": "true"} if force else {}, DeletedTask))
         click.echo(msgspec.json.encode(done).decode() if form == "json" else f"{done.id} is deleted.")
 
 

@@ -22,7 +22,7 @@ from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Call, CancelTask, Manners, SendMessage
 from dragoman.model.principal import Principal
-from dragoman.model.task import TERMINAL, Record
+from dragoman.model.task import TERMINAL, Record, TaskState
 from dragoman.store.api import Store
 
 DIALECT = "admin"
@@ -192,7 +192,7 @@ class TaskChanges:
             raise TaskNotFound(task_id)
         if known[2] not in TERMINAL:
             if not force:
-                raise UnsupportedOperation(f"task {task_id} is {SPELLED[known[2]]}: cancel it before, or set force")
+                raise still_open(task_id, known[2])
             with suppress(TaskNotCancelable):  # it has just ended by itself
                 await self.cancel(operator, task_id, "to be deleted")
         if not await self._engine.delete((task_id,)):
@@ -302,6 +302,11 @@ class TaskChanges:
                 if not cursor:
                     break
         return tuple(found[:limit]), len(found) > limit
+
+
+def still_open(task_id: str, state: TaskState) -> UnsupportedOperation:
+    """Build the refusal to delete a task that has not ended."""
+    return UnsupportedOperation(f"task {task_id} is {SPELLED[state]}: cancel it before, or set force")
 
 
 def _parts(answer: TaskAnswer) -> tuple[Part, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dragoman.model.operations import PushConfig
+from dragoman.store.codec import Unreadable, decode
 from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
 from dragoman.store.postgres.database.connection import DatabaseConnection
@@ -66,8 +67,8 @@ def _due(facts: Sequence[Any], body: bytes) -> Due | None:
     """Build a Due from a row of `oldest` without its first two values; None if the webhook cannot be read."""
     number, task_id, agent, host, settings, name, config_id, seq, part, kept, dialect, _, trace, attempts, made = facts
     try:
-        config = PUSH_CONFIGS.decode(settings)
-    except msgspec.MsgspecError:
+        config = decode(PUSH_CONFIGS, settings)
+    except Unreadable:
         return None
     return Due(
         number=number,

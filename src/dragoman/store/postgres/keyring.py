@@ -5,7 +5,8 @@ Invariant: the table is not cached, so that a key made or revoked by another pro
 
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.keyring import SigningKey, StoredKey, read_limits, spell_limits
+from dragoman.store.damage import DamageLog
+from dragoman.store.keyring import SigningKey, StoredKey, read_limits, readable, spell_limits
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 
@@ -13,14 +14,15 @@ from dragoman.store.postgres.database.statements import from_text, read_statemen
 class KeyTable:
     """The KeyRing protocol on the store's connections, for tables in `schema`."""
 
-    def __init__(self, door: Door, schema: str) -> None:
+    def __init__(self, door: Door, schema: str, damage: DamageLog) -> None:
         self._door = door
+        self._damage = damage
         self._sql = read_statements("keys.sql", schema)
 
     async def find(self, key_id: str) -> StoredKey | None:
         """As the protocol says."""
         rows = await self._door().read(self._sql["find_key"], to_text(key_id))
-        return _api_key(*rows[0]) if rows else None
+        return readable(_api_key, rows[0], self._damage) if rows else None
 
     async def any(self) -> bool:
         """As the protocol says."""
@@ -72,7 +74,9 @@ class KeyTable:
 
     async def all(self) -> tuple[StoredKey, ...]:
         """As the protocol says."""
-        return tuple(_api_key(*row) for row in await self._door().read(self._sql["all_keys"]))
+        rows = await self._door().read(self._sql["all_keys"])
+        keys = [readable(_api_key, row, self._damage) for row in rows]
+        return tuple(key for key in keys if key is not None)
 
     async def signing_key(self, offer: SigningKey | None = None) -> SigningKey | None:
         """As the protocol says. Replicas that offer one at once get the same."""

@@ -12,6 +12,8 @@ import msgspec
 from dragoman.model.ids import Clock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
+from dragoman.store.codec import Unreadable, decode
+from dragoman.store.damage import DamageLog
 from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import (
     Delivery,
@@ -58,11 +60,20 @@ class OutboxTables:
     `claimant` returns the replica that sends from here.
     """
 
-    def __init__(self, door: Door, submit: Submit, clock: Clock, claimant: Callable[[], str], schema: str) -> None:
+    def __init__(
+        self,
+        door: Door,
+        submit: Submit,
+        clock: Clock,
+        claimant: Callable[[], str],
+        schema: str,
+        damage: DamageLog,
+    ) -> None:
         self._door = door
         self._submit = submit
         self._clock = clock
         self._claimant = claimant
+        self._damage = damage
         self._sql = read_statements("outbox.sql", schema) | read_statements("receipts.sql", schema)
         self._settled: list[tuple[Settled, asyncio.Future[None]]] = []
         """Outcomes to write, each with the future that waits for it."""
@@ -106,7 +117,13 @@ class OutboxTables:
     async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
         """As the protocol says."""
         rows = await self._door().read(self._sql["configs"], to_text(task_id))
-        return tuple(PUSH_CONFIGS.decode(settings) for (settings,) in rows)
+        found: list[PushConfig] = []
+        for (settings,) in rows:
+            try:
+                found.append(decode(PUSH_CONFIGS, settings))
+            except Unreadable as error:
+                self._damage.name("a webhook of task", task_id, error)
+        return tuple(found)
 
     async def remove(self, task_id: str, config_id: str) -> bool:
         """As the protocol says."""
@@ -391,8 +408,8 @@ def _owed(
     paused: bool,
 ) -> Owed:
     try:
-        url = PUSH_CONFIGS.decode(settings).url
-    except msgspec.MsgspecError:
+        url = decode(PUSH_CONFIGS, settings).url
+    except Unreadable:
         url = ""
     return Owed(
         number=number,

@@ -92,20 +92,20 @@ class PostgresStore:
         """Raises StoreError if `url` is not one of this driver's, or does not fit the `heartbeat`."""
         self._address = parse_address(url, None if heartbeat is None else heartbeat.lease_s)
         self.clock = clock
+        self._damage = DamageLog()
         self.replicas: Replicas
         self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat or Heartbeat())
         self.shared: Shared = SharedRows(self._pool, self._address.schema)
-        self.keys: KeyRing = KeyTable(self._pool, self._address.schema)
+        self.keys: KeyRing = KeyTable(self._pool, self._address.schema, self._damage)
         self.outbox: Outbox
         self.outbox = self._webhooks = OutboxTables(
-            self._pool, self._start, clock, lambda: self._replicas.current, self._address.schema
+            self._pool, self._start, clock, lambda: self._replicas.current, self._address.schema, self._damage
         )
         self.receipts: Receipts = ReceiptTable(self._pool, self._address.schema)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(self._pool, self._add_usage, self._address.schema)
         self.audit: AuditTrail = AuditTable(self._pool, self._start_audit, self._address.schema)
         self._codec = Codec()
-        self._damage = DamageLog()
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dragoman.store.audit import ACTS_MAX, AuditEntry, AuditFilter, AuditPage
+from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -74,7 +75,7 @@ class AuditTable:
 
         def read(reads: Reads) -> list[Any]:
             with reads.moment():
-                return reads.cursor.execute(reads.sql[name], values).fetchall()
+                return fetch(reads.cursor, reads.sql[name], values)
 
         rows = await self._door().readers.run(read)
         entries = (row[1:] for row in (rows if forward else reversed(rows)))
@@ -89,7 +90,7 @@ class AuditTable:
                 if after is None:
                     return end, []
                 begin = after if after <= end else 0  # else all were swept, and the numbers began anew
-                return end, reads.cursor.execute(reads.sql["read_acts"], (begin, ACTS_MAX)).fetchall()
+                return end, fetch(reads.cursor, reads.sql["read_acts"], (begin, ACTS_MAX))
 
         end, rows = await self._door().readers.run(read)
         return end, _entries(reversed(rows))

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from dragoman.store.codec import Unreadable, decode
 from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
+from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import Row, settle
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Settlement
@@ -45,7 +47,7 @@ def _search(tables: Tables, taking: Taking, seen: set[int]) -> bool:
     seen.update(host for host, _, _ in hosts)
     places = msgspec.json.encode([(host, large) for host, _, large in hosts]).decode()
     values = (places, ask.now_ms, ask.per_host, left)
-    rows: list[Any] = tables.cursor.execute(tables.sql["due_deliveries"], values).fetchall()
+    rows: list[Any] = fetch(tables.cursor, tables.sql["due_deliveries"], values)
     claims: list[Row] = []
     for config, size, *facts in rows:
         if taking.may_take(size, facts[3]):
@@ -62,14 +64,14 @@ def _due_hosts(tables: Tables, taking: Taking, left: int) -> list[tuple[int, str
     name, values = "due_hosts", (int(taking.ask.lane), taking.ask.now_ms, small, left)
     if taking.takes_large:
         name, values = "any_due_hosts", (*values, large)  # type: ignore[assignment]
-    row = tables.cursor.execute(tables.sql[name], values).get
+    ((row,),) = fetch(tables.cursor, tables.sql[name], values)
     return msgspec.json.decode(str(row), type=list[tuple[int, str, int]])
 
 
 def _follow(tables: Tables, taking: Taking) -> None:
     """Find the deliveries that may be sent behind those taken."""
     values = (msgspec.json.encode(taking.leaders()).decode(), BEHIND_MAX)
-    rows: list[Any] = tables.cursor.execute(tables.sql["behind"], values).fetchall()
+    rows: list[Any] = fetch(tables.cursor, tables.sql["behind"], values)
     taking.follow(
         Behind(
             place,
@@ -94,8 +96,8 @@ def _due(tables: Tables, facts: Sequence[Any]) -> Due | None:
         facts
     )
     try:
-        config = tables.push_configs.decode(settings)
-    except msgspec.MsgspecError:
+        config = decode(tables.push_configs, settings)
+    except Unreadable:
         return None
     delivery = _delivery(name, config_id, seq, part, kept, dialect, body, trace)
     return Due(

@@ -9,8 +9,10 @@ import ctypes
 import fcntl
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import apsw
@@ -156,6 +158,30 @@ class ProcessLock:
     def release(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
+
+
+def fetch(
+    cursor: apsw.Cursor, sql: str, values: Sequence[Any] | Mapping[str, Any] = (), errors: str = "replace"
+) -> list[Any]:
+    """The rows that a query finds. A text that is no UTF-8 must not hide the others: what is wrong in it becomes �.
+
+    `errors` may say otherwise, as for `bytes.decode`.
+    """
+    try:
+        return cursor.execute(sql, values).fetchall()
+    except UnicodeDecodeError:
+        names = [f"c{number}" for number in range(len(cursor.connection.execute(sql, values).get_description()))]
+        columns = ", ".join(
+            f"iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name}), typeof({name})" for name in names
+        )
+        rows = cursor.execute(f"WITH r ({', '.join(names)}) AS ({sql}) SELECT {columns} FROM r", values)
+        return [
+            tuple(
+                value.decode(errors=errors) if kind == "text" else value
+                for value, kind in zip(row[::2], row[1::2], strict=True)
+            )
+            for row in rows
+        ]
 
 
 def translated(error: apsw.Error, location: Location) -> StoreError:

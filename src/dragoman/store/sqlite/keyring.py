@@ -9,8 +9,9 @@ import apsw
 import msgspec
 
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
-from dragoman.store.keyring import SigningKey, StoredKey, read_limits, spell_limits
-from dragoman.store.sqlite.connection import translated
+from dragoman.store.damage import DamageLog
+from dragoman.store.keyring import SigningKey, StoredKey, read_limits, readable, spell_limits
+from dragoman.store.sqlite.connection import fetch, translated
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -20,13 +21,18 @@ from dragoman.store.sqlite.writes import Act
 class KeyTable:
     """The KeyRing protocol on the store's connections."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, damage: DamageLog) -> None:
         self._door = door
+        self._damage = damage
 
     async def find(self, key_id: str) -> StoredKey | None:
         """As the protocol says."""
-        row = self._point("find_key", key_id)
-        return None if row is None else _api_key(*row)
+        try:
+            row = self._point("find_key", key_id)
+        except UnicodeDecodeError as error:
+            self._damage.name("key", key_id, error)
+            return None
+        return None if row is None else readable(_api_key, row, self._damage)
 
     async def any(self) -> bool:
         """As the protocol says."""
@@ -74,7 +80,8 @@ class KeyTable:
 
     async def all(self) -> tuple[StoredKey, ...]:
         """As the protocol says."""
-        return await self._door().readers.run(_all)
+        keys = [readable(_api_key, row, self._damage) for row in await self._door().readers.run(_all)]
+        return tuple(key for key in keys if key is not None)
 
     async def signing_key(self, offer: SigningKey | None = None) -> SigningKey | None:
         """As the protocol says."""
@@ -97,10 +104,9 @@ class KeyTable:
             raise translated(error, opened.location) from error
 
 
-def _all(reads: Reads) -> tuple[StoredKey, ...]:
+def _all(reads: Reads) -> list[Any]:
     with reads.moment():
-        rows: list[Any] = reads.cursor.execute(reads.sql["all_keys"]).fetchall()
-    return tuple(_api_key(*row) for row in rows)
+        return fetch(reads.cursor, reads.sql["all_keys"])
 
 
 def _api_key(

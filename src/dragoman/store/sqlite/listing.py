@@ -26,6 +26,7 @@ from dragoman.store.api import (
     make_context_page,
 )
 from dragoman.store.files import leaving_out
+from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.search import task_row
 
@@ -56,7 +57,7 @@ def list_rows(reads: Reads, query: ListQuery) -> ListedRows:
         rows: list[TaskRow] = []
         size = 0
         for number in numbers[: query.limit]:
-            row: Any = reads.cursor.execute(reads.sql["task_row"], (number,)).fetchone()
+            (row,) = fetch(reads.cursor, reads.sql["task_row"], (number,))
             size += len(row[1])
             if query.max_bytes is not None and size > query.max_bytes and rows:
                 break
@@ -98,10 +99,10 @@ def list_contexts(reads: Reads, query: ContextQuery) -> ContextPage:
 
 def _context(reads: Reads, task: int, status_ms: int) -> ContextRow | None:
     """The context of a task; None if another task of it has a newer status."""
-    found: Any = reads.cursor.execute(reads.sql["context_of"], {"task": task, "most": CONTEXT_TASKS_MAX}).fetchone()
-    if found is None:
+    found = fetch(reads.cursor, reads.sql["context_of"], {"task": task, "most": CONTEXT_TASKS_MAX})
+    if not found:
         return None
-    owner, agent, context, state, tasks, text = found
+    owner, agent, context, state, tasks, text = found[0]
     return ContextRow(
         id=context, owner=owner, agent=agent, state=STATES[state], status_ms=status_ms, tasks=tasks, text=text
     )
@@ -166,4 +167,4 @@ def _page(reads: Reads, scope: int, query: ListQuery, states: Sequence[int]) -> 
         bounds = f"{bounds} {sql[f'bound_{order}']}"
     arms = [arm.replace("STATE", str(state)).replace("BOUNDS", bounds) for state in states]
     text = f"{' UNION ALL '.join(arms)} {sql['list_order']}".replace("ORDERED", sql[order])
-    return reads.cursor.execute(text, _values(scope, query)).fetchall()
+    return fetch(reads.cursor, text, _values(scope, query))

@@ -13,6 +13,7 @@ import msgspec
 
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import StoreError
+from dragoman.store.codec import Unreadable, decode
 from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import (
     Delivery,
@@ -27,7 +28,7 @@ from dragoman.store.outbox import (
     Settled,
 )
 from dragoman.store.sqlite.claims import claim
-from dragoman.store.sqlite.connection import translated
+from dragoman.store.sqlite.connection import fetch, translated
 from dragoman.store.sqlite.deliveries import discard, drop, hasten, queue_again, reclaim, revive
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
@@ -141,7 +142,7 @@ class OutboxTables:
             tables = reads.sql["owed_by_all" if task_id is None else "owed_by_task"]
             with reads.moment():
                 sql = reads.sql["owed"].replace("WHICH", WHICH[dead]).replace("OWED", tables)
-                rows: list[Any] = reads.cursor.execute(sql, values).fetchall()
+                rows: list[Any] = fetch(reads.cursor, sql, values)
             return tuple(self._owed(*row) for row in rows)
 
         return await self._door().readers.run(read)
@@ -203,7 +204,7 @@ class OutboxTables:
 
         def read(reads: Reads) -> list[Any]:
             with reads.moment():
-                return reads.cursor.execute(reads.sql["paused_hosts"]).fetchall()
+                return fetch(reads.cursor, reads.sql["paused_hosts"])
 
         rows = await self._door().readers.run(read)
         return tuple(PausedHost(name=name, at_ms=at_ms, by=by, waiting=waiting) for name, at_ms, by, waiting in rows)
@@ -311,8 +312,8 @@ class OutboxTables:
 
     def _url(self, settings: bytes) -> str:
         try:
-            return self._decoder.decode(settings).url
-        except msgspec.MsgspecError:
+            return decode(self._decoder, settings).url
+        except Unreadable:
             return ""
 
     def _own(self) -> Writer:

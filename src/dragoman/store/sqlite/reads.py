@@ -17,10 +17,11 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
-from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, Page, SkippedChunk, Unreadable
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, Page, SkippedChunk, Unreadable, decode
 from dragoman.store.damage import DamageLog, RowFacts, bare_record
 from dragoman.store.figures import StoreFigures, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
+from dragoman.store.sqlite.connection import fetch
 
 Row = tuple[
     int,
@@ -134,11 +135,13 @@ class Reads:
     def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
         """The webhooks of the task, oldest first. One that cannot be read is left out."""
         with self._gate:
-            rows: list[Any] = self.cursor.execute(self.sql["settings"], (task_id,)).fetchall()
+            rows: list[Any] = fetch(self.cursor, self.sql["settings"], (task_id,))
         found: list[PushConfig] = []
         for (settings,) in rows:
-            with suppress(msgspec.MsgspecError):
-                found.append(decoder.decode(settings))
+            try:
+                found.append(decode(decoder, settings))
+            except Unreadable as error:
+                self.damage.name("a webhook of task", task_id, error)
         return tuple(found)
 
     def equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
@@ -251,13 +254,13 @@ class Reads:
     def heads(self, name: str, values: Sequence[int | str]) -> tuple[TaskHead, ...]:
         """The heads that a statement finds."""
         with self.moment():
-            rows: list[Any] = self.cursor.execute(self.sql[name], values).fetchall()
+            rows: list[Any] = fetch(self.cursor, self.sql[name], values)
             return tuple(self.head_of(head, task)[0] for head, task in rows)
 
     def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
         """As the protocol says."""
         with self.moment():
-            rows: list[Any] = self.cursor.execute(self.sql["orphans"], (after, limit)).fetchall()
+            rows: list[Any] = fetch(self.cursor, self.sql["orphans"], (after, limit))
             heads = tuple(self.head_of(head, task)[0] for _, head, task in rows if head is not None)
         return heads, rows[-1][0] if len({row[0] for row in rows}) == limit else ""
 
@@ -268,7 +271,7 @@ class Reads:
     def figures(self, path: Path | None) -> StoreFigures:
         """The size of the store, whose file is `path`, and the tasks that have not ended."""
         with self._gate:
-            open_tasks = read_open_tasks(self.cursor.execute(self.sql["open_by_agent"]).fetchall())
+            open_tasks = read_open_tasks(fetch(self.cursor, self.sql["open_by_agent"]))
             size_bytes = 0 if path is not None else int(self.cursor.execute(self.sql["size_bytes"]).get)
         if path is not None:
             for file in (path, path.with_name(f"{path.name}-wal")):
@@ -286,7 +289,7 @@ class Reads:
         """The events that follow these seqs, until `limit_bytes` are reached."""
         found: dict[str, tuple[Logged, ...]] = {}
         with self.moment():
-            moved: list[Any] = self.cursor.execute(self.sql["moved"], (msgspec.json.encode(seen).decode(),)).fetchall()
+            moved: list[Any] = fetch(self.cursor, self.sql["moved"], (msgspec.json.encode(seen).decode(),))
             for task, files, task_id, after in moved:
                 events = tuple(self._following(task, files, task_id, after, limit_bytes))
                 if events:  # a pruned log has none
@@ -327,7 +330,7 @@ class Reads:
         return self.codec.note(page for (page,) in pages)
 
     def _rows(self, name: str, task: str | int) -> Sequence[Row]:
-        rows: Sequence[Any] = self.cursor.execute(self.sql[name], (task,)).fetchall()
+        rows: Sequence[Any] = fetch(self.cursor, self.sql[name], (task,))
         return rows
 
     def fetching(self, task_id: str, learn: Learn | None) -> Swap:

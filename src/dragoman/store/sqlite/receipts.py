@@ -6,6 +6,7 @@ Invariant: receipts are written in the transactions that settle deliveries.
 from typing import Any
 
 from dragoman.store.receipts import Receipt
+from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -60,7 +61,7 @@ def _page(reads: Reads, below: int, limit: int, task_id: str | None) -> tuple[Re
     values = (below, limit) if task_id is None else (below, limit, task_id)
     kept = reads.sql["kept_of_all" if task_id is None else "kept_of_task"]
     with reads.moment():
-        rows: list[Any] = reads.cursor.execute(reads.sql["receipts"].replace("KEPT", kept), values).fetchall()
+        rows: list[Any] = fetch(reads.cursor, reads.sql["receipts"].replace("KEPT", kept), values)
     return tuple(map(_receipt, rows))
 
 

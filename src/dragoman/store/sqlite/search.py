@@ -8,6 +8,7 @@ from typing import Any
 
 from dragoman.model.task import STATES
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
+from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.reads import Reads
 
 NUMBER_MAX = (1 << 63) - 1
@@ -40,7 +41,7 @@ def search_tasks(reads: Reads, query: TaskSearch) -> SearchPage:
             "before_ms": query.status_before_ms,
             "limit": query.limit,
         }
-        found: list[Any] = reads.cursor.execute(reads.sql["search"].replace("DESC", direction), values).fetchall()
+        found: list[Any] = fetch(reads.cursor, reads.sql["search"].replace("DESC", direction), values)
         rows = tuple(task_row(reads, row) for row in found)
     return SearchPage(rows, found[-1][0] if len(found) == query.limit else end)
 
@@ -63,7 +64,7 @@ def task_row(reads: Reads, row: Sequence[Any]) -> TaskRow:
 def changed_tasks(reads: Reads, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
     """The tasks whose status is not older than a time."""
     with reads.moment():
-        found: list[Any] = reads.cursor.execute(reads.sql["changes"], (since_ms, limit)).fetchall()
+        found: list[Any] = fetch(reads.cursor, reads.sql["changes"], (since_ms, limit))
     return tuple(
         StatusRow(
             id=task_id,

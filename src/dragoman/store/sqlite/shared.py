@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.model.ids import Clock
 from dragoman.store.shared import SharedEntry, Spending
-from dragoman.store.sqlite.connection import translated
+from dragoman.store.sqlite.connection import fetch, translated
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -43,7 +43,7 @@ class SharedTable:
 
         def read(reads: Reads) -> list[Any]:
             with reads.moment():
-                return reads.cursor.execute(reads.sql["scan_entries"], values).fetchall()
+                return fetch(reads.cursor, reads.sql["scan_entries"], values)
 
         return tuple(SharedEntry(*row) for row in await self._door().readers.run(read))
 
@@ -61,9 +61,8 @@ class SharedTable:
         listed = msgspec.json.encode(list(keys)).decode()
 
         def run(tables: Tables, now_ms: int) -> frozenset[str]:
-            rows: list[Any] = tables.cursor.execute(
-                tables.sql["renew_entries"], (listed, now_ms, now_ms + ttl_ms)
-            ).fetchall()
+            values = listed, now_ms, now_ms + ttl_ms
+            rows: list[Any] = tables.cursor.execute(tables.sql["renew_entries"], values).fetchall()
             return frozenset(key for (key,) in rows)
 
         renewed: frozenset[str] = await self._door().writer.submit(Act(run))
@@ -98,7 +97,7 @@ class SharedTable:
                     tables.cursor.execute(tables.sql["put_count"], (key, counter, count, now_ms + ttl_ms))
                 else:
                     tables.cursor.execute(tables.sql["drop_count"], (key, counter))
-            rows: list[Any] = tables.cursor.execute(tables.sql["sum_counts"], (listed, counter, now_ms)).fetchall()
+            rows: list[Any] = fetch(tables.cursor, tables.sql["sum_counts"], (listed, counter, now_ms))
             return dict.fromkeys(counts, 0) | dict(rows)
 
         others: dict[str, int] = await self._door().writer.submit(Act(run))

@@ -15,7 +15,7 @@ from msgspec import Struct
 from dragoman.model.parts import every_part
 from dragoman.store.api import StoreError
 from dragoman.store.blobs.api import BlobAddress
-from dragoman.store.codec import Codec
+from dragoman.store.codec import Codec, Unreadable
 from dragoman.store.sqlite.connection import Location, connect, locate, translated
 from dragoman.store.sqlite.schema import check, migrate, migrations, read_statements
 
@@ -141,10 +141,13 @@ def stored_files(path: Path) -> Iterator[BlobAddress]:
         try:
             seen = set[str]()
             for head, content, is_page in connection.execute(read_statements("backup.sql")["stored_files"]):
-                if is_page:
-                    parts = every_part(codec.events(content))
-                else:
-                    parts = every_part((), codec.record(content, codec.head(head), lambda _: None))
+                try:
+                    if is_page:
+                        parts = every_part(codec.events(content))
+                    else:
+                        parts = every_part((), codec.record(content, codec.head(head), lambda _: None))
+                except Unreadable:
+                    continue  # a fault of its own: see `damage_check`
                 for part in parts:
                     place = None if part.file is None else BlobAddress.read(part.file)
                     if place is not None and str(place) not in seen:

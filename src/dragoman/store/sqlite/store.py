@@ -107,10 +107,10 @@ class SqliteStore:
         """Raises StoreError if `url` is not one of this driver's."""
         self._location = locate(url)
         self.clock = clock
+        self._damage = DamageLog()
         self.replicas: Replicas
         self.replicas = self._local = LocalReplicas(clock)
         self._codec = Codec()
-        self._damage = DamageLog()
         self._last_file = 0
         self._files = TaskFiles(self._next_file)
         self._recent = RecentTasks()
@@ -120,7 +120,7 @@ class SqliteStore:
         """The writer, for writes that only the owner of the file may make."""
         self._holds: dict[str, Hold] = {}
         self.outbox: Outbox = OutboxTables(self._open)
-        self.keys: KeyRing = KeyTable(self._open)
+        self.keys: KeyRing = KeyTable(self._open, self._damage)
         self.audit: AuditTrail = AuditTable(self._open)
         self.shared: Shared = SharedTable(self._open, clock)
         self.receipts: Receipts = ReceiptTable(self._open)

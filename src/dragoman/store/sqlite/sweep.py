@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from dragoman.store.codec import TERMINAL_FROM
+from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import remove_all
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Standing, Tables
@@ -50,7 +51,7 @@ def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
         for kind, age_ms in ages:
             whole += _older(reads, kind, horizon.now_ms, age_ms, BATCH_TASKS - len(whole))
         logs = [] if whole else _older(reads, ENDED, horizon.now_ms, horizon.log_age_ms, BATCH_TASKS)
-        front: list[Any] = reads.cursor.execute(reads.sql["oldest_calls"], (BATCH_CALLS,)).fetchall()
+        front: list[Any] = fetch(reads.cursor, reads.sql["oldest_calls"], (BATCH_CALLS,))
         yesterday = horizon.now_ms // DAY_MS - 1
         days = reads.cursor.execute(reads.sql["old_days"], (yesterday,)).get is not None
     calls = tuple(call for call, expires_ms in front if expires_ms <= horizon.now_ms)
@@ -62,7 +63,7 @@ def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
 def _older(reads: Reads, kind: int, now_ms: int, age_ms: int, limit: int) -> list[Victim]:
     if age_ms < 0 or limit <= 0:
         return []
-    rows: list[Any] = reads.cursor.execute(reads.sql["sweep_tasks"], (kind, now_ms - age_ms, limit)).fetchall()
+    rows: list[Any] = fetch(reads.cursor, reads.sql["sweep_tasks"], (kind, now_ms - age_ms, limit))
     return [Victim(*row) for row in rows]
 
 

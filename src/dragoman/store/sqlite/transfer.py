@@ -5,7 +5,8 @@ store's, `<name>.copy`, which takes its place by a rename.
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import msgspec
 
 from dragoman.store.api import StoreError
 from dragoman.store.files import digest_of
-from dragoman.store.sqlite.connection import Location, ProcessLock, connect, locate, translated
+from dragoman.store.sqlite.connection import Location, ProcessLock, connect, fetch, locate, translated
 from dragoman.store.sqlite.schema import check as check_path
 from dragoman.store.sqlite.schema import migrate, migrations, read_statements
-from dragoman.store.transfer import OF_TASKS, WHOLE, ColumnType, Row, Table
+from dragoman.store.transfer import OF_TASKS, UNKNOWN_TEXTS, WHOLE, ColumnType, Row, Table
 
 ORIGIN = "copy of"
 """The key under which an unfinished copy has the name of its source."""
@@ -28,7 +29,10 @@ FOREVER_MS = 1 << 62
 class SqliteRows:
     """The rows of a file."""
 
-    def __init__(self, location: Location, connection: apsw.Connection, lock: ProcessLock) -> None:
+    def __init__(
+        self, location: Location, connection: apsw.Connection, lock: ProcessLock | None, *, errors: str = "replace"
+    ) -> None:
+        """`errors` says how texts are read that are no UTF-8."""
         path = location.path
         assert path is not None
         self.name = f"sqlite:{path.absolute()}"
@@ -36,6 +40,7 @@ class SqliteRows:
         self._location = location
         self._connection = connection
         self._lock = lock
+        self._errors = errors
         self.sql = read_statements("transfer.sql")
 
     async def count(self) -> int:
@@ -49,10 +54,12 @@ class SqliteRows:
     async def rows(self, table: Table, after: Row | None, limit: int) -> Sequence[Row]:
         """As the protocol says."""
         keys = ", ".join(list(table.columns)[: table.keys])
-        marks = ", ".join("?" * table.keys)
+        key = tuple(map(_key, after or ()))
+        kinds = zip(key, table.columns.values(), strict=False)  # the columns of the key come first
+        marks = ", ".join("CAST(? AS TEXT)" if kind is ColumnType.TEXT else "?" for _, kind in kinds)
         where = f"WHERE ({keys}) > ({marks})" if after is not None else ""
         sql = f"SELECT {', '.join(table.columns)} FROM {table.name} {where} ORDER BY {keys} LIMIT {limit}"
-        return [_read(table, row) for row in self.fetch(sql, after or ())]
+        return [_read(table, row) for row in self.fetch(sql, key)]
 
     async def rows_of(self, table: Table, tasks: tuple[int, int]) -> Sequence[Row]:
         """As the protocol says."""
@@ -74,12 +81,13 @@ class SqliteRows:
     def release(self) -> None:
         """Close the file."""
         self._connection.close()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def fetch(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """The rows of a statement. Raises StoreError."""
         try:
-            return list(self._connection.execute(sql, tuple(values)))
+            return fetch(self._connection.cursor(), sql, tuple(values), self._errors)
         except apsw.Error as error:
             raise translated(error, self._location) from error
 
@@ -199,6 +207,22 @@ def check(url: str) -> list[str]:
         raise translated(error, location) from error
 
 
+@contextmanager
+def read_beside(path: Path) -> Iterator[SqliteRows]:
+    """Yield the rows of a file of this version, as of one moment. A server may have it open. Raises StoreError."""
+    location = locate(f"sqlite:///{path}")
+    try:
+        connection = connect(location, readonly=True)
+        connection.execute("BEGIN")
+    except apsw.Error as error:
+        raise translated(error, location) from error
+    rows = SqliteRows(location, connection, None, errors="surrogateescape")
+    try:
+        yield rows
+    finally:
+        rows.release()
+
+
 def _file(url: str) -> Location:
     location = locate(url)
     if location.path is None:
@@ -240,15 +264,29 @@ def _copy_path(path: Path) -> Path:
     return path.with_name(path.name + ".copy")
 
 
+def _key(value: Any) -> Any:
+    """A value of a key as a statement takes it: a text that is no UTF-8 goes as the bytes that it was read from."""
+    if not isinstance(value, str) or value.isascii() or not any("\udc80" <= sign <= "\udcff" for sign in value):
+        return value
+    return value.encode(errors="surrogateescape")
+
+
 def _read(table: Table, row: Sequence[Any]) -> Row:
     return tuple(
         value
         if value is None or kind not in (ColumnType.TRUTH, ColumnType.TEXTS)
         else bool(value)
         if kind is ColumnType.TRUTH
-        else msgspec.json.decode(value, type=list[str])
+        else _texts(value)
         for value, kind in zip(row, table.columns.values(), strict=True)
     )
+
+
+def _texts(spelled: str) -> list[str]:
+    try:
+        return msgspec.json.decode(spelled, type=list[str])
+    except (msgspec.MsgspecError, ValueError):
+        return UNKNOWN_TEXTS
 
 
 def _written(table: Table, row: Row) -> Row:

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from dragoman.store.gathering import UsageGathering
-from dragoman.store.sqlite.connection import translated
+from dragoman.store.sqlite.connection import fetch, translated
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -41,7 +41,7 @@ class UsageTable:
 
         def read(reads: Reads) -> list[Any]:
             with reads.moment():
-                return reads.cursor.execute(reads.sql["usage_days"], (first, last)).fetchall()
+                return fetch(reads.cursor, reads.sql["usage_days"], (first, last))
 
         rows = await self._door().readers.run(read)
         return tuple(UsageDay(*row[:9], day=row[9], owner=row[10], agent=row[11]) for row in rows)
