@@ -1,12 +1,14 @@
 """A supervisor, and replicas that are mere listeners: each connection is told number, pid and the reloads so far.
 
 `supervised.py supervise PORT CRASHING` starts three replicas, of which the one with the number CRASHING ends as soon as
-it listens, or, if it is the first, before that.
+it listens, or, if it is the first, before that. If CRASHING is -2, the second one listens only once the file of the
+variable GATE is there; if it is -3, the third one ends each time before it listens.
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -45,8 +47,11 @@ def serve(place: Supervised, port: int, crashing: int) -> None:
 
     signal.signal(signal.SIGHUP, reload)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    if crashing == place.number == 1:
+    if crashing == place.number == 1 or crashing == -3 == -place.number:
         sys.exit(7)
+    if crashing == -2 == -place.number:
+        while not Path(os.environ["GATE"]).exists():
+            time.sleep(0.02)
     with bound_socket("127.0.0.1", port, shared=True) as bound:
         bound.listen()
         place.report(f"listens on {port}")

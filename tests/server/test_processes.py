@@ -41,8 +41,13 @@ class Supervisor:
         self.log = log
         self.port = 0
 
+    def announces(self, within_s: float) -> bool:
+        """Whether the supervisor has said that it listens, or says so soon."""
+        ready, _, _ = select.select([self.process.stdout], [], [], within_s)
+        return bool(ready)
+
     def listening(self) -> None:
-        """Wait until the first replica listens."""
+        """Wait until the supervisor says that it listens."""
         assert self.process.stdout is not None
         found = re.match(rb"listens on (\d+)", self.process.stdout.readline())
         assert found, self.log.read_text()
@@ -84,13 +89,14 @@ def supervise(tmp_path: Path) -> Iterator[Supervise]:
     """Start a supervisor of three replicas."""
     started: list[Supervisor] = []
 
-    def start(port: int = 0, crashing: int = 0) -> Supervisor:
+    def start(port: int = 0, crashing: int = 0, **variables: str) -> Supervisor:
         log = tmp_path / f"{len(started)}.log"
         with log.open("wb") as written:
             process = subprocess.Popen(
                 [*ENDS_WITH_US, sys.executable, str(PROGRAM), "supervise", str(port), str(crashing)],
                 stdout=subprocess.PIPE,
                 stderr=written,
+                env=os.environ | variables,
             )
         started.append(Supervisor(process, log))
         return started[-1]
@@ -121,6 +127,29 @@ def test_all_listen_on_one_port_and_end_on_sigterm(supervise: Supervise) -> None
     supervisor.process.send_signal(signal.SIGTERM)
     assert supervisor.ended() == 0
     all_end(handles)
+
+
+def test_it_says_that_it_listens_once_all_do(supervise: Supervise, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    supervisor = supervise(crashing=-2, GATE=str(gate))
+    deadline = time.monotonic() + DEADLINE_S
+    while not {"replica 1 listens", "replica 3 listens"} <= set(re.findall(r"replica \d listens", said(supervisor))):
+        assert time.monotonic() < deadline, said(supervisor)
+    assert not supervisor.announces(0.5)
+    gate.touch()
+    supervisor.listening()
+    assert "replica 2 listens" in said(supervisor)
+
+
+def test_one_that_never_listens_does_not_keep_it_from_saying_so(supervise: Supervise) -> None:
+    supervisor = supervise(crashing=-3)
+    supervisor.listening()
+    assert "replicas that do not listen yet: 3" in said(supervisor)
+    supervisor.wait_for({1, 2})
+
+
+def said(supervisor: Supervisor) -> str:
+    return supervisor.log.read_text()
 
 
 def test_one_that_dies_is_started_again_and_the_others_go_on(supervise: Supervise) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -37,6 +37,9 @@ OWN_SETTINGS = ("processes", "port")
 STEADY_S = 60.0
 """A replica that has run for so long counts as healthy: the pauses begin anew when it ends."""
 
+ALL_LISTEN_S = 30.0
+"""How long the supervisor waits for all replicas to listen before it reports that it is ready."""
+
 KILL_S = 0.5
 """How long after the grace period a replica is killed. It ends itself before that, unless it is stopped or stuck."""
 
@@ -51,9 +54,10 @@ def supervise(
     """Run `config.processes` replicas until SIGTERM or SIGINT, which they are told; a second signal kills them.
 
     SIGHUP is passed on, so that all reload; what `again` reads then says whether settings have changed that only a
-    restart of the supervisor applies. `on_ready` gets what the first replica to listen reports. The first one is
-    started alone; if it ends before it listens, the supervisor ends with its exit code. Exits with a message if the
-    settings contradict each other or the port is taken.
+    restart of the supervisor applies. `on_ready` gets what the first replica has reported, once all listen; it waits
+    for no replica that ends before it listens, and for none longer than `ALL_LISTEN_S`. The first one is started alone;
+    if it ends before it listens, the supervisor ends with its exit code. Exits with a message if the settings
+    contradict each other or the port is taken.
     """
     log_to(sys.stderr, config.log_level, config.log_format)
     try:
@@ -97,33 +101,54 @@ class _Supervisor:
         """Run until a signal. Returns the exit code."""
         self._heed_signals()
         first, *others = self._replicas
-        first_listens: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        code = 0
         async with asyncio.TaskGroup() as group:
-            keeping = group.create_task(self._keep(first, first_listens))
-            await asyncio.wait((keeping, first_listens), return_when=asyncio.FIRST_COMPLETED)
-            if not first_listens.done():
-                code = keeping.result()
-            elif not self._stopping.is_set():
-                self._on_ready(first.reported)
+            begun = _Beginning()
+            code = await self._begin(group, first, begun)
+            if begun.listens and not self._stopping.is_set():
+                beginnings = {replica.number: _Beginning() for replica in others}
                 for replica in others:
-                    group.create_task(self._keep(replica))
-        first_listens.cancel()
+                    group.create_task(self._keep(replica, beginnings[replica.number]))
+                await self._await_all(beginnings)
+                if not self._stopping.is_set():
+                    self._on_ready(first.reported)
         return code
 
-    async def _keep(self, replica: SupervisedProcess, listens: "asyncio.Future[None] | None" = None) -> int:
-        """Keep a replica running until the supervisor stops. If it ends before it `listens`, returns its exit code."""
+    async def _begin(self, group: asyncio.TaskGroup, first: SupervisedProcess, begun: "_Beginning") -> int:
+        """Start the first replica, and wait until it listens or has ended. Returns its exit code then."""
+        keeping = group.create_task(self._keep(first, begun, alone=True))
+        known = asyncio.create_task(begun.known.wait())
+        await asyncio.wait((keeping, known), return_when=asyncio.FIRST_COMPLETED)
+        known.cancel()
+        return keeping.result() if keeping.done() else 0
+
+    async def _await_all(self, beginnings: "Mapping[int, _Beginning]") -> None:
+        """Wait until it is known of each replica whether it listens, or until the supervisor is to stop."""
+        stopped = asyncio.create_task(self._stopping.wait())
+        waits = [asyncio.create_task(begun.known.wait()) for begun in beginnings.values()]
+        everything = asyncio.gather(*waits)
+        await asyncio.wait((everything, stopped), timeout=ALL_LISTEN_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in (everything, stopped):
+            task.cancel()
+        if missing := [number for number, begun in beginnings.items() if not begun.listens]:
+            log.warning("replicas that do not listen yet: %s", ", ".join(map(str, missing)))
+
+    async def _keep(self, replica: SupervisedProcess, begun: "_Beginning", *, alone: bool = False) -> int:
+        """Keep a replica running until the supervisor stops.
+
+        One that is `alone` is not started again if it ends before it has listened: its exit code is returned.
+        """
         loop, pause_s = asyncio.get_running_loop(), PAUSE_S
         while not self._stopping.is_set():
             began = loop.time()
             try:
-                ended = spell_code(code := await replica.run(self._place, partial(_note, replica, listens)))
+                ended = spell_code(code := await replica.run(self._place, partial(_note, replica, begun)))
             except OSError as error:  # no memory or no process left
                 ended, code = f"{error.strerror} before it began", 1
             if self._stopping.is_set():
                 break
-            if listens is not None and not listens.done():
+            if alone and not begun.listens:
                 return code or 1
+            begun.known.set()
             pause_s = PAUSE_S if loop.time() - began >= STEADY_S else pause_s
             log.warning("replica %d ended with %s; it is started again in %g s", replica.number, ended, pause_s)
             with suppress(TimeoutError):
@@ -182,9 +207,17 @@ class _Supervisor:
             replica.send(number)
 
 
-def _note(replica: SupervisedProcess, listens: "asyncio.Future[None] | None") -> None:
+class _Beginning:
+    """How the first start of a replica went: `known` is set once it listens, or has ended."""
+
+    def __init__(self) -> None:
+        self.known = asyncio.Event()
+        self.listens = False
+
+
+def _note(replica: SupervisedProcess, begun: _Beginning) -> None:
     """Log that a replica listens."""
     assert replica.process is not None
     log.info("replica %d listens (pid %d)", replica.number, replica.process.pid)
-    if listens is not None and not listens.done():
-        listens.set_result(None)
+    begun.listens = True
+    begun.known.set()
