@@ -1,19 +1,33 @@
-"""Settings of replicas that cannot work are refused before anything is opened, with the fix."""
+"""Replicas as servers: settings that cannot work are refused with the fix, and restarts cost no task."""
 
 import asyncio
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 
+from dragoman.client import Task, connect
 from dragoman.config import Config
+from dragoman.model.ids import SystemClock
+from dragoman.model.task import TERMINAL, TaskState
 from dragoman.server import StartError, serving
 from dragoman.server.replicas import check_replicas
+from dragoman.store.api import Store
+from dragoman.store.open import open_store
 from dragoman.testing.agents import echo
 from tests.drills.proxy import before
+from tests.processes import ENDS_WITH_US
 
 DEADLINE_S = 60.0
+DRAGOMAN = str(Path(sys.executable).with_name("dragoman"))
 SHARED = "postgresql://user:secret@db.example/tasks"
 
 
@@ -28,6 +42,7 @@ SHARED = "postgresql://user:secret@db.example/tasks"
         ({"store": "memory:", "replica_lease_s": 30.0}, "replica_lease_s is for replicas, and the store memory:"),
         ({"store": "memory:", "replica_beat_s": 2.0}, "or remove replica_beat_s"),
         ({"store": "memory:", "replica_address": "http://h"}, "or remove replica_address"),
+        ({"store": "memory:", "agent_absent_s": 60.0}, "or remove agent_absent_s"),
         (
             {"store": "sqlite:///x.db", "processes": 2},
             "processes = 2 runs several replicas, and the store sqlite:///x.db",
@@ -94,3 +109,119 @@ async def test_a_replica_that_cannot_reach_the_store_is_unready_and_comes_back_a
                         break
                     await asyncio.sleep(0.05)
             assert again["id"] != first["id"]
+
+
+GATED = """
+import asyncio
+from pathlib import Path
+from dragoman import Agent, Context
+
+agent = Agent("{name}", restartable=True)
+
+@agent.skill
+async def wait(ctx: Context) -> str:
+    while not Path("gate").exists():
+        await asyncio.sleep(0.05)
+    return "done"
+"""
+
+
+@asynccontextmanager
+async def replica(folder: Path, name: str, store: str, *flags: str) -> AsyncIterator[tuple[Process, str]]:
+    """A process that serves the agent `name` alone, and its URL; it is killed at the end."""
+    (folder / f"{name}.py").write_text(GATED.format(name=name))
+    command = (
+        *ENDS_WITH_US,
+        DRAGOMAN,
+        "serve",
+        f"{name}.py",
+        "--port",
+        "0",
+        "--store",
+        store,
+        "--bus",
+        "postgres",
+        *flags,
+    )
+    with (folder / f"{name}.log").open("ab") as said:
+        process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=PIPE, stderr=said)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(DEADLINE_S):
+            while found := await process.stdout.readline():
+                if (listens := re.search(rb"listens on (http://[0-9.:]+)", found)) is not None:
+                    yield process, listens[1].decode()
+                    return
+        raise AssertionError((folder / f"{name}.log").read_text())
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def sent(url: str) -> str:
+    """The id of a task that an agent works on."""
+    async with connect(url) as agent:
+        task = await agent.send("go", return_immediately=True)
+        assert isinstance(task, Task)
+        return task.id
+
+
+async def stored_state(store: Store, task_id: str, *wanted: TaskState) -> TaskState:
+    """The state of a task in the store, once it is one of those."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = await store.head(task_id)
+            assert found is not None
+            if found[2] in wanted:
+                return found[2]
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_replicas_with_different_agents_that_restart_at_once_fail_no_task(
+    postgres_url: str, tmp_path: Path, how: signal.Signals
+) -> None:
+    flags = "--replica-lease-s", "3", "--replica-beat-s", "0.5", "--shutdown-grace-s", "3"
+    store = open_store(postgres_url, SystemClock())
+    await store.open("test")
+    try:
+        tasks = dict[str, str]()
+        async with (
+            replica(tmp_path, "one", postgres_url, *flags) as one,
+            replica(tmp_path, "other", postgres_url, *flags) as other,
+        ):
+            for name, (_, url) in (("one", one), ("other", other)):
+                tasks[name] = await sent(f"{url}/agents/{name}")
+                await stored_state(store, tasks[name], TaskState.WORKING)
+            for process, _ in (one, other):
+                process.send_signal(how)
+            for process, _ in (one, other):
+                async with asyncio.timeout(DEADLINE_S):
+                    await process.communicate()
+        async with replica(tmp_path, "one", postgres_url, *flags):  # before it listens, it looks for what others left
+            (tmp_path / "gate").touch()
+            assert await stored_state(store, tasks["one"], *TERMINAL) is TaskState.COMPLETED
+            async with replica(tmp_path, "other", postgres_url, *flags):
+                assert await stored_state(store, tasks["other"], *TERMINAL) is TaskState.COMPLETED
+    finally:
+        await store.close()
+
+
+@pytest.mark.slow
+async def test_a_task_whose_agent_does_not_come_back_fails_while_others_are_served(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    store = open_store(postgres_url, SystemClock())
+    await store.open("test")
+    try:
+        async with replica(tmp_path, "one", postgres_url, "--agent-absent-s", "2"):
+            async with replica(tmp_path, "other", postgres_url) as (process, url):
+                task_id = await sent(f"{url}/agents/other")
+                process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(DEADLINE_S):
+                    await process.communicate()
+            assert await stored_state(store, task_id, *TERMINAL) is TaskState.FAILED
+    finally:
+        await store.close()

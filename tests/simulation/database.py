@@ -20,7 +20,6 @@ from dragoman.model.parts import beginning
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import (
     BEGIN_MS,
-    UNSERVED_S,
     Append,
     Appended,
     Dedupe,
@@ -154,6 +153,8 @@ class Database:
     ) -> None:
         self.rows: dict[str, Row] = {}
         self.replicas: dict[str, ReplicaRow] = {}
+        self._agents_seen_ms: dict[str, int] = {}
+        """When agents were last served that a replica serves no longer."""
         self.guard = Guard()
         self.now_s = now_s
         self.now_ms = now_ms
@@ -378,6 +379,8 @@ class Database:
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
         """As the protocol says."""
         if self.is_alive(replica_id):
+            for agent in set(self.replicas[replica_id].agents) - set(agents):
+                self._agents_seen_ms[agent] = self.now_ms()
             self.replicas[replica_id].agents = tuple(sorted(agents))
 
     def leave(self, replica_id: str) -> None:
@@ -406,7 +409,9 @@ class Database:
             if self.is_alive(row.id)
         )
 
-    def claim(self, by: str, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
+    def claim(
+        self, by: str, holder: str, limit: int, agents: Collection[str] | None, absent_s: float
+    ) -> tuple[Stored, ...]:
         """As the protocol says. A row whose last version is not shown yet is locked, and left out."""
         if not self.is_alive(holder):
             raise StoreError(f"{holder} has not joined")
@@ -414,8 +419,11 @@ class Database:
         for replica in self.replicas.values():
             if not replica.dead and replica.until_ms <= now_ms:
                 self.leave(replica.id)
-        recent = [replica for replica in self.replicas.values() if replica.until_ms > now_ms - UNSERVED_S * 1000]
-        served = {agent for replica in (*self.living(), *recent) for agent in replica.agents}
+        since_ms = now_ms - absent_s * 1000
+        recent = [replica for replica in self.replicas.values() if replica.until_ms > since_ms]
+        served = {agent for replica in recent for agent in replica.agents}
+        served |= {agent for agent, seen_ms in self._agents_seen_ms.items() if seen_ms > since_ms}
+        settled = min(replica.started_ms for replica in self.living()) <= since_ms
         claimed: list[Stored] = []
         for row in tuple(self.rows.values()):
             if len(claimed) == limit:
@@ -428,7 +436,10 @@ class Database:
             free = row.holder is None or lapsed or not self.is_alive(row.holder)
             if self.guard.claims_from_the_living and row.holder != holder:
                 free = True
-            wanted = row.head.agent not in served if agents is None else row.head.agent in agents
+            if agents is None:
+                wanted = settled and row.head.agent not in served and row.status_ms <= since_ms
+            else:
+                wanted = row.head.agent in agents
             if not (free and wanted):
                 continue
             anew, fresh = copy(row), row.holder is None or row.offered_until_ms is not None

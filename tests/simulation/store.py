@@ -274,8 +274,10 @@ class SimulatedStore:
         repeat: Repeat | None = await self.request(partial(self.database.remember, dedupe, answer, usage))
         return repeat
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
-        act = partial(self.database.claim, self.name, holder, limit, agents)
+    async def claim(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float
+    ) -> tuple[Stored, ...]:
+        act = partial(self.database.claim, self.name, holder, limit, agents, absent_s)
         claimed: tuple[Stored, ...] = await self.request(act)
         return claimed
 

@@ -473,6 +473,12 @@ class Config(Struct, frozen=True, kw_only=True):
         "How long an agent that asked a question stays in memory; an answer after that runs it again and replays it.",
     ] = 600.0
 
+    agent_absent_s: Annotated[
+        float,
+        seconds(1, 30 * DAY),
+        "How long the tasks of an agent that no replica serves wait for one, before they fail. Only with PostgreSQL.",
+    ] = 300.0
+
     task_retention: Annotated[timedelta | None, DURATION, "How long a task is kept after it ends, or forever."] = (
         timedelta(days=30)
     )

@@ -28,7 +28,7 @@ from dragoman.model.message import Part, Role
 from dragoman.model.operations import Call, CompleteTask, SendMessage, UpdateStatus
 from dragoman.model.principal import KeyLimits
 from dragoman.model.task import TERMINAL, Record, TaskState
-from dragoman.store.api import Dedupe, Quota
+from dragoman.store.api import AGENT_ABSENT_S, Dedupe, Quota
 
 LIST_OFFSET_MAX = 10_000
 """The largest offset for ListTasks. Deeper pages need a page token."""
@@ -55,7 +55,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     `max_daily_tasks` apply to each principal; 0 sets no limit. `max_page_bytes` bounds how much is read for one page of
     ListTasks. `poll_s` is how often the engine reads what other engines on the same store wrote to the tasks that it
     has in memory; 0 says that there are no others. While the bus brings hints it does so every `healthy_poll_s`.
-    If there are others, `claim_s` is how often it looks for tasks that nobody alive works on.
+    If there are others, `claim_s` is how often it looks for tasks that nobody alive works on, and `agent_absent_s` how
+    long tasks wait for an agent that nobody serves.
     """
 
     blocking_timeout_s: float = 300.0
@@ -70,6 +71,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     poll_s: float = 0.0
     healthy_poll_s: float = 5.0
     claim_s: float = 1.0
+    agent_absent_s: float = AGENT_ABSENT_S
 
 
 def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> AgentSkill | None:

@@ -6,7 +6,6 @@ whose agent may have done things outside runs again only if its agent is declare
 
 import asyncio
 import logging
-import math
 from functools import partial
 
 from dragoman.engine.delegation import Delegations
@@ -17,7 +16,7 @@ from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.task import TaskState
-from dragoman.store.api import UNSERVED_S, OutcomeUnknown, Refused, Store, Stored, StoreError
+from dragoman.store.api import OutcomeUnknown, Refused, Store, Stored, StoreError
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.runs")
@@ -28,9 +27,9 @@ CLAIMED_MAX = 500
 SHARE_MAX = 20
 """How many tasks are claimed at once while the engine runs. Small batches spread the tasks of a dead replica."""
 
-UNSERVED_LOOK_S = 2 * UNSERVED_S
-"""How long after its start an engine looks once more for tasks of agents that nobody serves: by then those that were
-served until the start may be claimed, too, unless a replica that serves them has started."""
+ABSENT_LOOK_S = 60.0
+"""How often an engine looks for tasks of agents that nobody serves, or five times within their patience, if that is
+shorter."""
 
 CHECK_S = 10.0
 """How often an engine looks for tasks that are leased to it although nobody here works on them."""
@@ -64,8 +63,9 @@ class Recovery:
         self._failing = False
         self._check_s = 0.0
         """When to look for lost tasks again, a time of the loop."""
-        self._unserved_s = 0.0
-        """When to look for tasks of agents that nobody serves, which may not have been claimed yet at the start."""
+        self._look_s = min(ABSENT_LOOK_S, settings.agent_absent_s / 5)
+        self._absent_s = 0.0
+        """When to look for tasks of agents that nobody serves again, a time of the loop."""
         self._enforce_s = 0.0
         """When to look for delegated tasks again that have to end, a time of the loop."""
 
@@ -81,7 +81,7 @@ class Recovery:
         waiting = self._wants() if self._settings.poll_s > 0 else ()  # their tasks wait for those who want them
         own = tuple(agent for agent in self._leases.served.runners if agent not in waiting)
         for agents in (own, None):
-            while claimed := await self._store.claim(self._leases.holder, CLAIMED_MAX, agents):
+            while claimed := await self._claim_for(CLAIMED_MAX, agents):
                 await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
 
     # -- while the engine runs -----------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Recovery:
     def watch(self, jobs: JobGroup) -> None:
         """Claim every `claim_s` from now on, if other engines write to the store."""
         if self._settings.poll_s > 0:
-            self._unserved_s = self._supervisor.loop.time() + UNSERVED_LOOK_S
+            self._absent_s = self._supervisor.loop.time() + self._look_s  # the start has just looked
             self._watching = jobs.keep("claims", self._watch)
 
     def wake(self, *, lost: bool = False) -> None:
@@ -125,10 +125,10 @@ class Recovery:
                     await self._claim_lost(offered=True)
                 while self._leases.takes_work and await self._claim_some():
                     pass
-                if loop.time() >= self._unserved_s:
+                if loop.time() >= self._absent_s:
+                    self._absent_s = loop.time() + self._look_s
                     while await self._claim(SHARE_MAX, None):
                         pass
-                    self._unserved_s = math.inf
                 if loop.time() >= self._enforce_s:  # hints may come much more often
                     self._enforce_s = loop.time() + self._settings.claim_s
                     await self._delegations.enforce()
@@ -156,13 +156,16 @@ class Recovery:
         if not limit or agents == ():
             return False
         supervisor = self._supervisor
-        claimed = await self._store.claim(self._leases.holder, limit, agents)
+        claimed = await self._claim_for(limit, agents)
         self.taken_over += len(claimed)
         for stored in claimed:
             if self._observer is not None:
                 self._observer.taken_over(stored.head.agent)
             supervisor.errand_on(stored.head.id, partial(self._settle_in_time, stored))
         return len(claimed) == limit
+
+    async def _claim_for(self, limit: int, agents: tuple[str, ...] | None) -> tuple[Stored, ...]:
+        return await self._store.claim(self._leases.holder, limit, agents, self._settings.agent_absent_s)
 
     async def _claim_lost(self, *, offered: bool) -> None:
         """Take up tasks that are leased to this engine although nobody here works on them.

@@ -95,6 +95,7 @@ def _engine_settings(config: Config, store: Store) -> EngineSettings:
         cancel_grace_s=config.cancel_grace_s,
         keepalive_s=config.keepalive_s,
         suspend_max_s=config.suspend_max_s,
+        agent_absent_s=config.agent_absent_s,
         max_open_tasks=config.max_open_tasks,
         max_daily_tasks=config.max_daily_tasks,
         max_page_bytes=config.max_page_bytes,

@@ -32,9 +32,9 @@ BEGIN_MS = 10_000
 claim the task."""
 
 
-UNSERVED_S = 300.0
-"""How long an agent counts as served after the last replica that served it was alive. Its tasks wait for it that long:
-replicas with different agents may restart at the same moment, and an update may take some minutes."""
+AGENT_ABSENT_S = 300.0
+"""How long the tasks of an agent wait that no replica serves, unless a setting says otherwise: replicas with different
+agents may restart at the same moment, and an update may take some minutes."""
 
 
 class StoreError(Exception):
@@ -469,15 +469,18 @@ class Store(Protocol):
         """Finish the writes under way, then release the store. Every replica that joined it here is dead then."""
         ...
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
+    async def claim(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+    ) -> tuple[Stored, ...]:
         """Lease tasks that nobody alive works on to `holder`, at most `limit`: oldest first, under epoch + 1.
 
         These are the queued tasks, those of dead holders, and those that were offered to somebody who did not accept in
         time. So the old holder's writes are refused from now on. Concurrent claims get different tasks. A task without
         `offered_until_ms` may have been worked on; the others are offered to `holder` for `BEGIN_MS`.
 
-        Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`, and that
-        no other process has served for `UNSERVED_S`, if others may write to the store.
+        Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`. If other
+        processes may write to the store, their tasks are claimed `absent_s` after the last of three moments: somebody
+        served the agent; the task got its state; the oldest of the replicas that are alive started.
         Raises StoreError if `holder` is dead itself.
         """
         ...

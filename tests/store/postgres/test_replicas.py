@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
-from dragoman.store.api import UNSERVED_S, StoreError
+from dragoman.store.api import AGENT_ABSENT_S, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
 from dragoman.store.postgres.database.address import Address, parse_address
@@ -30,9 +30,16 @@ STEADY = Heartbeat(lease_s=600, beat_s=200)
 """Its beats come too rarely for a test to see the second one."""
 
 PASS = """
-UPDATE dragoman.replicas SET beats_until = beats_until - make_interval(secs => $1) WHERE id IN ('stopped', 'killed')
+WITH dead AS (
+    UPDATE dragoman.replicas
+    SET beats_until = beats_until - make_interval(secs => $1), started = started - make_interval(secs => $1)
+    WHERE id IN ('stopped', 'killed')
+), alive AS (
+    UPDATE dragoman.replicas SET started = started - make_interval(secs => $1) WHERE id NOT IN ('stopped', 'killed')
+)
+UPDATE dragoman.agents_seen SET seen = seen - make_interval(secs => $1)
 """
-"""Lets time pass for the two that are dead."""
+"""Lets time pass: two replicas have been dead for longer, and the others alive."""
 
 
 @asynccontextmanager
@@ -248,7 +255,7 @@ async def test_a_process_that_begins_anew_counts_and_claims_under_its_new_id(use
         await store.close()
 
 
-async def test_tasks_wait_for_the_replica_of_their_agent_for_a_while(used_postgres_url: str) -> None:
+async def test_tasks_wait_for_a_replica_of_their_agent(used_postgres_url: str) -> None:
     """Replicas with different agents may restart at the same moment: the first to start fails no task of the others."""
     store = open_store(used_postgres_url, SystemClock())
     await store.open("h1")
@@ -257,16 +264,37 @@ async def test_tasks_wait_for_the_replica_of_their_agent_for_a_while(used_postgr
         await store.replicas.join("h1", address="", agents=("echo",))
         for holder, agent in (("stopped", "other"), ("killed", "third")):
             await store.replicas.join(holder, address="", agents=(agent,))
-            await store.create(new_task(agent, agent=agent, holder=holder))
+            await store.create(new_task(agent, agent=agent, holder=holder, at=1))
+        await store.create(new_task("nobody's", agent="fourth", holder=None, at=1))
+        await store.replicas.serve("stopped", ())  # it drains
         await store.replicas.leave("stopped")
         await connection.execute("UPDATE dragoman.replicas SET beats_until = clock_timestamp() WHERE id = 'killed'")
-        for seconds in (0.0, UNSERVED_S - 60):
+        for seconds in (0.0, AGENT_ABSENT_S - 60):
             await connection.execute(PASS, seconds)
             assert await store.claim("h1", 10, None) == ()
         await store.replicas.join("killed again", address="", agents=("third",))
         await connection.execute(PASS, 90.0)
-        assert [stored.head.id for stored in await store.claim("h1", 10, None)] == ["other"]
+        assert [stored.head.id for stored in await store.claim("h1", 10, None)] == ["other", "nobody's"]
         assert [stored.head.id for stored in await store.claim("killed again", 10, ("third",))] == ["third"]
+    finally:
+        await connection.close()
+        await store.close()
+
+
+async def test_a_task_waits_for_its_agent_from_when_it_could_run(used_postgres_url: str) -> None:
+    store = open_store(used_postgres_url, SystemClock())
+    await store.open("h1")
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        await store.replicas.join("h1", address="", agents=("echo",))
+        await store.create(new_task("new", agent="other", holder=None, at=store.clock.now_ms()))
+        await store.create(new_task("old", agent="other", holder=None, at=1))
+        assert await store.claim("h1", 10, None, absent_s=60) == (), "no replica has been there for a minute"
+        await connection.execute(PASS, 90.0)
+        assert [stored.head.id for stored in await store.claim("h1", 10, None, absent_s=60)] == ["old"]
+        await store.replicas.serve("h1", ("echo", "other"))
+        await store.replicas.serve("h1", ("echo",))  # a reload has taken the agent away
+        assert await store.claim("h1", 10, None, absent_s=1) == ()
     finally:
         await connection.close()
         await store.close()

@@ -14,10 +14,24 @@ RETURNING extract(epoch FROM clock_timestamp())::float8 * 1000;
 SELECT version, serves FROM dragoman.schema_version;
 
 -- name: serve
-UPDATE dragoman.replicas SET agents = $2 WHERE id = $1 AND NOT dead AND beats_until > clock_timestamp();
+-- Agents that are not among $2 were seen until now.
+WITH served AS (
+    SELECT id, agents FROM dragoman.replicas WHERE id = $1 AND NOT dead AND beats_until > clock_timestamp() FOR UPDATE
+), seen AS (
+    INSERT INTO dragoman.agents_seen AS s (agent, seen)
+    SELECT agent, clock_timestamp() FROM served, unnest(agents) AS agent WHERE agent <> ALL ($2) ORDER BY agent
+    ON CONFLICT (agent) DO UPDATE SET seen = greatest(s.seen, excluded.seen)
+)
+UPDATE dragoman.replicas r SET agents = $2 FROM served WHERE r.id = served.id;
 
 -- name: leave
 -- A replica that leaves before it has joined may not join any more either.
+WITH seen AS (
+    INSERT INTO dragoman.agents_seen AS s (agent, seen)
+    SELECT agent, max(least(beats_until, clock_timestamp())) FROM dragoman.replicas, unnest(agents) AS agent
+    WHERE id = ANY ($1::text[]) AND NOT dead GROUP BY agent ORDER BY agent
+    ON CONFLICT (agent) DO UPDATE SET seen = greatest(s.seen, excluded.seen)
+)
 INSERT INTO dragoman.replicas (id, address, agents, beats_until, dead)
 SELECT id, '', '{}', clock_timestamp(), true FROM unnest($1::text[]) AS id
 ON CONFLICT (id) DO UPDATE SET dead = true;
@@ -25,7 +39,12 @@ ON CONFLICT (id) DO UPDATE SET dead = true;
 -- name: beat
 -- Renews the replicas $1, declares those of $3 dead, and says which were renewed, and what time it is.
 WITH ended AS (
-    UPDATE dragoman.replicas SET dead = true WHERE id = ANY ($3::text[]) AND NOT dead
+    UPDATE dragoman.replicas SET dead = true WHERE id = ANY ($3::text[]) AND NOT dead RETURNING agents, beats_until
+), seen AS (
+    INSERT INTO dragoman.agents_seen AS s (agent, seen)
+    SELECT agent, max(least(beats_until, clock_timestamp())) FROM ended, unnest(agents) AS agent
+    GROUP BY agent ORDER BY agent
+    ON CONFLICT (agent) DO UPDATE SET seen = greatest(s.seen, excluded.seen)
 ), beaten AS (
     UPDATE dragoman.replicas SET beats_until = clock_timestamp() + make_interval(secs => $2)
     WHERE id = ANY ($1::text[]) AND NOT dead AND beats_until > clock_timestamp()
@@ -40,9 +59,15 @@ WITH silent AS (
     SELECT id FROM dragoman.replicas WHERE NOT dead AND beats_until <= clock_timestamp() FOR UPDATE SKIP LOCKED
 ), forgotten AS (
     DELETE FROM dragoman.replicas WHERE dead AND beats_until < clock_timestamp() - interval '1 day'
+), buried AS (
+    UPDATE dragoman.replicas r SET dead = true FROM silent s WHERE r.id = s.id AND r.beats_until <= clock_timestamp()
+    RETURNING r.id, r.agents, r.beats_until
+), seen AS (
+    INSERT INTO dragoman.agents_seen AS s (agent, seen)
+    SELECT agent, max(beats_until) FROM buried, unnest(agents) AS agent GROUP BY agent ORDER BY agent
+    ON CONFLICT (agent) DO UPDATE SET seen = greatest(s.seen, excluded.seen)
 )
-UPDATE dragoman.replicas r SET dead = true FROM silent s WHERE r.id = s.id AND r.beats_until <= clock_timestamp()
-RETURNING r.id;
+SELECT id FROM buried;
 
 -- name: alive
 SELECT true FROM dragoman.replicas WHERE id = $1 AND NOT dead AND beats_until > clock_timestamp();

@@ -15,8 +15,8 @@ from dragoman.model.ids import Clock
 from dragoman.model.message import Message
 from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import (
+    AGENT_ABSENT_S,
     BEGIN_MS,
-    UNSERVED_S,
     Append,
     Appended,
     ContextPage,
@@ -187,7 +187,9 @@ class PostgresStore:
         """Mark the task's row, after the writes of the task that are under way."""
         await self._submit(self._statement("request_cancel", to_text(task_id)), task_id)
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
+    async def claim(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+    ) -> tuple[Stored, ...]:
         """Those who have not beaten in time are declared dead before."""
         if not await self.replicas.alive(holder):
             raise StoreError(f"store {self._address.shown!r}: {holder} has not joined it")
@@ -196,7 +198,7 @@ class PostgresStore:
 
         async def run() -> list[int]:
             now_ms = self.clock.now_ms()
-            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS, UNSERVED_S
+            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS, absent_s
             return [row[0] for row in await self._pool().write(self._sql["claim"], *values)]
 
         claimed: list[int] = await self._submit(run)

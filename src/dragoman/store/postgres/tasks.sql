@@ -322,8 +322,9 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 
 -- name: claim
 -- Lease to $1 at most $2 tasks, oldest first, that are queued, whose holder is dead, or that were offered until $3 at the
--- latest: tasks of the agents $4, or (null) of those that nobody alive serves, or has served for $6 seconds. Tasks that
--- nobody has begun are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
+-- latest: tasks of the agents $4, or (null) of those that nobody alive serves. The latter wait $6 seconds: since somebody
+-- served the agent, since the task got its state, and since the oldest of the living replicas started. Tasks that nobody has
+-- begun are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
 -- first. Open tasks are read agent by agent, so that those of other agents cost nothing. The order is that of the index of
 -- open tasks: by the number alone, the planner would walk through all tasks. And a subquery locks each task by its number,
@@ -346,8 +347,13 @@ WITH RECURSIVE holders (holder) AS (
         SELECT unnest($4::text[]) AS agent
         UNION ALL
         SELECT a.agent FROM agents a
-        WHERE a.agent <> ALL (ARRAY(SELECT DISTINCT unnest(o.agents) FROM dragoman.replicas o
-            WHERE NOT o.dead OR o.beats_until > clock_timestamp() - make_interval(secs => $6)))) a
+        WHERE a.agent <> ALL (ARRAY(
+            SELECT unnest(o.agents) FROM dragoman.replicas o
+            WHERE NOT o.dead OR o.beats_until > clock_timestamp() - make_interval(secs => $6)
+            UNION
+            SELECT s.agent FROM dragoman.agents_seen s WHERE s.seen > clock_timestamp() - make_interval(secs => $6)))
+            AND EXISTS (SELECT FROM dragoman.replicas o WHERE NOT o.dead AND o.beats_until > clock_timestamp()
+                AND o.started <= clock_timestamp() - make_interval(secs => $6))) a
     WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
 ), dead (holder) AS MATERIALIZED (
     SELECT h.holder FROM holders h
@@ -356,16 +362,19 @@ WITH RECURSIVE holders (holder) AS (
     SELECT q.task, q.epoch, q.offered_until_ms FROM wanted w CROSS JOIN LATERAL (
         SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
         WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent = w.agent
+            AND ($4::text[] IS NOT NULL OR t.status_ms <= $3 - $6::float8 * 1000)
         ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) q
     UNION
     SELECT l.task, l.epoch, l.offered_until_ms FROM dead d CROSS JOIN wanted w CROSS JOIN LATERAL (
         SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
         WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = d.holder AND t.agent = w.agent
+            AND ($4::text[] IS NOT NULL OR t.status_ms <= $3 - $6::float8 * 1000)
         ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) l
     UNION
     SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
     WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3 AND t.holder IS NOT NULL
         AND t.agent IN (SELECT agent FROM wanted)
+        AND ($4::text[] IS NOT NULL OR t.status_ms <= $3 - $6::float8 * 1000)
 ), mine AS MATERIALIZED (
     SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen CROSS JOIN LATERAL (
         SELECT t.task FROM dragoman.tasks t

@@ -20,6 +20,7 @@ from dragoman.model.message import Message
 from dragoman.model.parts import TEXT_CHARACTERS, beginning, every_part
 from dragoman.model.task import TERMINAL, TaskHead, TaskState
 from dragoman.store.api import (
+    AGENT_ABSENT_S,
     Append,
     Appended,
     ContextPage,
@@ -418,7 +419,9 @@ class SqliteStore:
         """On a reader thread."""
         return await self._readers.run(lambda reads: changed_tasks(reads, since_ms, limit))
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
+    async def claim(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+    ) -> tuple[Stored, ...]:
         """Leased by the writer, then read on a reader thread."""
         alive = self._local.living()
         if holder not in alive:

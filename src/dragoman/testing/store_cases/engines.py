@@ -699,13 +699,15 @@ class LateClaims:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def claim(self, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
+    async def claim(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float
+    ) -> tuple[Stored, ...]:
         """As `Store.claim`."""
-        claimed = await self._store.claim(holder, limit, agents)
+        claimed = await self._store.claim(holder, limit, agents, absent_s)
         if claimed and not self._late:
             self._late = True
             await self._store.replicas.leave(holder)
-            await self._store.claim("h2", limit, agents)
+            await self._store.claim("h2", limit, agents, absent_s)
         return claimed
 
 

@@ -36,7 +36,7 @@ async def _ids(store: Store) -> list[str]:
 
 
 async def _claimed(store: Store, holder: str, agents: tuple[str, ...] | None) -> list[str]:
-    return [stored.head.id for stored in await store.claim(holder, 100, agents)]
+    return [stored.head.id for stored in await store.claim(holder, 100, agents, absent_s=0)]
 
 
 async def _ask(store: Store, task_id: str, keeper: str | None = None) -> None:
