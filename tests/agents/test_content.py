@@ -42,8 +42,7 @@ CASES: list[tuple[Any, tuple[Part, ...]]] = [
     (1.5, (Part(data=1.5),)),
     (False, (Part(data=False),)),
     (None, (Part(data=None),)),
-    (float("nan"), (Part(data=None),)),
-    (2**70, (Part(data=2**70),)),
+    (2**53, (Part(data=2**53),)),
     (b"\0", (Part(raw=b"\0", media_type="application/octet-stream"),)),
     (bytearray(b"\0"), (Part(raw=b"\0", media_type="application/octet-stream"),)),
     ((b"png", "image/png"), (Part(raw=b"png", media_type="image/png"),)),
@@ -72,7 +71,8 @@ def test_content_becomes_parts(content: Any, parts: tuple[Part, ...]) -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
     )
 )
 def test_json_is_its_own_form(value: Any) -> None:
@@ -85,8 +85,30 @@ def test_what_has_no_json_form_is_refused(content: Any) -> None:
         parts_of(content)
 
 
+@pytest.mark.parametrize(
+    "content", [float("nan"), {"a": float("inf")}, 2**53 + 1, [-(2**60)], {"\ud800": 1}, Part(data=["\ud800"])]
+)
+def test_what_not_every_reader_understands_is_refused(content: Any) -> None:
+    with pytest.raises(ValueError, match=r"^(content|part\.data): "):
+        parts_of(content)
+
+
+def test_what_is_nested_too_deeply_or_contains_itself_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(63):
+        deep = [deep]
+    assert parts_of(deep)[0].data == deep
+    itself: dict[str, Any] = {}
+    itself["self"] = itself
+    for content in ([deep], itself):
+        with pytest.raises(ValueError, match="nested deeper than 64 levels"):
+            parts_of(content)
+
+
 def test_the_refusal_names_type_and_fix() -> None:
-    with pytest.raises(TypeError, match=r"^object has no JSON form: give text, a dict, .* a Part or an Artifact$"):
+    with pytest.raises(
+        TypeError, match=r"^content: object has no JSON form: give text, a dict, .* a Part or an Artifact$"
+    ):
         parts_of(object())
 
 

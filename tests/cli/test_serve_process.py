@@ -119,6 +119,49 @@ def test_a_server_whose_output_nobody_reads_serves_and_ends_as_any(serve: Serve)
     assert process.wait(DEADLINE_S) == 0
 
 
+EXITS = """
+import asyncio
+
+from dragoman import Agent
+
+agent = Agent("exits")
+
+
+async def end(kind):
+    raise kind(3)
+
+
+@agent.skill
+async def leave(ctx):
+    \"\"\"Try to end the process.\"\"\"
+    beside = [asyncio.create_task(end(kind)) for kind in (SystemExit, KeyboardInterrupt)]
+    await asyncio.wait(beside)
+    return "still here"
+"""
+
+
+def test_an_exit_in_a_task_that_an_agent_started_does_not_end_the_server(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text(EXITS)
+    port = kept_port()
+    process = serve("exits.py", "--port", str(port), "--store", "memory:")
+    said(process)
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}
+    for _ in range(2):
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/message:send",
+            json.dumps({"message": message}).encode(),
+            {"Content-Type": "application/json", "A2A-Version": "1.0"},
+        )
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            task = json.loads(answer.read())["task"]
+        assert task["artifacts"][0]["parts"] == [{"text": "still here"}]
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert "which goes on" in log
+    assert log.splitlines()[-1].endswith("stopped"), "it drains"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_commands_that_it_prints_work_and_sigterm_ends_it(serve: Serve) -> None:

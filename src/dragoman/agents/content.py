@@ -5,19 +5,21 @@ change. The first chunk of an artifact is never an append. The same code run aga
 replaces what the earlier one left.
 """
 
+from collections.abc import Iterable
+from sys import maxsize
 from typing import Any
 
-import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.engine.api import Run
+from dragoman.engine.bounds import Bounds, flag, name_or_none, sequence, whole_characters
 from dragoman.model.message import Artifact, Message, Part
 
 BYTES_MEDIA_TYPE = "application/octet-stream"
 """The media type of bytes when no other is given (RFC 2046 §4.5.1)."""
 
-_JSON_TYPES: tuple[Any, ...] = (str, int, float, dict, list)
+_FORM = Bounds(max_text=maxsize)
+"""The checks of the form of content. Its run checks how long the texts are, because it knows the setting."""
 
 
 def parts_of(content: object, *, media_type: str | None = None, filename: str | None = None) -> tuple[Part, ...]:
@@ -33,21 +35,21 @@ def parts_of(content: object, *, media_type: str | None = None, filename: str | 
     match content:
         case str():
             plain = type(content) is str and content.isascii()
-            parts: tuple[Part, ...] = (Part(text=content if plain else _whole_characters(content)),)
+            parts: tuple[Part, ...] = (Part(text=content if plain else whole_characters(content)),)
         case Part():
-            parts = (_sound(content),)
+            parts = (_sound(content, "part"),)
         case Message():
-            parts = tuple(_sound(part) for part in content.parts)
+            parts = _sound_parts(content.parts, "message.parts")
         case bytes() | bytearray() | memoryview():
             parts = (Part(raw=bytes(content), media_type=media_type or BYTES_MEDIA_TYPE),)
         case (bytes() | bytearray() | memoryview() as raw, str() as kind):
-            parts = (Part(raw=bytes(raw), media_type=kind),)
+            parts = (Part(raw=bytes(raw), media_type=name_or_none("media_type", kind)),)
         case list() | tuple() if any(_is_piece(item) for item in content):
             parts = tuple(part for item in content for part in parts_of(item))
         case Artifact():
             raise TypeError("an Artifact cannot be a part of something else: yield it, or give it to ctx.artifact()")
         case _:
-            parts = (Part(data=json_of(content)),)
+            parts = (Part(data=json_of(content, "content")),)
     if media_type is None and filename is None:
         return parts
     return tuple(_label(part, media_type, filename) for part in parts)
@@ -58,20 +60,16 @@ def sound_artifact(artifact: Artifact) -> Artifact:
 
     Raises TypeError or ValueError if it cannot be sent.
     """
-    if not artifact.artifact_id:
-        raise ValueError("an Artifact needs an artifact_id that is unique in the task (A2A 1.0 §4.1.9)")
-    if not artifact.parts:
-        raise ValueError(f"artifact {artifact.artifact_id!r} has no parts: it needs one at least (A2A 1.0 §4.1.9)")
-    metadata = None if artifact.metadata is None else json_of(artifact.metadata)
-    return replace(artifact, parts=parts_of(artifact.parts), metadata=metadata)
+    return _FORM.artifact(replace(artifact, parts=_with_whole_characters(artifact.parts, "artifact.parts")))
 
 
-def json_of(value: object) -> Any:
-    """`value` as a caller will read it: encoded as JSON and decoded. NaN becomes null, tuples become lists.
+def json_of(value: object, argument: str = "data") -> Any:
+    """`value` as a caller will read it: encoded as JSON and decoded. Tuples become lists.
 
-    Raises TypeError or ValueError if it has no JSON form.
+    Raises TypeError or ValueError if it has no JSON form, or one that not every reader understands: NaN, an integer
+    beyond ±2^53, half of a surrogate pair. The error names the `argument`.
     """
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_json_form))
+    return _FORM.json(argument, value)
 
 
 class Artifacts:
@@ -129,6 +127,10 @@ class Artifacts:
         With `append` and no `id`, the chunk continues the newest artifact of that name (without a name: the newest).
         `last` None: a whole artifact is closed, a chunk leaves it open.
         """
+        name, id = name_or_none("name", name), name_or_none("id", id)  # noqa: A001
+        media_type, append = name_or_none("media_type", media_type), flag("append", append)
+        if last is not None:
+            last = flag("last", last)
         artifact = sound_artifact(content) if isinstance(content, Artifact) else None
         if artifact is None:
             parts = parts_of(content, media_type=media_type, filename=name)
@@ -162,18 +164,6 @@ class Artifacts:
         return fresh
 
 
-def _json_form(value: object) -> Any:
-    """msgspec's hook for types that it does not know. Subclasses of the JSON types land here, too."""
-    for plain in _JSON_TYPES:
-        if isinstance(value, plain):
-            return plain(value)
-    if callable(dump := getattr(value, "model_dump", None)):  # Pydantic 2
-        return dump(mode="json")
-    raise TypeError(
-        f"{type(value).__name__} has no JSON form: give text, a dict, (bytes, 'image/png'), a Part or an Artifact"
-    )
-
-
 def _is_piece(item: object) -> bool:
     match item:
         case Part() | bytes() | bytearray() | memoryview() | (bytes() | bytearray() | memoryview(), str()):
@@ -182,31 +172,22 @@ def _is_piece(item: object) -> bool:
             return False
 
 
-def _sound(part: Part) -> Part:
-    held = [name for name in ("text", "raw", "url") if getattr(part, name) is not None]
-    if part.data is not UNSET:
-        held.append("data")
-        part = replace(part, data=json_of(part.data))
-    if len(held) != 1:
-        raise ValueError(
-            f"a Part holds exactly one of text, raw, url and data; this one: {', '.join(held) or 'nothing'}"
-        )
-    if part.text is not None and (text := _whole_characters(part.text)) is not part.text:
-        part = replace(part, text=text)
-    if part.metadata is not None:
-        part = replace(part, metadata=json_of(part.metadata))
-    return part
+def _sound(part: Part, argument: str) -> Part:
+    return _FORM.part(argument, _with_whole_text(part))
 
 
-def _whole_characters(text: str) -> str:
-    """`text` as a plain str. Half a surrogate pair, which a model may stream, cannot be sent: it becomes `?`."""
-    if type(text) is not str:
-        text = str(text)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text
+def _sound_parts(parts: tuple[Part, ...], argument: str) -> tuple[Part, ...]:
+    return _FORM.parts(argument, _with_whole_characters(parts, argument))
+
+
+def _with_whole_characters(parts: Iterable[Part], argument: str) -> tuple[Part, ...]:
+    return tuple(_with_whole_text(part) if isinstance(part, Part) else part for part in sequence(argument, parts))
+
+
+def _with_whole_text(part: Part) -> Part:
+    """The part without half of a surrogate pair in its text."""
+    text = whole_characters(part.text)
+    return part if text is part.text else replace(part, text=text)
 
 
 def _label(part: Part, media_type: str | None, filename: str | None) -> Part:

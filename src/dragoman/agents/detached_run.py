@@ -7,6 +7,7 @@ from asyncio import Future
 from collections.abc import Sequence
 from typing import Protocol
 
+from dragoman.engine.bounds import Bounds
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import CallerCredentials
 
@@ -15,6 +16,7 @@ class DetachedRun(Protocol):
     """The methods of `engine.api.Run` that concern the log. They do nothing, since the log is kept elsewhere."""
 
     canceled: bool = False
+    bounds: Bounds = Bounds()
     shown: CallerCredentials | None = None
 
     async def written(self) -> None:
@@ -42,7 +44,7 @@ class DetachedRun(Protocol):
         """Do nothing: the output of earlier runs is kept elsewhere."""
         return
 
-    def note_next(self, *, usage: bool = False, **note: str) -> None:
+    def note_next(self, /, *, usage: bool = False, **note: str) -> None:
         """Do nothing: no later run carries on."""
         return
 

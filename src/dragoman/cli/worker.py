@@ -92,6 +92,7 @@ def worker(
 
         from dragoman.cli.loader import load_agents
         from dragoman.cli.references import AgentReferenceError
+        from dragoman.server.agent_exits import run_to_end
         from dragoman.telemetry.logs import log_to
 
         try:
@@ -105,7 +106,8 @@ def worker(
     log_to(sys.stderr, log_level, log_format)
     told = name or f"{socket.gethostname()}/{os.getpid()}"
     try:
-        asyncio.run(_work(agents, servers, key, told, tasks, grace_s))
+        with asyncio.Runner() as runner:
+            run_to_end(runner, _work(agents, servers, key, told, tasks, grace_s))
     except ExceptionGroup as group:
         reasons = "; ".join(dict.fromkeys(_explain(error) for error in _leaves(group)))
         raise SystemExit(f"dragoman: {reasons}") from group

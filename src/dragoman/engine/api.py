@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.engine.bounds import Bounds, flag, integer, name, name_or_none, type_name
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.events import ArtifactChunk, Delegated
@@ -17,6 +18,9 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
+
+TIMEOUT_S_MAX = 1e9
+"""Longest time for a delegation: some thirty years, which every clock and every store can count."""
 
 
 class Reject(Exception):
@@ -76,6 +80,30 @@ class Delegation(Struct, frozen=True, kw_only=True):
     detach: bool = False
     number: int = 0
 
+    def check(self, bounds: Bounds) -> "Delegation":
+        """Return the order as it is carried out. Raises TypeError or ValueError, which names the argument."""
+        agent = name("agent", self.agent)
+        if not agent:
+            raise ValueError("agent is empty: name an agent of this server by its id")
+        if self.asks not in ("pass", "raise"):
+            raise ValueError(f"asks={self.asks!r:.100}: must be 'pass' or 'raise'")
+        timeout_s = self.timeout_s
+        if timeout_s is not None:
+            if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+                raise TypeError(f"timeout_s must be a number of seconds, not {type_name(timeout_s)}")
+            if not 0 < timeout_s <= TIMEOUT_S_MAX:
+                raise ValueError(f"timeout_s={timeout_s!r:.100}: must be more than 0, and at most {TIMEOUT_S_MAX:g}")
+        return replace(
+            self,
+            agent=agent,
+            parts=bounds.parts("message", self.parts),
+            skill=name_or_none("skill", self.skill),
+            context_id=name_or_none("context_id", self.context_id),
+            progress=flag("progress", self.progress),
+            detach=flag("detach", self.detach),
+            number=integer("number", self.number),
+        )
+
 
 class Unreadable(Exception):
     """The bytes of a file part cannot be read; the message says why."""
@@ -129,6 +157,12 @@ class Run(Protocol):
     """The task's epoch when the run began: 1 if nobody has worked on it before."""
 
     @property
+    def bounds(self) -> Bounds:
+        """The bounds of what the agent says. A method that gets something beyond them raises TypeError or ValueError,
+        which names the argument, and has no effect."""
+        ...
+
+    @property
     def canceled(self) -> bool:
         """Whether the task itself is to stop. A run canceled while this is False goes on elsewhere, or later."""
         ...
@@ -170,7 +204,7 @@ class Run(Protocol):
         """Add to the tokens used; written with the next status."""
         ...
 
-    def note_next(self, *, usage: bool = False, **note: str) -> None:
+    def note_next(self, /, *, usage: bool = False, **note: str) -> None:
         """As `note`, in the same write as the next status or chunk, or with `written` if there is none before.
 
         With `usage` also the tokens used so far, for a run that `carries_on` before the next status.
@@ -188,11 +222,11 @@ class Run(Protocol):
         """
         ...
 
-    def note(self, **note: str) -> None:
+    def note(self, /, **note: str) -> None:
         """Keep a note for a later run of the task, which reads it from `record.note`. Callers never see it."""
         ...
 
-    def note_soon(self, **note: str) -> None:
+    def note_soon(self, /, **note: str) -> None:
         """As `note`, but it waits briefly for another event, to be written with it."""
         ...
 

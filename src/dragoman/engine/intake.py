@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.engine import policy
 from dragoman.engine.api import Runner
+from dragoman.engine.bounds import Bounds
 from dragoman.engine.files import Files
 from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.policy import EngineSettings
@@ -79,6 +80,7 @@ class Intake:
     """Checks incoming messages, writes them, and starts or resumes the runs that work on them."""
 
     __slots__ = (
+        "_bounds",
         "_clock",
         "_files",
         "_leases",
@@ -112,6 +114,7 @@ class Intake:
         self._leases = supervisor.leases
         self._clock = clock
         self._settings = settings
+        self._bounds = Bounds(settings.max_text)
         self._webhooks = webhooks
         self._files = files
         self._past = past
@@ -440,7 +443,7 @@ class Intake:
                 return repeat.answer
             dedupe = None
         head, message = self._head(call, send, self._clock.now_ms())
-        run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._server)
+        run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._bounds, self._server)
         deadline_s, timeout_s = runner.traits.deadline_s, self._settings.blocking_timeout_s
         if deadline_s is not None and deadline_s < timeout_s:
             answer = await run.answer(new_id(), deadline_s, "deadline_s")

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.dialects.json_bounds import MAX_TEXT
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import (
     ContentTypeNotSupported,
@@ -56,7 +57,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     ListTasks. `poll_s` is how often the engine reads what other engines on the same store wrote to the tasks that it
     has in memory; 0 says that there are no others. While the bus brings hints it does so every `healthy_poll_s`.
     If there are others, `claim_s` is how often it looks for tasks that nobody alive works on, and `agent_absent_s` how
-    long tasks wait for an agent that nobody serves.
+    long tasks wait for an agent that nobody serves. `max_text` bounds each text that an
+    agent says.
     """
 
     blocking_timeout_s: float = 300.0
@@ -72,6 +74,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     healthy_poll_s: float = 5.0
     claim_s: float = 1.0
     agent_absent_s: float = AGENT_ABSENT_S
+    max_text: int = MAX_TEXT
 
 
 def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> AgentSkill | None:

@@ -13,6 +13,7 @@ from functools import partial
 
 from dragoman.engine import policy
 from dragoman.engine.api import Runner
+from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Effects
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
@@ -23,7 +24,7 @@ from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
-from dragoman.engine.runs.run import OVERDUE, RunServices, TaskRun, closing, failed, overdue_text
+from dragoman.engine.runs.run import OVERDUE, RunServices, TaskRun, agent_error, closing, failed, overdue_text
 from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.writes import Decision
@@ -118,6 +119,7 @@ class Supervisor:
             loop=loop,
             past=self._past,
             files=self._files,
+            bounds=Bounds(self._settings.max_text),
             server=self._server,
             effects=self._effects,
             suspend_max_s=self._settings.suspend_max_s,
@@ -242,6 +244,8 @@ class Supervisor:
             self._report_lost(task)
         if error is not None and not self._over:
             self.give_up_on(task, error)
+        elif done.cancelled() and not (run.abandoned or run.cancel_requested or task.terminal or self._over):
+            self._end_canceled(task, run.lease)
         elif run.again and not self.stopping.begun:
             again, epoch = self.leases.release if run.elsewhere else self._run_again, run.lease
             self.errand(task, lambda: again(task, epoch))
@@ -623,6 +627,15 @@ class Supervisor:
     def give_up_on(self, task: TaskLog, error: BaseException) -> None:
         """End a task on which the engine itself failed, so that it is not `working` for ever."""
         self._spawn(task, lambda: self._fail(task, error))
+
+    def _end_canceled(self, task: TaskLog, epoch: int) -> None:
+        """End a task whose agent canceled the asyncio task of its own run: the engine notes why before it does that."""
+        state, said, reason = agent_error(task.head, "canceled its own run:", asyncio.CancelledError())
+        assert isinstance(said, str)
+        try:
+            self.errand(task, lambda: self.end(task, state, said, reason, epoch=epoch))
+        except RuntimeError:  # the group ends, and the server with it
+            return
 
     async def _fail(self, task: TaskLog, error: BaseException) -> None:
         text = f"The server failed (reference {failed(task.head, 'met an error of the server', error)})."

@@ -19,7 +19,7 @@ A write that is in doubt or overtaken keeps its turn.
 import logging
 from asyncio import Future, Task, get_running_loop, wait
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum, auto
 from functools import partial
@@ -30,6 +30,7 @@ from msgspec import Struct
 from dragoman.model.events import Event
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead
+from dragoman.model.typed import check_types
 from dragoman.store.api import (
     Append,
     Appended,
@@ -71,7 +72,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, and the epoch
     grows by one; with `offered_ms` that is an offer to another replica. `release` ends the present lease, and `keeper`
     keeps the suspended run. `dedupe` and `push` come from the caller's message. `content_bytes` bounds the size of the
-    parts in `events`, if it is known.
+    parts in `events`, if it is known. `checked` says that the types in `events` have been checked (`model/typed.py`).
     """
 
     events: tuple[Event, ...]
@@ -85,6 +86,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     keeper: str | None = None
     offered_ms: int | None = None
     content_bytes: int | None = None
+    checked: bool = False
 
 
 class Prefix(Protocol):
@@ -251,7 +253,12 @@ class WriteQueue(Generic[P]):
             self._next(prefix)
 
     def create(self, prefix: P, new: NewTask, landed: Landed) -> None:
-        """Write the task itself. `landed` gets the outcome, after the first events have been published."""
+        """Write the task itself. `landed` gets the outcome, after the first events have been published.
+
+        Raises TypeError if the task could not be read back.
+        """
+        check_types("task", new.head)
+        _check_events(new.events)
         self.busy = True
         write = Write(prefix, None, landed, new)
         write.state = WriteState.UNDER_WAY
@@ -301,6 +308,8 @@ class WriteQueue(Generic[P]):
             if decision is None:
                 self._land(write, None)
                 return None
+            if not decision.checked:
+                _check_events(decision.events)
             write.seq = prefix.seq
             write.append, write.ahead = prefix.prepare(decision)
             write.state = WriteState.UNDER_WAY
@@ -483,3 +492,9 @@ def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None
         waiter.set_exception(StoreError(f"the outcome of a write is unknown: {outcome}"))
     else:
         waiter.set_exception(outcome)
+
+
+def _check_events(events: Sequence[Event]) -> None:
+    """Refuse events that could not be read back: one of them would hide the whole task. Raises TypeError."""
+    for event in events:
+        check_types(type(event).__name__, event)

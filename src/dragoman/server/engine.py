@@ -99,6 +99,7 @@ def _engine_settings(config: Config, store: Store) -> EngineSettings:
         max_open_tasks=config.max_open_tasks,
         max_daily_tasks=config.max_daily_tasks,
         max_page_bytes=config.max_page_bytes,
+        max_text=config.max_text,
         poll_s=POLL_S if store.replicas.shared else 0.0,
     )
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from dragoman.config import Config
 from dragoman.engine.api import Runner
+from dragoman.server.agent_exits import run_to_end
 from dragoman.server.errors import StartError
 from dragoman.server.reloading import ReadConfigAgain
 from dragoman.server.running import ListeningServer, running, runs_s, whole_s
@@ -77,7 +78,7 @@ def run(
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             serving = _until_signalled(config, agents, on_ready, again, name, inherited)
             del agents  # so that agents that a reload replaces can be freed
-            runner.run(serving)
+            run_to_end(runner, serving)
         return
     except (StartError, StoreError) as error:
         reason = str(error)

@@ -13,6 +13,8 @@ from msgspec import UNSET, Struct
 from dragoman.agents.content import parts_of
 from dragoman.agents.detached_run import DetachedRun
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Hear, Reject, Runner, Unreadable
+from dragoman.engine.bounds import flag, integer, steps
+from dragoman.engine.bounds import usage as check_usage
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -221,30 +223,35 @@ class FakeRun(DetachedRun):
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
         """Keep the report."""
+        parts, progress = self.bounds.parts("parts", parts), steps(progress)
+        metadata = self.bounds.metadata("metadata", metadata)
         message = self._said(parts) if parts else None
         told = None if progress is None else Progress(*progress, message.text if message else "")
         self._add(StatusChanged(TaskState.WORKING, TIMESTAMP, message, told, self._usage, metadata=metadata))
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Keep the chunk. An append to an artifact that is not there fails the test."""
+        artifact = self.bounds.artifact(artifact)
+        append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)
         if append and all(artifact.artifact_id != known.artifact_id for known in self.record.artifacts):
             raise AssertionError(f"the first chunk of artifact {artifact.artifact_id!r} is an append")
         self._add(ArtifactChunk(artifact, append, last_chunk))
 
     def usage(self, usage: Usage) -> None:
         """Add it up."""
-        self._usage = (self._usage or Usage()) + usage
+        self._usage = (self._usage or Usage()) + check_usage(usage)
 
-    def note(self, **note: str) -> None:
+    def note(self, /, **note: str) -> None:
         """Keep a note for a later run."""
-        self._add(Noted(note))
+        self._add(Noted(self.bounds.note(note)))
 
-    def note_soon(self, **note: str) -> None:
+    def note_soon(self, /, **note: str) -> None:
         """Keep a note for a later run."""
         self.note(**note)
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Return the next answer. Without one the agent is stopped there, like one that waits too long."""
+        parts = self.bounds.parts("parts", parts)
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         self._add(StatusChanged(state, TIMESTAMP, self._said(parts), usage=self._usage))
         if not self._answers:
@@ -257,6 +264,7 @@ class FakeRun(DetachedRun):
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """The next outcome that the test has for the other agent; without one the test fails."""
+        order = order.check(self.bounds)
         number = len(self.orders) + 1
         self.orders.append(order)
         outcomes = self._delegated.get(order.agent)
@@ -286,6 +294,7 @@ class FakeRun(DetachedRun):
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest of the messages it was given."""
+        limit = integer("limit", limit)
         return self._history[-limit:] if limit > 0 else ()
 
     async def read(self, part: Part) -> bytes:

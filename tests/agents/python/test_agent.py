@@ -278,7 +278,7 @@ async def test_content_that_cannot_be_sent_is_raised_at_the_yield(agent: Agent) 
             caught.append(str(error))
 
     await run(agent)
-    assert caught[0].startswith("object has no JSON form")
+    assert caught[0].startswith("content: object has no JSON form")
 
 
 @pytest.mark.parametrize(

@@ -290,10 +290,8 @@ class Dialogue:
 
     async def _carry_out(self, says: Statement) -> bool:
         """Carry out one statement of the program. True: it must be started again with an answer."""
-        if isinstance(says, Asks):
-            return await self._ask(ProgramQuestion(parts_of(says.ask), auth=False))
-        if isinstance(says, AsksAuth):
-            return await self._ask(ProgramQuestion(parts_of(says.auth), auth=True))
+        if isinstance(says, Asks | AsksAuth):
+            return await self._ask(self._question(says))
         if self._known:
             return False
         run, artifacts = self._run, self._artifacts
@@ -330,6 +328,13 @@ class Dialogue:
         except (TypeError, ValueError) as error:  # a Part that holds two things
             raise self._unreadable(error) from error
         return False
+
+    def _question(self, says: Asks | AsksAuth) -> ProgramQuestion:
+        said, auth = (says.ask, False) if isinstance(says, Asks) else (says.auth, True)
+        try:
+            return ProgramQuestion(self._run.bounds.parts("ask", parts_of(said)), auth=auth)
+        except (TypeError, ValueError) as error:
+            raise self._unreadable(error) from error
 
     async def _ask(self, question: ProgramQuestion) -> bool:
         if self._program.input == "text":

@@ -5,7 +5,6 @@ nothing is emitted after them.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from operator import index
 from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
 from msgspec import UNSET
@@ -13,6 +12,7 @@ from msgspec import UNSET
 from dragoman.agents.content import Artifacts, parts_of
 from dragoman.agents.python.delegation import build_order, stream_result
 from dragoman.agents.tools import ToolReport
+from dragoman.engine import bounds
 from dragoman.engine.api import Ended, Replied, Run
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
@@ -126,7 +126,13 @@ class Facts(Protocol):
 
 
 class Context(Facts):
-    """The argument of an `async` skill: its task, and what it can do with it."""
+    """The argument of an `async` skill: its task, and what it can do with it.
+
+    Every call checks what it is given before anything else, and raises TypeError or ValueError, which names the
+    argument: for a wrong type, for text of more than `max_text` characters, for names, ids and media types of more than
+    1,024, for half of a surrogate pair in them, and for JSON that is nested deeper than 64 levels, or has an integer
+    beyond ±2^53 or a number that is not finite. A subclass of `str`, such as an Answer, is the text that it holds.
+    """
 
     __slots__ = ("_artifacts", "_run", "_skill")
 
@@ -145,6 +151,8 @@ class Context(Facts):
         A caller's URL is fetched only from the open internet and within the limits of the `fetch_` settings. Raises
         Unreadable, which says why.
         """
+        if not isinstance(part, Part):
+            raise TypeError(f"part must be a Part, not {bounds.type_name(part)}")
         return await self._run.read(part)
 
     async def references(self) -> tuple[Record, ...]:
@@ -152,11 +160,9 @@ class Context(Facts):
         return await self._run.references()
 
     async def progress(self, current: int, total: int, text: str = "") -> None:
-        """Report that step `current` of `total` has been reached, with a text that describes it.
-
-        Raises TypeError for numbers that are not whole: a stored task with one could not be read again.
-        """
-        await self._run.status(parts_of(text) if text else (), progress=(index(current), index(total)))
+        """Report that step `current` of `total` has been reached, with a text that describes it."""
+        said = self._run.bounds.text("text", bounds.whole_characters(text))
+        await self._run.status((Part(text=said),) if said else (), progress=(current, total))
 
     async def status(self, content: object, *, metadata: dict[str, Any] | None = None) -> None:
         """Report what is going on, usually as a text. Callers see it at once; it is not part of the result."""
@@ -175,9 +181,16 @@ class Context(Facts):
         """Report that a tool is being called and, with the same `id` and `done`, its outcome.
 
         Callers see a status with a text, and its metadata describe the call to programs (tool-call-v1 of protoLabs).
-        `error` is why the call failed; a call that failed is done. Raises TypeError if a value has no JSON form.
+        `error` is why the call failed; a call that failed is done.
         """
-        report = ToolReport(id=id, name=name, arguments=arguments, result=result, error=error, done=done)
+        report = ToolReport(
+            id=bounds.name("id", id),
+            name=bounds.name("name", name),
+            arguments=arguments,
+            result=result,
+            error=None if error is None else self._run.bounds.text("error", error),
+            done=bounds.flag("done", done),
+        )
         await report.send(self._run)
 
     async def artifact(
@@ -251,6 +264,7 @@ class Context(Facts):
                 progress=progress,
                 asks=asks,
                 detach=detach,
+                bounds=self._run.bounds,
             )
         )
 
@@ -274,32 +288,34 @@ class Context(Facts):
             timeout_s=timeout_s,
             progress=progress,
             asks=asks,
+            bounds=self._run.bounds,
         )
         return stream_result(self._run, order)
 
     async def finish(self, content: object) -> NoReturn:
         """End the task here as completed; `content` is the message of its last status. Artifacts stay as they are.
 
-        The call ends the function: nothing is emitted after it, and only `finally` blocks still run. Raises TypeError
-        or ValueError if the content cannot be sent.
+        The call ends the function: nothing is emitted after it, and only `finally` blocks still run.
         """
-        raise FinalWord(Ended(TaskState.COMPLETED, parts_of(content)))
+        raise FinalWord(Ended(TaskState.COMPLETED, self._checked(content)))
 
     async def fail(self, content: object) -> NoReturn:
         """End the task here as failed, as `finish` does. The caller reads `content`; nothing is logged."""
-        raise FinalWord(Ended(TaskState.FAILED, parts_of(content)))
+        raise FinalWord(Ended(TaskState.FAILED, self._checked(content)))
 
     async def message_reply(self, content: object) -> NoReturn:
         """End the function, and answer with a Message: what was yielded, followed by `content`.
 
-        This is for agents with `direct="auto"`. Where there is a task already, this ends it as `finish` does. Raises
-        TypeError or ValueError if the content cannot be sent.
+        This is for agents with `direct="auto"`. Where there is a task already, this ends it as `finish` does.
         """
-        raise FinalWord(Replied(parts_of(content)))
+        raise FinalWord(Replied(self._checked(content)))
+
+    def _checked(self, content: object) -> tuple[Part, ...]:
+        return self._run.bounds.parts("content", parts_of(content))
 
     def note(self, name: str, text: str) -> None:
         """Write a text down under a name, for a later run of this task. No caller sees it."""
-        self._run.note(**{name: text})
+        self._run.note(**{bounds.name("name", name): self._run.bounds.text("text", text)})
 
     def noted(self, name: str) -> str | None:
         """The text that this run or an earlier one of this task wrote down last under that name, else None."""
@@ -308,9 +324,16 @@ class Context(Facts):
     def usage(self, *, input: int = 0, output: int = 0, total: int | None = None, model: str = "") -> None:  # noqa: A002
         """Add to the tokens that this task has used; `total` defaults to the sum. `model` names the one that used them.
 
-        The name is the one that the setting `prices` has. Raises TypeError for numbers that are not whole.
+        The name is the one that the setting `prices` has. Numbers have to be whole.
         """
-        self._run.usage(Usage.of(index(input), index(output), None if total is None else index(total), model))
+        used = bounds.tokens("input", input), bounds.tokens("output", output)
+        self._run.usage(
+            Usage.of(
+                *used,
+                None if total is None else bounds.tokens("total", total),
+                bounds.name("model", bounds.whole_characters(model)),
+            )
+        )
 
 
 class FinalWord(BaseException):

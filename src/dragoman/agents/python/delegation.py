@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Run
+from dragoman.engine.bounds import Bounds
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Part
 
@@ -17,16 +18,11 @@ CHUNKS_MAX = 64
 """How many parts wait for an agent that reads more slowly than the other one writes."""
 
 
-def build_order(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
+def build_order(agent: str, parts: tuple[Part, ...], *, bounds: Bounds, **wishes: Any) -> Delegation:
     """Build the order. Raises ValueError or TypeError if a value is invalid."""
     if not isinstance(agent, str) or not agent:
-        raise TypeError(f"delegate to {agent!r}: name an agent of this server by its id")
-    if (asks := wishes["asks"]) not in ("pass", "raise"):
-        raise ValueError(f"asks={asks!r}: must be 'pass' or 'raise'")
-    timeout_s = wishes["timeout_s"]
-    if timeout_s is not None and not timeout_s > 0:
-        raise ValueError(f"timeout_s={timeout_s!r}: must be more than 0")
-    return Delegation(agent=agent, parts=parts, **wishes)
+        raise TypeError(f"delegate to {agent!r:.100}: name an agent of this server by its id")
+    return Delegation(agent=agent, parts=parts, **wishes).check(bounds)
 
 
 class HeardArtifact:

@@ -25,7 +25,7 @@ from dragoman.agents.worker.leases import (
     Unwanted,
     WorkItem,
 )
-from dragoman.agents.worker.words import AskCaller, EndTask, Give, Hand, Say, Word, adds, says_anything, word_of
+from dragoman.agents.worker.words import AskCaller, EndTask, Give, Hand, Say, Word, adds, says_anything, within, word_of
 from dragoman.engine.api import (
     Delegation,
     DelegationFailed,
@@ -172,9 +172,10 @@ class WorkerAgent(Runner):
                 return ends
 
     async def _carry_out(self, item: WorkItem, told: PendingWord, questions: asyncio.TaskGroup) -> EndTask | None:
-        run, word, lease = item.run, told.word, item.lease
+        run, lease = item.run, item.lease
         if lease is not None and 0 < told.number <= lease.reported:
             return None  # a repeated word: its answer was lost
+        word = within(told.word, run.bounds)
         if item.asked is not None:
             if isinstance(word, AskCaller) and word.parts == item.asked:
                 return None

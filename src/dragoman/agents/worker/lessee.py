@@ -22,6 +22,8 @@ from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.client.http import Requester
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner, came_to
+from dragoman.engine.bounds import flag, integer, steps
+from dragoman.engine.bounds import usage as check_usage
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import Fold
@@ -181,6 +183,8 @@ class RemoteRun(DetachedRun):
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
         """Report while `working`."""
+        parts, progress = self.bounds.parts("parts", parts), steps(progress)
+        metadata = self.bounds.metadata("metadata", metadata)
         async with self._turn:
             update = wire.StatusReport(
                 self.lease,
@@ -197,6 +201,8 @@ class RemoteRun(DetachedRun):
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Emit an artifact or a chunk of one."""
+        artifact = self.bounds.artifact(artifact)
+        append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)
         async with self._turn:
             chunk = wire.ArtifactReport(
                 self.lease,
@@ -211,14 +217,15 @@ class RemoteRun(DetachedRun):
 
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used. They are sent with the next report."""
-        self._used = (self._used or Usage()) + usage
+        self._used = (self._used or Usage()) + check_usage(usage)
 
-    def note(self, **note: str) -> None:
+    def note(self, /, **note: str) -> None:
         """Write notes down. The server stores them with the next question."""
+        note = self.bounds.note(note)
         self._notes |= note
         self._add(Noted(note))
 
-    def note_soon(self, **note: str) -> None:
+    def note_soon(self, /, **note: str) -> None:
         """Write notes down, as `note`."""
         self.note(**note)
 
@@ -228,6 +235,7 @@ class RemoteRun(DetachedRun):
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
+        parts = self.bounds.parts("parts", parts)
         async with self._turn:
             if self._used is not None:
                 await self.tell(
@@ -248,6 +256,7 @@ class RemoteRun(DetachedRun):
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent of the server. `hear` gets each artifact only when it is whole."""
+        order = order.check(self.bounds)
         self._orders += 1
         wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
         told = wire.DelegateRequest(
@@ -283,7 +292,7 @@ class RemoteRun(DetachedRun):
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context before this run, oldest first."""
-        found = await self.tell("history", wire.PastRequest(self.lease, limit), wire.HistoryReply)
+        found = await self.tell("history", wire.PastRequest(self.lease, integer("limit", limit)), wire.HistoryReply)
         return () if found is None else found.messages
 
     async def end(self, state: TaskState, parts: Sequence[Part] = ()) -> None:

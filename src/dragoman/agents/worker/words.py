@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.engine.api import Delegation, Run
+from dragoman.engine.bounds import Bounds, steps
 from dragoman.engine.files import same_parts
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
@@ -82,6 +83,30 @@ def word_of(report: CompleteTask | UpdateStatus) -> Word:
     if progress is not None and progress.message and not parts:
         parts = (Part(text=progress.message),)
     return Say(parts, None if progress is None else (progress.current, progress.total))
+
+
+def within(word: Word, bounds: Bounds) -> Word:
+    """Check a word by the bounds of the run that it is for. Raises InvalidParams."""
+    try:
+        match word:
+            case Say(parts, progress, metadata):
+                return Say(bounds.parts("message", parts), steps(progress), bounds.metadata("metadata", metadata))
+            case Give(artifact):
+                return replace(word, artifact=bounds.artifact(artifact))
+            case AskCaller(parts, note=note):
+                return replace(
+                    word, parts=bounds.parts("message", parts), note=None if note is None else bounds.note(note)
+                )
+            case Hand(order):
+                return Hand(order.check(bounds))
+            case EndTask(parts=parts, artifacts=artifacts):
+                return replace(
+                    word,
+                    parts=bounds.parts("message", parts),
+                    artifacts=tuple(bounds.artifact(artifact) for artifact in artifacts),
+                )
+    except (TypeError, ValueError) as error:
+        raise InvalidParams("report", str(error)) from error
 
 
 def artifacts_of(given: Sequence[Artifact]) -> tuple[Artifact, ...]:

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from dragoman.engine.api import Delegation, Hear, Replied, Runner
+from dragoman.engine.bounds import flag, steps
+from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.runs.direct import answer_with
-from dragoman.engine.runs.run import NO_PARTS, RunServices, TaskRun, full_lineage
+from dragoman.engine.runs.run import RunServices, TaskRun, full_lineage
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, weigh
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, Submitted
 from dragoman.model.ids import new_id
@@ -100,6 +102,7 @@ class AutoRun:
         self.task: asyncio.Task[None] | None = None
         self._runner = runner
         self._services = services
+        self.bounds = services.bounds
         self._shown = shown
         self._call = call
         self._phase = Phase.OPEN
@@ -124,7 +127,7 @@ class AutoRun:
     async def run_to_end(self) -> None:
         """Run the agent, and answer with a Message if there is no task by then. Raises what the agent raised."""
         try:
-            await self._runner.run(self)
+            await self._run_agent()
         except Replied as reply:
             if not await self._answer(reply.parts):
                 raise
@@ -133,6 +136,14 @@ class AutoRun:
             raise
         else:
             await self._answer(())
+
+    async def _run_agent(self) -> None:
+        """Run the agent. Raises TypeError or ValueError if the Message with which it replies cannot be sent."""
+        try:
+            await self._runner.run(self)
+        except Replied as reply:
+            reply.parts = self.bounds.parts("parts", reply.parts)
+            raise
 
     def become_task(self) -> None:
         """Have a task made, unless there is one or the answer is decided."""
@@ -247,13 +258,17 @@ class AutoRun:
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
         """Report in the task."""
+        parts, progress = self.bounds.parts("parts", parts), steps(progress)
+        metadata = self.bounds.metadata("metadata", metadata)
         await (await self._task_run()).status(parts, progress=progress, metadata=metadata)
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Keep the artifact for the answer, or emit it in the task."""
         if self._phase is Phase.OPEN:
-            if not artifact.parts:
-                raise ValueError(NO_PARTS.format(artifact.artifact_id))
+            if not self.bounds.weigh_plain(artifact):
+                artifact = self.bounds.artifact(artifact)
+            if not append.__class__ is last_chunk.__class__ is bool:
+                append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)  # type: ignore[unreachable]
             chunk = ArtifactChunk(artifact, append, last_chunk)
             self._bytes += weigh(chunk)
             apart = artifact.name or artifact.description or artifact.metadata or artifact.extensions
@@ -274,33 +289,35 @@ class AutoRun:
 
     def waiting(self, parts: Sequence[Part]) -> None:
         """Tell the caller in the task why it makes no progress at present."""
+        parts = self.bounds.parts("parts", parts)
         self.become_task()
         if (run := self._taken_over()) is not None:
             run.waiting(parts)
         else:
-            self._held.append(Waiting(tuple(parts)))
+            self._held.append(Waiting(parts))
 
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used by the task, or by the answer, which has no field for them."""
         if (run := self._taken_over()) is not None:
             run.usage(usage)
         else:
-            self.used = (self.used or Usage()) + usage
+            self.used = (self.used or Usage()) + check_usage(usage)
 
-    def note_next(self, *, usage: bool = False, **note: str) -> None:
+    def note_next(self, /, *, usage: bool = False, **note: str) -> None:
         """Do nothing before there is a task: no earlier run is carried on."""
         if (run := self._taken_over()) is not None:
             run.note_next(usage=usage, **note)
 
-    def note(self, **note: str) -> None:
+    def note(self, /, **note: str) -> None:
         """Keep a note with the task."""
+        note = self.bounds.note(note)
         self.become_task()
         if (run := self._taken_over()) is not None:
             run.note(**note)
         else:
             self._hold(Noted(note))
 
-    def note_soon(self, **note: str) -> None:
+    def note_soon(self, /, **note: str) -> None:
         """Keep a note with the task, written with its next event or after a moment."""
         if (run := self._taken_over()) is not None:
             run.note_soon(**note)
@@ -338,10 +355,12 @@ class AutoRun:
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Ask in the task, and wait for the caller's next message."""
+        parts = self.bounds.parts("parts", parts)
         return await (await self._task_run()).ask(parts, auth=auth)
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent, with this task as its parent."""
+        order = order.check(self.bounds)
         return await (await self._task_run()).delegate(order, hear)
 
     async def references(self) -> tuple[Record, ...]:

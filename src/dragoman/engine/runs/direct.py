@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner
+from dragoman.engine.bounds import Bounds, flag, steps
+from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.runs.history import History
-from dragoman.engine.runs.run import NO_PARTS, failed, full_lineage
+from dragoman.engine.runs.run import failed, full_lineage
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submitted
 from dragoman.model.lifecycle import fold
@@ -33,7 +35,9 @@ def answer_with(record: Record, words: Sequence[Part], message_id: str) -> Messa
 class DirectRun:
     """See `engine.api.Run`. There is no task, so `ask` fails, and progress goes nowhere."""
 
-    def __init__(self, runner: Runner, head: TaskHead, message: Message, past: History, server: str = "") -> None:
+    def __init__(
+        self, runner: Runner, head: TaskHead, message: Message, past: History, bounds: Bounds, server: str = ""
+    ) -> None:
         self.head = head
         self.message = message
         self.principal = Principal(head.owner)
@@ -42,6 +46,7 @@ class DirectRun:
         self.extensions = head.extensions
         self.traceparent = head.traceparent
         self.epoch = 1
+        self.bounds = bounds
         self._runner = runner
         self._past = past
         self._server = server
@@ -58,7 +63,7 @@ class DirectRun:
         limit, last = asyncio.timeout(timeout_s), tuple[Part, ...]()
         try:
             async with limit:
-                await self._runner.run(self)
+                await self._run_to_end()
         except Reject as reject:
             raise UnsupportedOperation(str(reject) or "the agent rejected the message") from reject
         except Ended as ended:
@@ -79,6 +84,17 @@ class DirectRun:
             raise InternalError(failed(self.head, "raised", error)) from error
         return answer_with(self.record, last, message_id)
 
+    async def _run_to_end(self) -> None:
+        """Run the agent. Raises what it raises, or TypeError or ValueError if its last words cannot be sent."""
+        try:
+            await self._runner.run(self)
+        except Ended as ended:
+            ended.parts = self.bounds.parts("parts", ended.parts)
+            raise
+        except Reject as reject:
+            self.bounds.text("reason", str(reject))
+            raise
+
     @property
     def canceled(self) -> bool:
         """Always False: without a task there is nothing to cancel."""
@@ -89,11 +105,13 @@ class DirectRun:
         """Always None: credentials are not passed on."""
         return None
 
-    def note(self, **note: str) -> None:
-        """Do nothing: there is no later run."""
+    def note(self, /, **note: str) -> None:
+        """Keep nothing: there is no later run."""
+        self.bounds.note(note)
 
-    def note_soon(self, **note: str) -> None:
-        """Do nothing: there is no later run."""
+    def note_soon(self, /, **note: str) -> None:
+        """Keep nothing: there is no later run."""
+        self.bounds.note(note)
 
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the context."""
@@ -112,19 +130,24 @@ class DirectRun:
     async def status(
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Do nothing: the caller only sees the message."""
+        """Report nothing: the caller only sees the message."""
+        self.bounds.parts("parts", parts)
+        self.bounds.metadata("metadata", metadata)
+        steps(progress)
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Keep the artifact for the answer."""
-        if not artifact.parts:
-            raise ValueError(NO_PARTS.format(artifact.artifact_id))
+        if not self.bounds.weigh_plain(artifact):
+            artifact = self.bounds.artifact(artifact)
+        if not append.__class__ is last_chunk.__class__ is bool:
+            append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)  # type: ignore[unreachable]
         self._events.append(ArtifactChunk(artifact, append, last_chunk))
 
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used. A Message has no field for them, but they are counted."""
-        self.used = (self.used or Usage()) + usage
+        self.used = (self.used or Usage()) + check_usage(usage)
 
-    def note_next(self, *, usage: bool = False, **note: str) -> None:
+    def note_next(self, /, *, usage: bool = False, **note: str) -> None:
         """Do nothing: there is no later run."""
 
     async def written(self) -> None:

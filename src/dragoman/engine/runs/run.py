@@ -16,6 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, RunElsewhere, Runner, came_to
+from dragoman.engine.bounds import Bounds, flag, integer, steps
+from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.effects import Delegate, DropSuspended, Effects, StopOverdue
 from dragoman.engine.files import Files
 from dragoman.engine.runs.history import History
@@ -37,8 +39,6 @@ log = logging.getLogger("dragoman.runs")
 
 RETRY_AFTER = "retryAfter"
 """A key in the metadata of the last status: after how many seconds a message that nobody took on may be sent again."""
-
-NO_PARTS = "artifact {!r} has no parts (A2A 1.0 §4.1.9): give it at least one"
 
 Ending = tuple[TaskState, str | tuple[Part, ...], str]
 """How a run ended: the state, the text or parts for the caller, the reason for programs."""
@@ -138,6 +138,7 @@ class RunServices(Struct, frozen=True, kw_only=True):
     loop: asyncio.AbstractEventLoop
     past: History
     files: Files
+    bounds: Bounds
     server: str
     effects: Effects
     suspend_max_s: float
@@ -175,6 +176,7 @@ class TaskRun:
         "_written",
         "abandoned",
         "again",
+        "bounds",
         "cancel_requested",
         "deadline_s",
         "elsewhere",
@@ -232,6 +234,7 @@ class TaskRun:
         self._services = services
         self._clock = services.clock
         self._loop = services.loop
+        self.bounds = services.bounds
         self._files = services.files
         self._keeps_files = services.files.keeps
         self._numbered = 0
@@ -389,15 +392,15 @@ class TaskRun:
         """The caller's credentials, if an agent of the server passes them on."""
         return self.log.shown
 
-    def note(self, **note: str) -> None:
+    def note(self, /, **note: str) -> None:
         """Keep a note for a later run."""
         self._check()
-        self._writer.put(Noted(note))
+        self._writer.put(Noted(self.bounds.note(note)))
 
-    def note_soon(self, **note: str) -> None:
+    def note_soon(self, /, **note: str) -> None:
         """Keep a note for a later run, written with the next event or after a moment."""
         self._check()
-        self._writer.put(Noted(note), quietly=True)
+        self._writer.put(Noted(self.bounds.note(note)), quietly=True)
 
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the context."""
@@ -422,6 +425,9 @@ class TaskRun:
     ) -> None:
         """Report while the task is `working`."""
         self._check()
+        if parts:
+            parts = self.bounds.parts("parts", parts)
+        progress, metadata = steps(progress), self.bounds.metadata("metadata", metadata)
         if self._keeps_files and self._files.large(parts):
             parts = await self._keep(parts)
         if self._answer is not None:
@@ -447,10 +453,14 @@ class TaskRun:
         """Emit an artifact or a chunk of one. The first chunk of an artifact is never an append."""
         if self.abandoned or self.log.terminal:
             self._check()
-        if not artifact.parts:
-            raise ValueError(NO_PARTS.format(artifact.artifact_id))
+        weight = self.bounds.weigh_plain(artifact)
+        if not weight:
+            artifact = self.bounds.artifact(artifact)
+        if not append.__class__ is last_chunk.__class__ is bool:
+            append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)  # type: ignore[unreachable]
         if self._keeps_files and self._files.large(artifact.parts):
             artifact = replace(artifact, parts=await self._keep(artifact.parts))
+            weight = 0
         if self._answer is not None:
             await self._answered()
         if self.replay.active:
@@ -461,10 +471,11 @@ class TaskRun:
             if self.replay.crashed and (kept := self.replay.replaces(key)) is not None:
                 if append and kept:
                     artifact = replace(artifact, parts=(*kept, *artifact.parts))
+                    weight = 0
                 append = False
             elif append:
                 append = any(known.artifact_id == key for known in self.record.artifacts)
-        full = self._writer.put(ArtifactChunk(artifact, append, last_chunk))
+        full = self._writer.put(ArtifactChunk(artifact, append, last_chunk), weight=weight)
         if self._note is not None:
             self._put_note()
         if full:
@@ -496,6 +507,7 @@ class TaskRun:
     def waiting(self, parts: Sequence[Part]) -> None:
         """Tell the caller why the task makes no progress at present."""
         self._check()
+        parts = self.bounds.parts("parts", parts)
         now_ms = self._clock.now_ms()
         if self._writer.state in (TaskState.SUBMITTED, TaskState.WORKING):
             said = agent_message(self.head, parts)
@@ -503,16 +515,17 @@ class TaskRun:
 
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used."""
+        usage = check_usage(usage)
         if not self.replay.active:
             self._used = (self._used or Usage()) + usage
 
-    def note_next(self, *, usage: bool = False, **note: str) -> None:
+    def note_next(self, /, *, usage: bool = False, **note: str) -> None:
         """Keep a note in the write of the next event."""
         self._check()
         if usage and self._used is not None:
             note[USED] = spell_usage(self._used)
         if note:
-            self._note = Noted(note)
+            self._note = Noted(self.bounds.note(note))
 
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""
@@ -549,6 +562,7 @@ class TaskRun:
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
         self._check()
+        parts = self.bounds.parts("parts", parts)
         if self.replay.answers:
             return self.replay.answer(parts)
         parts = await self._keep(parts)
@@ -562,6 +576,7 @@ class TaskRun:
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent, and wait for its outcome."""
         self._check()
+        order = order.check(self.bounds)
         number = order.number or self._numbered + 1
         self._numbered = max(self._numbered, number)
         delegated = self.replay.delegated(number, order.agent)
@@ -583,7 +598,7 @@ class TaskRun:
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first, without this task's."""
-        return await self._services.past.messages(self.head, limit)
+        return await self._services.past.messages(self.head, integer("limit", limit))
 
     async def read(self, part: Part) -> bytes:
         """The bytes of a file part. Raises Unreadable."""
@@ -668,7 +683,8 @@ class TaskRun:
     async def run_to_end(self) -> None:
         """Run the agent to its end, write that end, and wait until it is committed.
 
-        The end is decided once; only an end that cannot be written is decided anew.
+        The end is decided once. One that cannot be written is replaced once, by one without the tokens used and the
+        last note. If that cannot be written either, the run is given up.
         """
         if self._announces and not self.traits.waits:
             self._announce()
@@ -694,12 +710,19 @@ class TaskRun:
                 self._disarm()
         if self._keeps_files:
             ending = await self._keep_ending(ending)
-        while not self.abandoned:
+        await self._write_end(ending, self._used)
+
+    async def _write_end(self, ending: Ending, used: Usage | None) -> None:
+        for replaced in (False, True):
+            if self.abandoned:
+                return
             now_ms = self._clock.now_ms()
             state, said, reason = ending
             imposed = self._failure
-            end = closing(self.head, state, now_ms, said, reason, self._used, self._retry_after_s)
-            self._writer.put(end, now_ms)
+            try:
+                self._writer.put(closing(self.head, state, now_ms, said, reason, used, self._retry_after_s), now_ms)
+            except (TypeError, ValueError) as error:
+                self._failure = agent_error(self.head, "gave out what cannot be written", error)
             while (commit := self._writer.next_commit()) is not None:
                 try:
                     await commit
@@ -708,7 +731,11 @@ class TaskRun:
                         raise
             if self._failure is None or self._failure is imposed:
                 return
-            ending, self._retry_after_s = self._failure, None  # this end could not be written
+            if replaced:
+                break
+            ending, used, self._note, self._retry_after_s = self._failure, None, None, None
+        log.error("task %s: no end of its run can be written: the run is given up", self.head.id)
+        self.abandon()
 
     def _ending_of(self, error: BaseException) -> Ending | None:
         """Return the ending of a run whose agent raised `error`; None if the process is going down."""
@@ -722,14 +749,23 @@ class TaskRun:
             case GeneratorExit():
                 return None
             case Reject():
-                return TaskState.REJECTED, str(error), "rejected"
+                try:
+                    return TaskState.REJECTED, self.bounds.text("reason", str(error)), "rejected"
+                except ValueError as unfit:
+                    return agent_error(self.head, "rejected the task with what cannot be sent,", unfit)
             case ReplayMismatch():
                 return MISMATCH
             case Ended():
                 if self.replay.active:
                     return MISMATCH
-                self._retry_after_s = None if self._failure else error.retry_after_s
-                return self._failure or (error.state, error.parts, error.reason)
+                if self._failure is not None:
+                    return self._failure
+                try:
+                    said = self.bounds.parts("parts", error.parts)
+                except (TypeError, ValueError) as unfit:
+                    return agent_error(self.head, "ended the task with what cannot be sent,", unfit)
+                self._retry_after_s = error.retry_after_s
+                return error.state, said, error.reason
             case _ if self.cancel_requested and self._failure is None:
                 failed(self.head, "raised as it was canceled,", error)
                 return TaskState.CANCELED, "", ""

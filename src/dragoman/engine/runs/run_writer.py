@@ -10,11 +10,13 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET
 
+from dragoman.engine.bounds import PART_BYTES
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.writes import Decision, Outcome
 from dragoman.model.events import Event, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.task import INTERRUPTED, TERMINAL
+from dragoman.model.typed import check_types
 from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError, TaskEnded
 
 BUFFER_EVENTS_MAX = 256
@@ -25,9 +27,6 @@ BUFFER_BYTES_MAX = 1_000_000
 
 QUIET_S = 0.025
 """How long a quiet event waits for others, to be written with them. Readers do not notice so short a delay."""
-
-EVENT_BYTES = 64
-"""The weight of an event beside its content."""
 
 
 class Speaker(Protocol):
@@ -87,18 +86,21 @@ class RunWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
-    def put(self, event: Event, now_ms: int = 0, *, quietly: bool = False) -> bool:
+    def put(self, event: Event, now_ms: int = 0, *, weight: int = 0, quietly: bool = False) -> bool:
         """Queue an event for the log; it is written soon. Does nothing once the run has ended or is fenced.
 
-        A status comes with its time, `now_ms`. A `quietly` put event waits up to `QUIET_S` for the next event, unless
-        somebody waits for the writes. Returns whether the buffer is full, so that the agent must wait for `room`.
+        A status comes with its time, `now_ms`, an event that has been weighed with its `weight`. A `quietly` put event
+        waits up to `QUIET_S` for the next event, unless somebody waits for the writes. Returns whether the buffer is
+        full, so that the agent must wait for `room`.
 
-        Raises TypeError if a data part in it is not JSON.
+        Raises TypeError if the event could not be read back. One with a `weight` has been checked, too.
         """
         if self.lost or self.state in TERMINAL:
             return False
+        if not weight:
+            check_types(type(event).__name__, event)
         if isinstance(event, StatusChanged):
-            size = EVENT_BYTES if event.message is None else weigh(event)
+            size = PART_BYTES if event.message is None else weigh(event)
             if event.state not in FOLLOWS[self.state]:
                 return False
             if self.state in INTERRUPTED:
@@ -106,7 +108,7 @@ class RunWriter:
             self.state = event.state
             self._status_ms = now_ms
         else:
-            size = weigh(event)
+            size = weight or weigh(event)
         self._buffer.append(event)
         self._buffer_bytes += size
         if not self._queued:
@@ -215,6 +217,7 @@ class RunWriter:
             release=asks,
             keeper=log.holder if asks else None,
             content_bytes=content_bytes,
+            checked=True,
         )
 
     def _drop_answered(self, log: TaskLog) -> None:
@@ -275,10 +278,10 @@ class RunWriter:
 
 def weigh(event: Event) -> int:
     """About how many bytes an event takes in memory. Raises TypeError if a data part in it is not JSON."""
-    weight = EVENT_BYTES
+    weight = PART_BYTES
     for part in event.all_parts:
         content = part.text or part.raw or part.url or ""
-        weight += EVENT_BYTES + len(content if part.data is UNSET else msgspec.json.encode(part.data))
+        weight += PART_BYTES + len(content if part.data is UNSET else msgspec.json.encode(part.data))
     return weight
 
 
