@@ -22,6 +22,7 @@ from dragoman.model.message import Message
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
 from dragoman.store.api import (
+    AGENT_ABSENT_S,
     Append,
     Appended,
     Dedupe,
@@ -275,7 +276,7 @@ class SimulatedStore:
         return repeat
 
     async def claim(
-        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
     ) -> tuple[Stored, ...]:
         act = partial(self.database.claim, self.name, holder, limit, agents, absent_s)
         claimed: tuple[Stored, ...] = await self.request(act)

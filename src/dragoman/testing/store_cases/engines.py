@@ -738,7 +738,8 @@ async def tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start(b
         for agent in ("theirs", "work", "gone"):
             await engines.store.create(new_task(agent, agent=agent, holder=None, state=TaskState.SUBMITTED))
             await engines.store.create(new_task(f"{agent}-left", agent=agent, holder="dead"))
-        await engines.start("h2", {**engines.stage.agents("stage"), "work": IdleWorkerAgent("work")})
+        agents = {**engines.stage.agents("stage"), "work": IdleWorkerAgent("work")}
+        await engines.start("h2", agents, agent_absent_s=0)
         for task_id in ("gone", "gone-left"):
             failed = await loaded(engines.store, task_id)
             assert failed.state is TaskState.FAILED
