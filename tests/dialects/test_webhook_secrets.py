@@ -32,10 +32,10 @@ def test_no_answer_holds_what_is_secret(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_token_is_given_back_but_by_beeos(dialect: Dialect) -> None:
-    """A2A 1.0 §3.1.8: with all settings. BeeOS never echoes it; Evo AI has no place for it where one registers."""
+def test_the_token_is_given_back_where_a2a_says_so(dialect: Dialect) -> None:
+    """A2A 1.0 §3.1.8: with all settings. For BeeOS, Evo AI and protoAgent it is the credential of the calls."""
     got = dialect.encode_result(GetPushConfig(task_id="task", id="hook"), CONFIG)
     listed = dialect.encode_result(ListPushConfigs(task_id="task"), (CONFIG,))
     made = dialect.encode_result(CreatePushConfig(config=CONFIG), CONFIG)
-    assert [b"shared-token" in each for each in (got, listed)] == [dialect is not beeos.JSONRPC] * 2
-    assert (b"shared-token" in made) == (dialect not in (beeos.JSONRPC, evoai.JSONRPC))
+    withheld = dialect in (beeos.JSONRPC, evoai.JSONRPC, protoagent.JSONRPC, protoagent.REST)
+    assert [b"shared-token" in each for each in (got, listed, made)] == [not withheld] * 3

@@ -295,10 +295,10 @@ def test_protoagents_alias_answers_flat_and_wrapped() -> None:
         "id": "c",
         "taskId": "t",
         "url": URL,
-        "pushNotificationConfig": {"url": URL, "id": "c", "token": "s"},
+        "pushNotificationConfig": {"url": URL, "id": "c"},
     }
     listed = json.loads(protoagent.REST.encode_result(ListPushConfigs(task_id="t"), (kept,)))
-    assert listed == [{"taskId": "t", "pushNotificationConfig": {"url": URL, "id": "c", "token": "s"}}]
+    assert listed == [{"taskId": "t", "pushNotificationConfig": {"url": URL, "id": "c"}}]
 
 
 def test_only_protoagent_answers_no_webhook_with_nothing() -> None:

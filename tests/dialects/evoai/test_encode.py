@@ -141,7 +141,6 @@ def test_a_webhook_is_told_without_its_secrets() -> None:
         "pushNotificationConfig": {
             "id": "c",
             "url": "https://example.com/h",
-            "token": "t",
             "authentication": {"schemes": ["Bearer"]},
         },
     }

@@ -14,7 +14,6 @@ import hmac
 from typing import Any, assert_never
 
 import msgspec
-from msgspec.structs import replace
 
 from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Signing, Stands, Told
@@ -98,7 +97,7 @@ def _to_the_second(timestamp: str) -> str:
 
 def _webhook(config: PushConfig) -> Json:
     """Build a webhook without token and secret; `has_secret` says whether it has one."""
-    shown = v03.push_config(replace(config, token=None)) | {"has_secret": config.secret is not None}
+    shown = v03.push_config(config, token=False) | {"has_secret": config.secret is not None}
     if config.events:
         shown["events"] = config.events
     return {"taskId": config.task_id, "pushNotificationConfig": shown}

@@ -73,6 +73,10 @@ def encode_result(operation: Operation, result: Result) -> bytes:
             return msgspec.json.encode(task(result, history_limit(operation), dated=dated))
         case CreatePushConfig(), PushConfig():
             return msgspec.json.encode(_encode_registration(result))
+        case _, PushConfig():
+            return msgspec.json.encode(_encode_webhook(result))
+        case _, tuple():
+            return msgspec.json.encode([_encode_webhook(config) for config in result])
         case DeletePushConfig(), None:
             return msgspec.json.encode({"success": True, "taskId": operation.task_id})
         case _, AgentCard():
@@ -157,6 +161,11 @@ def _encode_registration(config: PushConfig) -> Json:
     events = [f"task.{each}" for each in config.events]
     shown: Json = {"configured": True, "configId": config.id, "url": config.url, "events": events}
     return shown | {"success": True, "taskId": config.task_id}
+
+
+def _encode_webhook(config: PushConfig) -> Json:
+    """Build a webhook as in 0.3, but without its token, which is its credential."""
+    return {"taskId": config.task_id, "pushNotificationConfig": v03.push_config(config, token=False)}
 
 
 def _status_frame(head: TaskHead, event: StatusChanged, record: Record | None) -> bytes:

@@ -149,8 +149,8 @@ def _whole_artifacts(record: Record) -> tuple[bytes, ...]:
 
 
 def _webhook(config: PushConfig) -> Json:
-    """Build a webhook as in 0.3, with its URL first."""
-    shown = v03.push_config(config)
+    """Build a webhook as in 0.3, with its URL first, and without its token, which is its credential."""
+    shown = v03.push_config(config, token=False)
     return {"taskId": config.task_id, "pushNotificationConfig": {"url": shown.pop("url"), **shown}}
 
 

@@ -183,11 +183,14 @@ def plain_data(part: Part) -> tuple[Json, Json | None]:
     return {"value": part.data}, {**(part.metadata or {}), WRAPPED: True}
 
 
-def push_config(config: PushConfig) -> Json:
-    """Build a PushNotificationConfig as its owner set it, without credentials and secret, which are write-only."""
+def push_config(config: PushConfig, *, token: bool = True) -> Json:
+    """Build a PushNotificationConfig as its owner set it, without credentials and secret, which are write-only.
+
+    Without the token, too, in dialects whose servers send that as the credential, and so never give it back.
+    """
     authentication = {"schemes": [config.scheme]} if config.scheme else None
-    members = {"id": config.id, "url": config.url, "token": config.token, "authentication": authentication}
-    return present(members)
+    members = {"id": config.id, "url": config.url, "token": config.token if token else None}
+    return present(members | {"authentication": authentication})
 
 
 def status_of(status: TaskStatus) -> Json:
