@@ -24,7 +24,8 @@ from dragoman.dialects.sse import Parser, ServerSentEvent
 from dragoman.engine.api import Runner
 from dragoman.model.ids import SystemClock
 from dragoman.server import StartError, running, serving
-from dragoman.server.jobs import Job, sweep
+from dragoman.server.jobs import Job
+from dragoman.server.retention import sweep
 from dragoman.store.api import StoreError
 from dragoman.store.replicas import LocalReplicas
 from tests.processes import ENDS_WITH_US
@@ -273,6 +274,7 @@ class SweptStore:
         self.shared = SweptEntries()
         self.audit = SweptRows()
         self.receipts = SweptRows()
+        self.usage = SweptRows()
         self.ages: list[tuple[int, int, int]] = []
         self.clean = asyncio.Event()
 
@@ -298,6 +300,7 @@ async def test_the_sweep_goes_on_until_nothing_is_left_and_outlives_a_store_that
     assert store.ages == [(2000, -1, 30 * 86_400_000)] * 4
     assert len(store.audit.before_ms) == 3
     assert len(store.receipts.before_ms) == 3
+    assert store.usage.before_ms[0] in {SystemClock().now_ms() // 86_400_000 - days for days in (400, 401)}
     assert 0 <= SystemClock().now_ms() - 90 * 86_400_000 - store.audit.before_ms[0] < 60_000
     assert 0 <= SystemClock().now_ms() - 7 * 86_400_000 - store.receipts.before_ms[0] < 60_000
     sweeper.cancel()

@@ -344,6 +344,18 @@ async def failing_job(folder: Path) -> AsyncIterator[Scene]:
 
 
 @asynccontextmanager
+async def late_sweep(folder: Path) -> AsyncIterator[Scene]:
+    """A task that ended long before the server, whose sweep fails, was started again."""
+    async with served(folder) as scene:
+        await scene.send("echo")
+    other = apsw.Connection(str(scene.store))
+    other.execute("UPDATE tasks SET status_ms = status_ms - 86400000 * 40")
+    other.close()
+    async with failing_job(folder) as scene:
+        yield scene
+
+
+@asynccontextmanager
 async def refused_callers(folder: Path) -> AsyncIterator[Scene]:
     """A caller with a wrong key, one without rights, and one that calls too often."""
     scene = Scene(folder)

@@ -70,6 +70,7 @@ def page() -> str:
         open_tasks=tuple(OpenTaskFigures("echo", state, 1, 1.0) for state in ("queued", "running", "waiting")),
         job_failures={"sweep": 1},
         connections_refused={"busy": 1},
+        sweep_behind_s={"tasks": 1.0},
         cluster=ClusterFigures(id="a", heartbeat_age_s=1.0, taken_over=1, bus=bus, replicas=()),
     )
     return MetricsPage(counts, "dragoman", "1").text("", gauges)[1].decode()

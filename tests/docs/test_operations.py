@@ -27,6 +27,7 @@ MAKERS: dict[str, Make] = {
     "Memory grows": symptoms.growing_memory,
     "The server does not start": symptoms.server_that_does_not_start,
     "A job fails": symptoms.failing_job,
+    "Old tasks are not deleted": symptoms.late_sweep,
     "Clocks differ": symptoms.clocks,
     "After a restore": symptoms.restored,
 }

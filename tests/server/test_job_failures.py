@@ -29,6 +29,7 @@ from dragoman.server.files import ServedFiles
 from dragoman.server.jobs import EFFECTS
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import Reloading
+from dragoman.server.retention import RetentionWatch
 from dragoman.server.tls import ServerTls
 from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.outbox import OutboxTables
@@ -48,6 +49,7 @@ Json = dict[str, Any]
 
 PLANTS: dict[str, tuple[type, str]] = {
     "sweep": (SqliteStore, "sweep"),
+    "retention": (RetentionWatch, "_note"),
     "sweep of files": (ServedFiles, "sweep"),
     "acts of commands": (AuditTable, "acts"),
     "access log": (AccessLog, "flush"),

@@ -32,6 +32,7 @@ PROBE_TIMEOUT_S = 2.0
 OPEN_PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.WAITING)
 OTHER = "other"
 NO_JOBS: Mapping[str, int] = {}
+NO_SWEEP: Mapping[str, float] = {}
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 
@@ -190,7 +191,9 @@ class Metrics:
         cluster: FiguresOf = alone,
         job_failures: Mapping[str, int] = NO_JOBS,
         connections: ConnectionCounter | None = None,
+        sweep_behind_s: Mapping[str, float] = NO_SWEEP,
     ) -> None:
+        self._sweep_behind_s = sweep_behind_s
         self._job_failures = job_failures
         self._connections = connections or ConnectionCounter()
         self._counts = counts
@@ -224,6 +227,7 @@ class Metrics:
             job_failures=self._job_failures,
             connections=self._connections.open + self._connections.reserved,
             connections_refused=self._connections.refused,
+            sweep_behind_s=self._sweep_behind_s,
         )
         content_type, body = self._page.text(request.text(b"accept") or "", gauges)
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]

@@ -524,6 +524,10 @@ class Config(Struct, frozen=True, kw_only=True):
         days=90
     )
 
+    usage_retention: Annotated[
+        timedelta | None, DURATION, "How long the sums of usage by day are kept, or forever."
+    ] = timedelta(days=400)
+
     log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Lowest level that is logged."] = "info"
     log_format: Annotated[str, choice("text", "json"), "Format of a line of the log: text or json."] = "text"
     queue_warn_s: Annotated[

@@ -56,6 +56,7 @@ from dragoman.server.handlers import Handlers, make_handlers
 from dragoman.server.observation import Observation
 from dragoman.server.reloading import AgentLifetimes
 from dragoman.server.replicas import ClusterWatch
+from dragoman.server.retention import RetentionWatch
 from dragoman.store.audit import AuditEntry
 from dragoman.telemetry.pulse import Pulse
 
@@ -64,7 +65,7 @@ class Front(Struct, frozen=True):
     """What all applications of a server share, so that a reload loses nothing.
 
     Workers may finish the tasks of agents that are `leaving`, by agent id. `streams` are the open ones, `connections`
-    counts those of HTTP.
+    counts those of HTTP, and `retention` watches the sweep.
     """
 
     parts: EngineParts
@@ -76,6 +77,7 @@ class Front(Struct, frozen=True):
     pulse: Pulse | None
     streams: Streams
     connections: ConnectionCounter
+    retention: RetentionWatch
     sessions: Sessions
     notifications: Notifications
     administration: Administration
@@ -205,6 +207,7 @@ def make_front(
     handlers = make_handlers(config, parts, observation)
     usage, streams = handlers.usage, Streams(config.keepalive_s)
     cluster = ClusterWatch(config, store, parts.bus, lambda: engine.replica_id, lambda: engine.taken_over)
+    retention = RetentionWatch(engine.figures, clock, config)
     connections = ConnectionCounter(_connection_bounds(config))
     metrics = pulse = None
     if counts is not None:
@@ -220,6 +223,7 @@ def make_front(
             cluster=cluster.figures,
             job_failures=observation.jobs.counts,
             connections=connections,
+            sweep_behind_s=retention.behind_s,
         )
         pulse = Pulse(counts, lambda: streams.open, lambda: store.commits)
     notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
@@ -233,6 +237,7 @@ def make_front(
         pulse=pulse,
         streams=streams,
         connections=connections,
+        retention=retention,
         sessions=Sessions(notifications, store.shared if shared else None, parts.bus),
         notifications=notifications,
         administration=Administration(

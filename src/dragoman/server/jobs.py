@@ -1,28 +1,18 @@
 """Jobs: work beside the requests. The table says what depends on each; some are done by one replica for all.
 
 Invariant: a job that one replica does for all has one owner at a time, as far as the store's clock knows. Nothing
-breaks if two do it for a moment. A writer waits for at most one short batch of deletions.
+breaks if two do it for a moment.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from datetime import timedelta
 from enum import Enum, auto
 
-from dragoman.config import Config
-from dragoman.model.ids import Clock
-from dragoman.store.api import Store, StoreError
+from dragoman.store.api import Store
 from dragoman.telemetry.job_group import JobFailures
-
-log = logging.getLogger(__name__)
 
 LEASE_S = 180.0
 """How long a job stays with a replica that says nothing more."""
-
-SWEEP_EVERY_S = 60.0
-SWEEP_PAUSE_S = 0.05
-"""The pause between two batches of a sweep."""
 
 
 class JobEffect(Enum):
@@ -37,6 +27,7 @@ class JobEffect(Enum):
 
 EFFECTS: Mapping[str, tuple[JobEffect, str]] = {
     "sweep": (JobEffect.NOTHING, "what has outlived its retention stays in the store"),
+    "retention": (JobEffect.NOTHING, "nobody says how far behind the sweep is"),
     "sweep of files": (JobEffect.NOTHING, "the files of deleted tasks stay"),
     "acts of commands": (JobEffect.NOTHING, "the log tells later of commands on the store"),
     "exchange of usage": (JobEffect.NOTHING, "rates and numbers of streams are limited on each replica alone"),
@@ -95,28 +86,3 @@ class Job:
             return False
         self._until_s = now_s + self._lease_s / 2
         return True
-
-
-async def sweep(store: Store, clock: Clock, config: Config, job: Job) -> None:
-    """Delete what is older than its retention, in short batches with pauses, until canceled, while the job is ours."""
-    ages = [_age_ms(age) for age in (config.task_retention, config.log_retention, config.waiting_retention)]
-    audit_ms, delivered_ms = _age_ms(config.audit_retention), _age_ms(config.delivered_retention)
-    while True:
-        try:
-            deleted = 0
-            if await job.take():
-                now_ms = clock.now_ms()
-                deleted += await store.sweep(now_ms, *ages)
-                if audit_ms >= 0:
-                    deleted += await store.audit.sweep(now_ms - audit_ms)
-                if delivered_ms >= 0:
-                    deleted += await store.receipts.sweep(now_ms - delivered_ms)
-                deleted += await store.shared.sweep()
-        except StoreError as error:
-            log.warning("the sweep of old tasks failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)
-            deleted = 0
-        await asyncio.sleep(SWEEP_PAUSE_S if deleted else SWEEP_EVERY_S)
-
-
-def _age_ms(age: timedelta | None) -> int:
-    return -1 if age is None else int(age.total_seconds() * 1000)

@@ -29,11 +29,12 @@ from dragoman.server.engine import EngineParts, make_engine
 from dragoman.server.files import SWEEP_EVERY_S
 from dragoman.server.front import Front, make_front
 from dragoman.server.grpc import bind_grpc, close_grpc
-from dragoman.server.jobs import Job, JobEffect, refusal, sweep
+from dragoman.server.jobs import Job, JobEffect, refusal
 from dragoman.server.observation import Observation, open_observation
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.replicas import check_replicas, opened
+from dragoman.server.retention import sweep
 from dragoman.server.sockets import bind, replica_url, server_url
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
@@ -166,6 +167,7 @@ class _Server(Struct):
         queues = QueueWatch(parts.engine.figures, store.clock, lifetimes.served, config.queue_warn_s)
         jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "sweep": partial(sweep, store, store.clock, config, sweeping),
+            "retention": front.retention.run,
             "sweep of files": partial(parts.files.sweep, store, store.clock, sweeping_files),
             "acts of commands": parts.trail.hear,
             "exchange of usage": front.handlers.usage.run,

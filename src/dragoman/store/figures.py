@@ -26,11 +26,27 @@ class OpenTasks(Struct, frozen=True, kw_only=True):
     waiting_since_ms: int | None = None
 
 
+class OldestRows(Struct, frozen=True):
+    """The oldest rows of each kind that a retention deletes, by the time from which it counts; None: there is none.
+
+    `tasks_ms` is when a task ended, `logs_ms` when one ended whose events are kept, `waiting_ms` when one began to wait
+    for its caller. `usage_day` is a day since 1970, in UTC.
+    """
+
+    tasks_ms: int | None = None
+    logs_ms: int | None = None
+    waiting_ms: int | None = None
+    audit_ms: int | None = None
+    receipts_ms: int | None = None
+    usage_day: int | None = None
+
+
 class StoreFigures(Struct, frozen=True, kw_only=True):
     """`size_bytes` is what the store takes on its disk, or in memory. `open_tasks` has agents with such tasks only."""
 
     size_bytes: int
     open_tasks: tuple[OpenTasks, ...]
+    oldest: OldestRows = OldestRows()
 
 
 def read_open_tasks(rows: Iterable[Sequence[Any]]) -> tuple[OpenTasks, ...]:
@@ -82,6 +98,16 @@ def _count_idle(tasks: OpenTasks, idle: list[int] | None) -> OpenTasks:
         queued_since_ms=_oldest(tasks.queued_since_ms, min(idle) if moved else None),
         running_since_ms=tasks.running_since_ms if running else None,
     )
+
+
+def read_oldest(row: Sequence[Any]) -> OldestRows:
+    """Make the oldest rows from one row.
+
+    It has the status times of tasks that wait, that have ended, and that have ended and lost their events; then the
+    times of an audit entry and a receipt, and a day of usage.
+    """
+    waiting, ended, pruned, audit, receipt, day = (None if value is None else int(value) for value in row)
+    return OldestRows(_oldest(ended, pruned), ended, waiting, audit, receipt, day)
 
 
 def _oldest(*times_ms: int | None) -> int | None:

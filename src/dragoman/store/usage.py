@@ -67,6 +67,13 @@ class UsageBook(Protocol):
         """How many tokens the runs of an owner that ended in a day have used."""
         ...
 
+    async def sweep(self, before: int) -> int:
+        """Delete some of the oldest sums of the days before the day `before`. Returns how many; 0: there are no more.
+
+        Raises StoreError.
+        """
+        ...
+
 
 def used_by_task(record: Record) -> tuple[Used, ...]:
     """Return the usage of a task that has ended."""

@@ -62,7 +62,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
     """`writes` are those that the store was given, and those that failed. `readers_cut` counts slow readers.
 
     `job_failures` counts by job, zeros included. `connections` are those of HTTP; `connections_refused` counts those
-    that were not served, by reason.
+    that were not served, by reason. `sweep_behind_s` is how long what should be deleted has been overdue, by kind.
     """
 
     streams: int
@@ -75,3 +75,4 @@ class Gauges(Struct, frozen=True, kw_only=True):
     job_failures: Mapping[str, int] = {}
     connections: int = 0
     connections_refused: Mapping[str, int] = {}
+    sweep_behind_s: Mapping[str, float] = {}

@@ -184,6 +184,10 @@ class Families(Collector):
             oldest.add_metric([found.agent, found.state], found.oldest_s)
         yield tasks
         yield oldest
+        behind = self._gauge("sweep_behind_seconds", "How long what retention deletes has been overdue", "kind")
+        for kind, behind_s in gauges.sweep_behind_s.items():
+            behind.add_metric([kind], behind_s)
+        yield behind
         failures = self._counter("job_failures", "Failures of work beside the requests; it is started again", "job")
         for job, count in gauges.job_failures.items():
             failures.add_metric([job], count)

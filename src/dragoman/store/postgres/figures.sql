@@ -23,3 +23,13 @@ WHERE c.n0 > 0 OR c.n1 > 0 OR c.n2 > 0 OR c.n3 > 0 GROUP BY s.agent ORDER BY s.a
 -- The size of the tables in the schema $1, with their indexes and large values.
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
 WHERE c.relkind = 'r' AND c.relnamespace = to_regnamespace(quote_ident($1));
+
+-- name: oldest_rows
+-- The oldest of what retentions delete, each by an index: see read_oldest.
+SELECT
+    (SELECT status_ms FROM dragoman.tasks WHERE (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = 0 AND state > 1 ORDER BY status_ms LIMIT 1),
+    (SELECT status_ms FROM dragoman.tasks WHERE (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = 1 AND state > 1 ORDER BY status_ms LIMIT 1),
+    (SELECT status_ms FROM dragoman.tasks WHERE (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = 2 AND state > 1 ORDER BY status_ms LIMIT 1),
+    (SELECT at_ms FROM dragoman.audit ORDER BY entry LIMIT 1),
+    (SELECT min(arrived_ms) FROM dragoman.receipts),
+    (SELECT min(day) FROM dragoman.usage_days);

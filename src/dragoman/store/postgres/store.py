@@ -41,7 +41,7 @@ from dragoman.store.api import (
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
-from dragoman.store.figures import StoreFigures, read_open_tasks
+from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
@@ -369,12 +369,14 @@ class PostgresStore:
     # -- state ---------------------------------------------------------------------------------------------------------
 
     async def figures(self) -> StoreFigures:
-        """Two statements. The size is that of the tables with their indexes."""
+        """Three statements. The size is that of the tables with their indexes."""
         pool = self._open().pool
         open_tasks = await pool.read(self._figures["open_by_agent"])
         ((size_bytes,),) = await pool.read(self._figures["size_bytes"], self._address.schema)
+        (oldest,) = await pool.read(self._figures["oldest_rows"])
         return StoreFigures(
             size_bytes=size_bytes,
+            oldest=read_oldest(tuple(oldest)),
             open_tasks=read_open_tasks((from_text(row[0]), *tuple(row)[1:]) for row in open_tasks),
         )
 

@@ -5,10 +5,14 @@ Invariant: sums are added up by the statements that write the ends of runs.
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.gathering import UsageGathering
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.usage import AnswerUsage, UsageDay
+
+BATCH_SUMS = 500
+"""Sums that one statement of a sweep deletes; each is one small row."""
 
 
 class UsageTable:
@@ -36,4 +40,12 @@ class UsageTable:
     async def tokens(self, owner: str, day: int) -> int:
         """As the protocol says."""
         rows = await self._door().read(self._sql["day_tokens"], to_text(owner), day)
+        return int(rows[0][0])
+
+    async def sweep(self, before: int) -> int:
+        """As the protocol says."""
+        try:
+            rows = await self._door().write(self._sql["sweep_usage"], before, BATCH_SUMS)
+        except OutcomeUnknown as error:
+            raise StoreError(str(error)) from error
         return int(rows[0][0])

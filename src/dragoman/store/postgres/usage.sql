@@ -8,6 +8,17 @@ SELECT u.model, sum(u.runs)::bigint, sum(u.tasks)::bigint, sum(u.messages)::bigi
 FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope WHERE u.day BETWEEN $1 AND $2
 GROUP BY u.day, u.model, s.owner, s.agent;
 
+-- name: sweep_usage
+-- Delete at most $2 sums of days before $1, the oldest first. Returns how many.
+WITH old AS MATERIALIZED (
+    SELECT day, scope, model, replica, lane FROM dragoman.usage_days WHERE day < $1 ORDER BY day LIMIT $2
+    FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM dragoman.usage_days u USING old
+    WHERE (u.day, u.scope, u.model, u.replica, u.lane) = (old.day, old.scope, old.model, old.replica, old.lane) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
 -- name: day_tokens
 -- How many tokens an owner has used in a day, at most TOKENS_MAX.
 SELECT least(coalesce(sum(u.total_tokens), 0), 9007199254740991)::bigint FROM dragoman.scopes s

@@ -21,3 +21,13 @@ WHERE n0 > 0 OR n1 > 0 OR n2 > 0 OR n3 > 0 GROUP BY s.agent ORDER BY s.agent;
 -- name: size_bytes
 -- The size of a store in memory.
 SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size();
+
+-- name: oldest_rows
+-- The oldest of what retentions delete, each by an index: see read_oldest.
+SELECT
+    (SELECT status_ms FROM tasks WHERE (state > 3) + pruned = 0 AND state > 1 ORDER BY status_ms LIMIT 1),
+    (SELECT status_ms FROM tasks WHERE (state > 3) + pruned = 1 AND state > 1 ORDER BY status_ms LIMIT 1),
+    (SELECT status_ms FROM tasks WHERE (state > 3) + pruned = 2 AND state > 1 ORDER BY status_ms LIMIT 1),
+    (SELECT at_ms FROM audit ORDER BY entry LIMIT 1),
+    (SELECT min(arrived_ms) FROM receipts),
+    (SELECT min(day) FROM usage_days);

@@ -19,7 +19,7 @@ from dragoman.model.task import STATES, Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
 from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, Page, SkippedChunk, Unreadable, decode
 from dragoman.store.damage import DamageLog, RowFacts, bare_record
-from dragoman.store.figures import StoreFigures, read_open_tasks
+from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.sqlite.connection import fetch
 
@@ -272,12 +272,13 @@ class Reads:
         """The size of the store, whose file is `path`, and the tasks that have not ended."""
         with self._gate:
             open_tasks = read_open_tasks(fetch(self.cursor, self.sql["open_by_agent"]))
+            (oldest,) = fetch(self.cursor, self.sql["oldest_rows"])
             size_bytes = 0 if path is not None else int(self.cursor.execute(self.sql["size_bytes"]).get)
         if path is not None:
             for file in (path, path.with_name(f"{path.name}-wal")):
                 with suppress(FileNotFoundError):  # there is no WAL while nothing is written
                     size_bytes += file.stat().st_size
-        return StoreFigures(size_bytes=size_bytes, open_tasks=open_tasks)
+        return StoreFigures(size_bytes=size_bytes, open_tasks=open_tasks, oldest=read_oldest(oldest))
 
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""

@@ -16,6 +16,9 @@ from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
 from dragoman.store.usage import AnswerUsage, UsageDay
 
+BATCH_SUMS = 500
+"""Sums deleted in one transaction; each is one small row."""
+
 
 class UsageTable:
     """The UsageBook protocol on the store's connections."""
@@ -53,3 +56,15 @@ class UsageTable:
             return int(opened.reads.point("day_tokens", (owner, day)))
         except apsw.Error as error:
             raise translated(error, opened.location) from error
+
+    async def sweep(self, before: int) -> int:
+        """As the protocol says. Involves the writer only if there is something to delete."""
+        opened = self._door()
+
+        def run(tables: Tables, _: int) -> int:
+            tables.cursor.execute(tables.sql["sweep_usage"], (before, BATCH_SUMS))
+            return tables.connection.changes()
+
+        if not await opened.readers.run(lambda reads: reads.point("old_usage", (before,))):
+            return 0
+        return int(await opened.writer.submit(Act(run)))

@@ -18,6 +18,15 @@ SELECT u.model, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported), sum
 FROM usage_days u JOIN scopes s ON s.scope = u.scope WHERE u.day BETWEEN ?1 AND ?2
 GROUP BY u.day, u.scope, u.model;
 
+-- name: old_usage
+-- Whether there are sums of a day before ?1.
+SELECT EXISTS (SELECT 1 FROM usage_days WHERE day < ?1);
+
+-- name: sweep_usage
+-- Delete at most ?2 sums of days before ?1, the oldest first.
+DELETE FROM usage_days WHERE (day, scope, model, replica, lane) IN (
+    SELECT day, scope, model, replica, lane FROM usage_days WHERE day < ?1 ORDER BY day LIMIT ?2);
+
 -- name: day_tokens
 -- How many tokens an owner has used in a day, at most TOKENS_MAX.
 SELECT CAST(min(total(u.total_tokens), 9007199254740991) AS INTEGER) FROM scopes s CROSS JOIN usage_days u ON u.day = ?2 AND u.scope = s.scope

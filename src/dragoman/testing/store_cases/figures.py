@@ -5,9 +5,12 @@ Invariant: a case uses nothing but the Store protocol.
 
 import asyncio
 
+from msgspec.structs import replace
+
 from dragoman.model.task import TaskState
-from dragoman.store.figures import OpenTasks
-from dragoman.testing.store_cases.bench import START_MS, Bench, Case, ending, new_task
+from dragoman.store.audit import AuditEntry
+from dragoman.store.figures import OldestRows, OpenTasks
+from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, ending, new_task
 
 
 async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(bench: Bench) -> None:
@@ -90,7 +93,26 @@ async def commits_are_told_to_whoever_watches(bench: Bench) -> None:
         store.watch(None)
 
 
+async def the_oldest_of_what_retention_deletes_is_known(bench: Bench) -> None:
+    at = START_MS
+    async with bench.store() as store:
+        assert (await store.figures()).oldest == OldestRows()
+        for number, state in enumerate((TaskState.WORKING, TaskState.WORKING, TaskState.INPUT_REQUIRED)):
+            await store.create(new_task(f"t{number}", at=at + number, state=state))
+        assert (await store.figures()).oldest == OldestRows(waiting_ms=at + 2)
+        await store.append(ending("t0", 1, at=at + 10))
+        await store.append(ending("t1", 1, at=at + 20))
+        oldest = OldestRows(tasks_ms=at + 10, logs_ms=at + 10, waiting_ms=at + 2, usage_day=at // DAY_MS)
+        assert (await store.figures()).oldest == oldest
+        assert await store.sweep(at + 15, -1, 0, -1) > 0
+        assert (await store.figures()).oldest == replace(oldest, logs_ms=at + 20)
+        entry = AuditEntry(at_ms=at + 30, principal="ann", action="SendMessage", allowed=True)
+        await store.audit.write([entry])
+        assert (await store.figures()).oldest.audit_ms == at + 30
+
+
 FIGURES: tuple[Case, ...] = (
+    the_oldest_of_what_retention_deletes_is_known,
     open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase,
     the_size_grows_with_what_is_written,
     each_commit_is_timed,

@@ -175,7 +175,21 @@ async def a_task_that_was_canceled_while_it_waited_counts_too(bench: Bench) -> N
         assert await store.usage.days(TODAY, TODAY) == (day(1, 1, 1, 0, 0, 0, 0, 5),)
 
 
+async def sums_of_days_before_one_are_swept(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number in range(1, 4):
+            await store.create(new_task(f"t{number}"))
+            await store.append(
+                ended(f"t{number}", usage=Usage.of(1, 1, model=f"m{number}"), at=START_MS + number * DAY_MS)
+            )
+        assert await store.usage.sweep(TODAY + 1) == 0
+        assert await store.usage.sweep(TODAY + 3) == 2
+        assert await store.usage.sweep(TODAY + 3) == 0
+        assert [each.model for each in await store.usage.days(0, TODAY + 9)] == ["m3"]
+
+
 USAGE: tuple[Case, ...] = (
+    sums_of_days_before_one_are_swept,
     the_end_of_a_task_counts_what_it_used_on_that_day,
     ends_of_one_moment_are_added_up,
     sums_of_a_day_stop_at_the_highest_number_of_tokens,
