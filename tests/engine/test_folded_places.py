@@ -1,9 +1,11 @@
 """How operators read tasks whose logs are long: piece by piece, and each piece as seldom as possible."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from secrets import token_bytes
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -14,14 +16,16 @@ from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.folded_places import LOG_BYTES, PLACES_BYTES_MAX, FoldedPlaces
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.moments import Moments
+from dragoman.engine.admin.overview import ServerFacts, UpstreamLine
+from dragoman.engine.admin.upstream_questions import UpstreamQuestions
 from dragoman.engine.api import Run
 from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.model.errors import TaskNotFound
-from dragoman.model.events import ArtifactChunk, Event, Logged
+from dragoman.model.events import ArtifactChunk, Event, Logged, Noted
 from dragoman.model.ids import SystemClock
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Part
-from dragoman.model.task import Record
+from dragoman.model.task import Record, TaskState, TaskStatus
 from dragoman.store.api import Store, Stored
 from dragoman.store.open import open_store
 from dragoman.testing.store_cases.bench import by_run, ending, head, new_task
@@ -209,3 +213,64 @@ async def snapshot_of(store: Store) -> Stored:
     stored = await store.load_snapshot("t")
     assert stored is not None
     return stored
+
+
+@pytest.mark.parametrize(("events", "beside"), [(100, False), (5_000, True)])
+async def test_only_a_page_of_many_events_is_folded_beside_the_loop(store: Store, events: int, beside: bool) -> None:
+    await store.create(new_task("t"))
+    await store.append(by_run("t", *[ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text="x"),)), True)] * events))
+    threads = set[int]()
+
+    def linked(event: Event) -> Event:
+        threads.add(threading.get_ident())
+        return event
+
+    fold = await FoldedPlaces(store, linked).reach(head("t"), events + 1)
+    assert fold.record().artifacts[0].parts == (Part(text="x" * events),)
+    assert (threading.get_ident() not in threads) is beside
+
+
+async def test_a_reader_that_leaves_takes_no_fold_from_under_its_thread(store: Store) -> None:
+    await store.create(new_task("t"))
+    await store.append(by_run("t", *[ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text="x"),)), True)] * 2_000))
+    began, goes_on = threading.Event(), threading.Event()
+
+    def linked(event: Event) -> Event:
+        began.set()
+        goes_on.wait(DEADLINE_S)
+        return event
+
+    places = FoldedPlaces(store, linked)
+    reading = asyncio.ensure_future(places.reach(head("t"), 2_001))
+    assert await asyncio.to_thread(began.wait, DEADLINE_S)
+    reading.cancel()
+    await asyncio.sleep(0)
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert places.find(head("t"), 2_001).seq == 2_001, "what it came to is kept"
+
+
+class NearServer:
+    """What a server knows of the agent of another one, which answers that each of its tasks is done."""
+
+    def upstreams(self) -> tuple[UpstreamLine, ...]:
+        return (UpstreamLine(agent="echo", breaker="closed", succeeded=1, refused=0, failed=0),)
+
+    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+        return TaskStatus(state=TaskState.COMPLETED, timestamp="2026-11-20T07:00:00.000Z")
+
+
+async def test_a_question_to_an_upstream_reads_a_long_task_piece_by_piece(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_task(store, 7)
+    await store.append(by_run("t", Noted({"task": "theirs"})))
+    counted = Counted(store, monkeypatch)
+    questions = UpstreamQuestions(store, SystemClock(), FoldedPlaces(store))
+    for read_bytes in (8 * LOG_BYTES, 0):
+        answer = await questions.ask("t", cast("ServerFacts", NearServer()))
+        assert (answer.id, answer.state, answer.differs) == ("theirs", "completed", True)
+        assert max([0, *counted.pages]) <= LOG_BYTES + 2 * NAME_BYTES
+        assert sum(counted.pages) <= read_bytes
+        counted.pages.clear()

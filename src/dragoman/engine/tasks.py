@@ -8,6 +8,7 @@ import asyncio
 from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer, Audience
 from dragoman.engine.effects import CancelChildren, Effects
+from dragoman.engine.folding import fold_aside, fold_stored
 from dragoman.engine.hints import Hints
 from dragoman.engine.observer import Observer
 from dragoman.engine.served_agents import Served
@@ -193,7 +194,7 @@ class Tasks:
             return task.record()  # it was loaded meanwhile
         if stored.snapshot is not None and not stored.events:
             return stored.snapshot
-        return fold(stored.head, stored.snapshot, stored.events)
+        return await fold_aside(len(stored.events), lambda: fold(stored.head, stored.snapshot, stored.events))
 
     async def list(self, call: Call, listing: ListTasks, max_bytes: int) -> TaskPage:
         """Return the page that `listing` asks for (A2A 1.0 §3.1.4), shorter if its tasks are large.
@@ -218,7 +219,7 @@ class Tasks:
         listed = await self._store.list(query)
         last = listed.tasks[-1] if listed.more and listed.tasks else None
         return TaskPage(
-            records=tuple(fold(stored.head, stored.snapshot, stored.events) for stored in listed.tasks),
+            records=await fold_stored(listed.tasks),
             next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
             page_size=listing.page_size,
             total_size=listed.total,

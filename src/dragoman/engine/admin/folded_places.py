@@ -7,14 +7,15 @@ of several pages is read at a time. The memory of places has a bound, and is nev
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from dragoman.engine.folding import fold_aside
 from dragoman.model.errors import TaskNotFound
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived
+from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.parts import every_part
@@ -149,11 +150,14 @@ class FoldedPlaces:
         page = await self._store.read(head.id, fold.seq, LOG_BYTES)
         if not page or page[0].seq != fold.seq + 1:
             return False  # the log has been pruned, or cannot be read here, or the task is deleted
+        await fold_aside(len(page), lambda: self._add(fold, page, until))
+        return fold.seq < until
+
+    def _add(self, fold: Fold, page: Sequence[Logged], until: int) -> None:
         for logged in page:
             if logged.seq > until:
                 break
             fold.add(logged.seq, self._linked(logged.event))
-        return fold.seq < until
 
     def _link(self, record: Record) -> Record:
         """The task with links in place of large files, as its linked events would have been folded."""

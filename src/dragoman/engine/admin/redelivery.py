@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.announcements import Step, standing_step, steps_of
+from dragoman.engine.folding import fold_aside
 from dragoman.model.events import Event, Logged
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead
@@ -136,5 +137,10 @@ class LogReader:
                 return None
             if self._page[0].seq == seq:
                 return fold, self._page[0].event
+            await fold_aside(len(self._page), lambda: self._fold_page(fold, seq))
+
+    def _fold_page(self, fold: Fold, seq: int) -> None:
+        """Fold what was read, up to the event before `seq`."""
+        while self._page and self._page[0].seq == fold.seq + 1 != seq:
             logged = self._page.popleft()
             fold.add(logged.seq, logged.event)
