@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import Append, OutcomeUnknown, Store
+from dragoman.store.damage import DamageLog
 from dragoman.store.open import check_store, open_store
 from dragoman.store.outbox import Due, Lane, Settled
 from dragoman.store.postgres.database.address import parse_address
@@ -188,7 +189,7 @@ async def test_a_change_whose_outcome_is_not_known_is_made_once(used_postgres_ur
         def start(run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
             return asyncio.ensure_future(run())
 
-        outbox = OutboxTables(lambda: doubtful, start, store.clock, lambda: "h1", "dragoman")
+        outbox = OutboxTables(lambda: doubtful, start, store.clock, lambda: "h1", "dragoman", DamageLog())
         if act == "register":
             await outbox.register("t1", webhook("x"), (telling(3, "x"),))
             assert [owed.id for owed in await store.outbox.owed()] == ["w-1", "w-2", "x-3"]
@@ -263,3 +264,24 @@ async def test_a_receipt_writes_nothing_to_those_of_its_task_that_stay(used_post
         assert await connection.fetchval("SELECT count(*) FROM dragoman.receipts WHERE xmax <> 0") == 0
     finally:
         await connection.close()
+
+
+async def test_calls_in_flight_at_a_replica_that_dies_are_due_once_it_is_known_dead(used_postgres_url: str) -> None:
+    async with process(used_postgres_url, "h1") as dying, process(used_postgres_url, "h2") as other:
+        await dying.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
+        until_ms = other.clock.now_ms() + LONG_MS
+        (first,) = await dying.outbox.claim(Lane.UNKNOWN, 1 << 50, until_ms, 1, 1)
+        await other.create(replace(new_task("t2"), push=webhook(), deliveries=(telling(2),)))
+        (second,) = await other.outbox.claim(Lane.UNKNOWN, until_ms - 1, until_ms, 1, 1)
+        assert await other.outbox.next_due_ms() == until_ms
+        pool = await open_pool(parse_address(used_postgres_url))
+        await pool.write("UPDATE dragoman.replicas SET beats_until = clock_timestamp() WHERE id = 'h1'")
+        await pool.close()
+        assert await other.claim("h2", 10, ()) == ()
+        due_ms = await other.outbox.next_due_ms()
+        assert due_ms is not None
+        assert due_ms <= other.clock.now_ms()
+        (again,) = await other.outbox.claim(Lane.UNKNOWN, due_ms, until_ms, 9, 9)
+        assert (again.number, again.delivery.id) == (first.number, first.delivery.id)
+        assert second.number != first.number
+    assert await check_store(used_postgres_url) == []

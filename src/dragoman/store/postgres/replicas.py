@@ -160,8 +160,11 @@ class SharedReplicas:
             call()
 
     async def bury(self) -> None:
-        """Declare replicas dead that have not beaten in time. Only the tasks of the dead may be claimed."""
-        await self._write("bury")
+        """Declare replicas dead that have not beaten in time. Only the tasks of the dead may be claimed.
+
+        The webhook calls that they had in flight are due at once.
+        """
+        await self._write("bury", self._clock.now_ms())
 
     async def close(self) -> None:
         """Every replica that joined here is dead then. Raises nothing: without an answer, their leases run out."""
