@@ -58,12 +58,12 @@ def tasks(result: Result) -> list[str]:
 
 def test_entries_are_lines_oldest_first(run: Run) -> None:
     head, *rows = run().output.splitlines()
-    assert head.split() == ["AT", "PRINCIPAL", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOME"]
+    assert head.split() == ["AT", "PRINCIPAL", "KEY", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOME"]
     at = [f"{timestamp(entry.at_ms)[:19]}Z" for entry in (OLD, REFUSED, NEW)]
     assert [row.split() for row in rows] == [
-        [at[0], "key:ann", "SendMessage", "echo", "t1", "-", "-", "allowed"],
-        [at[1], "anonymous", "GetTask", "-", "t2", "-", "10.0.0.7", "refused:", "Unauthorized"],
-        [at[2], "key:ann", "SendMessage", "echo", "t3", "-", "-", "allowed"],
+        [at[0], "key:ann", "-", "SendMessage", "echo", "t1", "-", "-", "allowed"],
+        [at[1], "anonymous", "-", "GetTask", "-", "t2", "-", "10.0.0.7", "refused:", "Unauthorized"],
+        [at[2], "key:ann", "-", "SendMessage", "echo", "t3", "-", "-", "allowed"],
     ]
 
 

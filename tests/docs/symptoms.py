@@ -23,7 +23,9 @@ from dragoman.config import settings
 from dragoman.testing.store_cases.spoiling import cut
 from tests.cli.admin.site import dragoman_with_secrets
 from tests.ports import kept_port
+from tests.postgres import PostgresServer
 from tests.processes import ENDS_WITH_US
+from tests.push.receiver import receiving
 from tests.spoil import spoil_file
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -372,6 +374,62 @@ async def refused_callers(folder: Path) -> AsyncIterator[Scene]:
         yield scene
     finally:
         await scene.stop()
+
+
+@asynccontextmanager
+async def leaked_key(folder: Path) -> AsyncIterator[Scene]:
+    """A key with a stream, a webhook and a task, in the wrong hands; another key of its name has a task, too."""
+    async with receiving() as receiver:
+        scene = Scene(folder)
+        await scene.make_key()
+        key, own = await scene.new_key("ann"), await scene.new_key("ann")
+        scene.variables["LEAKED"] = key.split("_")[1]
+        scene.start("--push-allowed-hosts", "127.0.0.1")
+        try:
+            await scene.up()
+            await scene.send("stuck", "mine", returnImmediately=True, **{"x-api-key": own})
+            hook = {"url": f"{receiver.url}/hook"}
+            sent = await scene.send(
+                "stuck", returnImmediately=True, taskPushNotificationConfig=hook, **{"x-api-key": key}
+            )
+            url = f"{scene.url}/agents/stuck/tasks/{sent['task']['id']}:subscribe"
+            async with aiohttp.ClientSession() as http, http.get(url, headers={**V1, "x-api-key": key}) as stream:
+                await stream.content.readany()
+                yield scene
+                async for _ in stream.content.iter_any():
+                    pass
+                assert stream.content.at_eof()
+        finally:
+            await scene.stop()
+
+
+@asynccontextmanager
+async def lost_postgres(folder: Path) -> AsyncIterator[Scene]:
+    """A server whose PostgreSQL is down, until the page's command starts it."""
+    with PostgresServer() as postgres, postgres.database() as url:
+        scene = Scene(folder)
+        scene.variables |= {"DRAGOMAN_STORE": url, "STORE": url, "START_POSTGRESQL": "touch start"}
+        scene.start("--bus", "none", "--replica-lease-s", "3", "--replica-beat-s", "0.5")
+        try:
+            await scene.up()
+            await scene.send("ask")
+            await asyncio.to_thread(postgres.stop)
+            starting = asyncio.create_task(_start_when_asked(postgres, folder / "start"))
+            try:
+                yield scene
+            finally:
+                starting.cancel()
+                await asyncio.wait([starting])
+                if not postgres.running:
+                    await asyncio.to_thread(postgres.start)
+        finally:
+            await scene.stop()
+
+
+async def _start_when_asked(postgres: PostgresServer, asked: Path) -> None:
+    while not asked.exists():
+        await asyncio.sleep(0.05)  # the page's command makes the file
+    await asyncio.to_thread(postgres.start)
 
 
 @asynccontextmanager

@@ -22,7 +22,9 @@ MAKERS: dict[str, Make] = {
     "The store is slow": symptoms.slow_store,
     "The disk is full": symptoms.full_disk,
     "A task cannot be read": symptoms.damaged_task,
+    "PostgreSQL is down": symptoms.lost_postgres,
     "Clients get 401, 403 or 429": symptoms.refused_callers,
+    "A key has leaked": symptoms.leaked_key,
     "Streams break behind a proxy": symptoms.broken_stream,
     "Memory grows": symptoms.growing_memory,
     "The server does not start": symptoms.server_that_does_not_start,
@@ -35,7 +37,13 @@ MAKERS: dict[str, Make] = {
 
 REPLICAS = "A replica is gone"
 
-CHANGES = ("dragoman admin tasks cancel", "dragoman admin tasks delete", "dragoman admin restore", "dragoman serve")
+CHANGES = (
+    "dragoman admin tasks cancel",
+    "dragoman admin tasks delete",
+    "dragoman admin restore",
+    "dragoman serve",
+    "dragoman keys revoke",
+)
 """How the commands begin that are run only once: the others are repeated until they show what the page says."""
 
 

@@ -30,9 +30,10 @@ TOKEN, CREDENTIALS, SECRET = "hush-token-hush", "hush-credentials-hush", "hush-s
 WORDS = "words-that-anna-says"
 
 
-async def command(*arguments: str) -> str:
+async def command(*arguments: str, **environment: str) -> str:
     """The output of a command of ours, run beside the server."""
-    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
+    unset = {setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None}
+    runner = CliRunner(env=unset | environment)
     result = await asyncio.to_thread(runner.invoke, main, list(arguments))
     assert result.exit_code == 0, result.output
     return result.output

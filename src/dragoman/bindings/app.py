@@ -149,7 +149,8 @@ class App:
             finally:
                 if request.reserved:
                     request.release()
-            streams, unread, caller, held = self._streams, self._unread, request.principal.id, request.held
+            streams, unread, held = self._streams, self._unread, request.held
+            caller, key = request.principal.id, request.principal.key
             del self, found  # a stream may stay open for hours, while a reload replaces this application
             if isinstance(answer, HttpResponse):
                 try:
@@ -165,7 +166,7 @@ class App:
             if isinstance(answer, StreamingResponse):
                 await stream_response(answer, receive, send, visit)
             else:
-                await send_events(answer, streams, receive, send, visit)
+                await send_events(answer, streams, receive, send, visit, key)
         except Gone:
             return
 

@@ -314,12 +314,20 @@ async def stream_response(
 
 
 async def send_events(
-    response: EventsResponse, streams: Streams, receive: Receive, send: Send, visit: StreamVisit | None = None
+    response: EventsResponse,
+    streams: Streams,
+    receive: Receive,
+    send: Send,
+    visit: StreamVisit | None = None,
+    key: str = "",
 ) -> None:
-    """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave."""
+    """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave.
+
+    `key` is the id of the key that the reader sent.
+    """
     stream, encode, loop = response.stream, response.encode, asyncio.get_running_loop()
     watcher = asyncio.create_task(_close_when_gone(stream, receive))
-    streams.open += 1
+    streams.enter(stream, key)
     try:
         await send({"type": "http.response.start", "status": 200, "headers": response.headers})
         turns, due_s = 0, loop.time() + streams.keepalive_s
@@ -343,7 +351,7 @@ async def send_events(
             batch, piece = (), b""  # hold no bytes while the stream is silent
         await send({"type": "http.response.body", "body": sse.retry(RETRY_MS) if stream.retry else b""})
     finally:
-        streams.open -= 1
+        streams.leave(stream, key)
         if visit is not None:
             visit.ended(200, left=watcher.done())
         watcher.cancel()

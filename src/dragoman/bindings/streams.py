@@ -6,7 +6,7 @@ is bounded by one piece and the transport's buffer, however slowly it reads: all
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -62,9 +62,38 @@ class Streams:
         self.open = 0
         self.readers_cut = 0
         self.keepalive_s = keepalive_s
+        self._by_key: dict[str, set[Batches]] = {}
         self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], EncodedSnapshot] = (
             WeakValueDictionary()
         )
+
+    def enter(self, stream: Batches, key: str) -> None:
+        """Count a stream that opens, of a caller who sent the key with that id; empty: another credential, or none."""
+        self.open += 1
+        if key:
+            self._by_key.setdefault(key, set()).add(stream)
+
+    def leave(self, stream: Batches, key: str) -> None:
+        """Count a stream as closed."""
+        self.open -= 1
+        if key:
+            theirs = self._by_key[key]
+            theirs.remove(stream)
+            if not theirs:
+                del self._by_key[key]
+
+    def end(self, keys: Collection[str]) -> int:
+        """End the streams that these keys opened. Returns how many there were."""
+        ended = 0
+        for key in keys:
+            for stream in tuple(self._by_key.get(key, ())):
+                stream.close()
+                ended += 1
+        return ended
+
+    def by_key(self) -> dict[str, int]:
+        """How many streams each key has open."""
+        return {key: len(theirs) for key, theirs in self._by_key.items()}
 
     def cut(self, peer: str, pause_s: float) -> None:
         """Note that the reader at `peer` is cut off, because it took nothing for `pause_s`."""

@@ -74,3 +74,10 @@ def complete_commands(ctx: click.Context, param: click.Parameter, incomplete: st
     if not isinstance(where.command, click.Group):
         return []
     return [CompletionItem(name) for name in where.command.list_commands(where) if name.startswith(incomplete)]
+
+
+def parse_key_id(text: str) -> str:
+    """The id of a key, which may be given as a whole."""
+    from dragoman.auth.keys import id_of
+
+    return id_of(text) or text

@@ -12,17 +12,18 @@ import click
 
 from dragoman.cli.admin.records import PAGE, StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.arguments import WholeNumber, parse_key_id
 from dragoman.cli.tables import json_flag, moment, table
 
 if TYPE_CHECKING:
     from dragoman.store.audit import AuditEntry, AuditFilter
 
-HEAD = ("AT", "PRINCIPAL", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOME")
+HEAD = ("AT", "PRINCIPAL", "KEY", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOME")
 
 
 @click.command()
 @click.option("--principal", metavar="P", help="Only actions of this principal, such as key:ann or operator:root.")
+@click.option("--key", metavar="ID", help="Only actions with the key of this id, not with others of its name.")
 @click.option(
     "--action", metavar="A", help="Only this action, such as SendMessage or keys.create, or keys for all of these."
 )
@@ -45,6 +46,7 @@ HEAD = ("AT", "PRINCIPAL", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOM
 def audit(
     place: TaskPlace,
     principal: str | None,
+    key: str | None,
     action: str | None,
     agent: str | None,
     text: str | None,
@@ -68,6 +70,7 @@ def audit(
     now_ms = SystemClock().now_ms()
     wanted = AuditFilter(
         principal=principal,
+        key=None if key is None else parse_key_id(key),
         action=action,
         agent=agent,
         text=text,
@@ -141,6 +144,7 @@ def _row(entry: "AuditEntry") -> tuple[str, ...]:
     return (
         moment(entry.at_ms),
         entry.principal,
+        entry.key,
         entry.action,
         entry.agent,
         entry.task_id,

@@ -11,6 +11,7 @@ from dragoman.cli.tables import table
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
+    from dragoman.engine.admin.key_beginnings import KeyBeginnings
     from dragoman.engine.admin.keys import IssuedKey, KeyLine
     from dragoman.model.principal import KeyLimits
 
@@ -95,6 +96,48 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
         lines += ["", f"{key.name} has {has} are one caller, who owns the same tasks."]
     if issued.first:
         lines += ["", FIRST_KEY]
+    return "\n".join(lines)
+
+
+def describe_beginnings(key: "KeyLine", began: "KeyBeginnings") -> str:
+    """What a key began that goes on, a line each."""
+    rows = [("stream", f"{each.streams} open", each.server, "") for each in began.streams]
+    rows += [("webhook", each.host, each.task, each.id) for each in began.webhooks]
+    rows += [("task", each.state, each.id, each.agent) for each in began.tasks]
+    lines = [table(("BEGAN", "WHAT", "WHERE", ""), rows)] if rows else [f"Nothing that key {key.id} began goes on."]
+    if began.more_webhooks:
+        lines.append("It has more webhooks than these.")
+    if began.open_tasks > len(began.tasks):
+        lines.append(f"It has {began.open_tasks} open tasks: `dragoman admin tasks list --key {key.id}` lists all.")
+    unknown = [
+        f"{count} {noun}{'s' * (count > 1)}"
+        for count, noun in ((began.unknown_tasks, "open task"), (began.unknown_webhooks, "webhook"))
+        if count
+    ]
+    if unknown:
+        lines.append(
+            f"Unknown: {' and '.join(unknown)} of key:{key.name} came before keys were noted, so any key of that "
+            "name may have begun them."
+        )
+    if (stop := began.stop) is not None:
+        when = "servers work on it" if stop.done is None else f"done at {_to_seconds(stop.done)}"
+        left = f"; {stop.left} tasks could not be canceled yet" if stop.left else ""
+        what = "streams, webhooks and tasks" if stop.tasks else "streams and webhooks"
+        lines.append(f"{stop.by} asked to end its {what} at {_to_seconds(stop.asked)}: {when}{left}.")
+    return "\n".join(lines)
+
+
+def describe_stop(key: "KeyLine", began: "KeyBeginnings", *, tasks: bool, dry_run: bool) -> str:
+    """What ends with a key, or would end."""
+    ends = "its streams, webhooks and open tasks" if tasks else "its streams and webhooks"
+    told = (
+        f"With it would end {ends}, as far as they are its own:"
+        if dry_run
+        else (f"Running servers end {ends} within 2 s, others when they start. These were there:")
+    )
+    lines = [told, "", describe_beginnings(key, began)]
+    if began.open_tasks and not tasks:
+        lines += ["", f"Its {began.open_tasks} open tasks go on: add --tasks to cancel them, too."]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""`dragoman keys` and `dragoman admin keys`: make, list, limit, rotate and revoke the keys that identify callers.
+"""`dragoman keys` and `dragoman admin keys`: make, show, limit, rotate and revoke the keys that identify callers.
 
 Invariant: a key is printed once, by the command that makes it. Only its hash is stored. The first group is about the
 local store alone, the second also about a server elsewhere; otherwise they are the same.
@@ -14,6 +14,7 @@ import click
 
 from dragoman.cli.admin.key_records import at_keys
 from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.arguments import parse_key_id
 from dragoman.cli.store_commands import with_store
 from dragoman.cli.tables import json_flag
 from dragoman.config import Config, agent_id_fault
@@ -96,7 +97,7 @@ _as_one = json_flag("one JSON object")
 
 def make_group(group: click.Group, placed: Decorator) -> click.Group:
     """Add the commands to `group`. `placed` adds the flags that name the store or the server."""
-    for add in (_add_create, _add_list, _add_update, _add_rotate, _add_revoke):
+    for add in (_add_create, _add_list, _add_show, _add_update, _add_rotate, _add_revoke):
         add(group, placed)
     return group
 
@@ -145,6 +146,19 @@ def _add_list(group: click.Group, placed: Decorator) -> None:
         _list(place, as_json)
 
 
+def _add_show(group: click.Group, placed: Decorator) -> None:
+    @group.command()
+    @click.argument("key_id", metavar="ID")
+    @_as_one
+    @placed
+    def show(place: TaskPlace, key_id: str, as_json: bool) -> None:
+        """Show the key with that ID, and what it began that goes on.
+
+        These are streams, webhooks and tasks. Those of other keys of the same NAME are not among them.
+        """
+        _show_one(place, key_id, as_json)
+
+
 def _add_update(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("key_id", metavar="ID")
@@ -185,12 +199,19 @@ def _add_rotate(group: click.Group, placed: Decorator) -> None:
 def _add_revoke(group: click.Group, placed: Decorator) -> None:
     @group.command()
     @click.argument("key_id", metavar="ID")
+    @click.option("--stop", is_flag=True, help="Also end the streams and remove the webhooks that it began.")
+    @click.option("--tasks", is_flag=True, help="With --stop: also cancel the open tasks that it began.")
+    @click.option("--dry-run", is_flag=True, help="With --stop: change nothing, and show what would end.")
     @_forced(placed, "Also the key that this command itself is sent with.")
     @_as_one
     @placed
-    def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool = False) -> None:
-        """Revoke the key with that ID for good. A running server refuses it within a second."""
-        _revoke(place, key_id, as_json, force=force)
+    def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool = False, **given: bool) -> None:
+        """Revoke the key with that ID for good. A running server refuses it within a second.
+
+        What it began goes on without --stop, which works on a key that is revoked already, too. Other keys of the same
+        NAME, and what they began, are left alone.
+        """
+        _revoke(place, key_id, as_json, force=force, **given)
 
 
 def _forced(placed: Decorator, text: str) -> Decorator:
@@ -204,7 +225,7 @@ def _unchanged(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def keys() -> None:
-    """Make, list, limit, rotate and revoke the keys of callers.
+    """Make, show, limit, rotate and revoke the keys of callers.
 
     These commands work before the server's first start, and while it runs: it sees a change within a second. Once there
     is a key, every caller must send one. See docs/keys.md.
@@ -213,7 +234,7 @@ def keys() -> None:
 
 @click.group("keys")
 def admin_keys() -> None:
-    """Make, list, limit, rotate and revoke the keys of callers.
+    """Make, show, limit, rotate and revoke the keys of callers.
 
     The server may be on another machine. It sees a change within a second. Once there is a key, every caller must send
     one. See docs/keys.md.
@@ -283,7 +304,7 @@ def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_
     if all(limit is None for limit in limits.values()):
         flags = ", ".join("--" + name.replace("_", "-") for name, _, _ in LIMITS)
         raise click.UsageError(f"name what to change: {flags}")
-    wanted = _parse_id(key_id)
+    wanted = parse_key_id(key_id)
     changes = LimitChanges(**{name: limit or None for name, limit in limits.items() if limit is not None})
     key = at_keys(place, lambda keys: keys.limit(wanted, changes), wanted)
     if as_json:
@@ -300,22 +321,47 @@ def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | N
         overlap_s=0 if overlap is None else _age_s("--overlap", overlap, OVERLAP_MAX),
         expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
     )
-    old = _parse_id(key_id)
+    old = parse_key_id(key_id)
     _show(place, at_keys(place, lambda keys: keys.rotate(old, wanted), old), as_json)
 
 
-def _revoke(place: TaskPlace, key_id: str, as_json: bool, *, force: bool) -> None:
+def _show_one(place: TaskPlace, key_id: str, as_json: bool) -> None:
+    import msgspec
+
+    from dragoman.cli.key_text import describe_beginnings, key_table, public_fields
+
+    wanted = parse_key_id(key_id)
+    key, began = at_keys(place, lambda keys: keys.show(wanted), wanted)
+    if as_json:
+        click.echo(msgspec.json.encode({**public_fields(key), "began": began}).decode())
+    else:
+        click.echo(f"{key_table([key])}\n\n{describe_beginnings(key, began)}")
+
+
+def _revoke(
+    place: TaskPlace, key_id: str, as_json: bool, *, force: bool, stop: bool, tasks: bool, dry_run: bool
+) -> None:
+    from dragoman.cli.key_text import describe_stop
     from dragoman.engine.admin.keys import RevokeRequest
 
-    wanted = _parse_id(key_id)
-    revoked = at_keys(place, lambda keys: keys.revoke(wanted, RevokeRequest(force=force)), wanted)
-    key = revoked.key
+    for flag, given in (("--tasks", tasks), ("--dry-run", dry_run)):
+        if given and not stop:
+            raise click.UsageError(f"{flag}: goes with --stop, which ends what the key began")
+    wanted = parse_key_id(key_id)
+    request = RevokeRequest(force=force, stop=stop, tasks=tasks, dry_run=dry_run)
+    revoked = at_keys(place, lambda keys: keys.revoke(wanted, request), wanted)
+    key, began = revoked.key, revoked.began
     if as_json:
-        _show_fields(key, changed=revoked.changed)
+        _show_fields(key, changed=revoked.changed, **({} if began is None else {"began": began, "dry_run": dry_run}))
+        return
+    if revoked.dry_run:
+        click.echo(f"Key {key.id} of {key.name} would be revoked. Nothing has changed.")
     elif revoked.changed:
         click.echo(f"Key {key.id} of {key.name} is revoked. A running server refuses it within a second.")
     else:
         click.echo(f"Key {key.id} of {key.name} was already revoked.")
+    if began is not None:
+        click.echo(describe_stop(key, began, tasks=tasks, dry_run=dry_run))
 
 
 def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
@@ -333,20 +379,13 @@ def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
     click.echo(msgspec.json.encode({"key": issued.secret, **public_fields(issued.key), **replaced}).decode())
 
 
-def _show_fields(key: "KeyLine", **more: bool) -> None:
+def _show_fields(key: "KeyLine", **more: object) -> None:
     """Show a key without its secret as a JSON object."""
     import msgspec
 
     from dragoman.cli.key_text import public_fields
 
     click.echo(msgspec.json.encode({**public_fields(key), **more}).decode())
-
-
-def _parse_id(text: str) -> str:
-    """The id of a key, which may be given as a whole."""
-    from dragoman.auth.keys import id_of
-
-    return id_of(text) or text
 
 
 def _check_agents(place: TaskPlace, agents: Sequence[str]) -> None:

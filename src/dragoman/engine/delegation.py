@@ -175,7 +175,7 @@ class Delegations:
     def _call(self, run: ParentRun, agent: str, send: SendMessage) -> Call:
         return Call(
             operation=send,
-            principal=Principal(run.head.owner),
+            principal=Principal(run.head.owner, key=run.head.key),
             agent=agent,
             dialect="1.0",
             mount=f"/agents/{agent}",
@@ -288,6 +288,7 @@ class Delegations:
                 allowed=not reason,
                 reason=reason,
                 peer=f"task:{parent.id}",
+                key=parent.key,
             )
         )
 

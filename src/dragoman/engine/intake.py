@@ -325,6 +325,7 @@ class Intake:
             lineage=lineage,
             detached=origin is not None and origin.detached,
             deadline_ms=None if origin is None else origin.deadline_ms,
+            key=call.principal.key,
         )
         return head, replace(send.message, task_id=task_id, context_id=context_id)
 

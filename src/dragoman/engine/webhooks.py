@@ -75,7 +75,7 @@ class WebhookOperations:
         if len(config.id) > ID_MAX:
             raise InvalidParams(f"{place}id", f"must have at most {ID_MAX} characters")
         whole = replace(config, id=config.id or task_id, task_id=task_id, dialect=call.dialect)
-        return await self._announcer.registration(whole, f"{place}url")
+        return replace(await self._announcer.registration(whole, f"{place}url"), key=call.principal.key)
 
     def audience(self, task: TaskLog) -> Audience:
         """The webhooks of a task in memory."""

@@ -157,7 +157,8 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     `earlier` is the conversation before the task, as its caller sent it. `parent` is the id of the task whose agent
     delegated this one. `lineage` lists the agents through which the task came, the first one first, those of other
     servers under their names there. A `detached` task goes on when its parent ends. `deadline_ms` is when the parent
-    stops waiting.
+    stops waiting. `key` is the id of the key that the task, or the first of its parents, was made with; empty for other
+    credentials, and for tasks from before keys were noted.
     """
 
     id: str
@@ -178,6 +179,7 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     lineage: tuple[str, ...] = ()
     detached: bool = False
     deadline_ms: int | None = None
+    key: str = ""
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

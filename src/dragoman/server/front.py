@@ -53,6 +53,7 @@ from dragoman.server.console import ConsoleParts, make_console
 from dragoman.server.engine import EngineParts
 from dragoman.server.facts import ServedAgents
 from dragoman.server.handlers import Handlers, make_handlers
+from dragoman.server.key_stops import KeyStopper
 from dragoman.server.observation import Observation
 from dragoman.server.reloading import AgentLifetimes
 from dragoman.server.replicas import ClusterWatch
@@ -82,6 +83,7 @@ class Front(Struct, frozen=True):
     notifications: Notifications
     administration: Administration
     console: ConsoleParts
+    stopper: KeyStopper
     leaving: dict[str, WorkerAgent]
 
     def make_app(self, config: Config, runners: Mapping[str, Runner]) -> App:
@@ -227,10 +229,26 @@ def make_front(
         )
         pulse = Pulse(counts, lambda: streams.open, lambda: store.commits)
     notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
+    administration = Administration(
+        engine,
+        store,
+        parts.trail,
+        clock,
+        partial(make_key, secrets.token_bytes),
+        config.prices,
+        parts.files.linked,
+        config.keepalive_s,
+        pulse,
+        parts.bus,
+        parts.webhooks.sender,
+        observation.jobs.describe,
+        handlers.stops,
+    )
+    authenticator = callers.authenticator
     return Front(
         parts,
         handlers,
-        callers.authenticator,
+        authenticator,
         health=Health(store, clock, unready, lifetimes.degraded, cluster.figures, observation.jobs.describe),
         metrics=metrics,
         traffic=observation.make_traffic(clock),
@@ -240,21 +258,16 @@ def make_front(
         retention=retention,
         sessions=Sessions(notifications, store.shared if shared else None, parts.bus),
         notifications=notifications,
-        administration=Administration(
-            engine,
+        administration=administration,
+        console=make_console(config, store, parts.trail, authenticator, callers.issuers),
+        stopper=KeyStopper(
             store,
-            parts.trail,
-            clock,
-            partial(make_key, secrets.token_bytes),
-            config.prices,
-            parts.files.linked,
-            config.keepalive_s,
-            pulse,
-            parts.bus,
-            parts.webhooks.sender,
-            observation.jobs.describe,
+            handlers.stops,
+            streams,
+            administration.tasks.cancel,
+            parts.holder,
+            lambda: authenticator.required,
         ),
-        console=make_console(config, store, parts.trail, callers.authenticator, callers.issuers),
         leaving={},
     )
 
@@ -331,6 +344,7 @@ def _refusal_recorder(trail: Trail, clock: Clock, agents: Collection[str]) -> Ca
             allowed=False,
             reason=type(error).__name__,
             peer=request.peer,
+            key=request.principal.key,
         )
         trail.note(entry)
 

@@ -13,6 +13,7 @@ from dragoman.engine.handlers.admission import Admission
 from dragoman.engine.handlers.no_store import NoStore
 from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
+from dragoman.engine.key_stops import KeyStops
 from dragoman.server.engine import EngineParts
 from dragoman.server.observation import Observation
 from dragoman.store.api import Store
@@ -46,11 +47,13 @@ class Handlers(Struct, frozen=True):
     a2a: Handler
     agents: Handler
     usage: UsageCounters
+    stops: KeyStops
 
 
 def make_handlers(config: Config, parts: EngineParts, observation: Observation) -> Handlers:
     """Make both stacks, over the engine."""
     usage = make_usage(config, parts.store, parts.holder)
+    stops = KeyStops(parts.store.shared, parts.store.clock)
 
     def admit(behind: Handler) -> Handler:
         return Admission(
@@ -60,12 +63,13 @@ def make_handlers(config: Config, parts: EngineParts, observation: Observation) 
             trail=parts.trail,
             clock=parts.store.clock,
             exchange=usage.exchange,
+            stops=stops,
         )
 
     agents = admit(parts.files.wrap_links(parts.engine))
     if observation.telemetry is not None:
         agents = Traced(agents, observation.telemetry)
-    return Handlers(agents if config.tasks else admit(NoStore(parts.store.clock)), agents, usage)
+    return Handlers(agents if config.tasks else admit(NoStore(parts.store.clock)), agents, usage, stops)
 
 
 def make_usage(config: Config, store: Store, replica: str) -> UsageCounters:

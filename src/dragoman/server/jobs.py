@@ -38,6 +38,8 @@ EFFECTS: Mapping[str, tuple[JobEffect, str]] = {
     "certificates": (JobEffect.NOTHING, "the certificate of before stays in use"),
     "pulse": (JobEffect.NOTHING, "the console's graphs have a gap"),
     "changes": (JobEffect.NOTHING, "consoles show changes late"),
+    "watch of stopped keys": (JobEffect.NOTHING, "streams of a key that an operator stops go on"),
+    "stops of keys": (JobEffect.NOTHING, "webhooks and tasks of a key that an operator stops go on"),
     "reload": (JobEffect.NOTHING, "the agents stay as they are"),
     "courier": (JobEffect.NO_WEBHOOKS, "webhooks are not called"),
     "claims": (JobEffect.UNREADY, "the tasks of dead replicas, and those that wait to be run, are not taken on"),

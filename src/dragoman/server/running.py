@@ -155,6 +155,7 @@ class _Server(Struct):
         self.lifetimes.serve(agents)
         await self.lifetimes.open(group, agents)
         await self.parts.engine.start(group, self.config.replica_address or replica_url(self.config))
+        await self.front.stopper.begin()
         if self.config.push:
             self.parts.webhooks.courier.start(group)
 
@@ -178,6 +179,8 @@ class _Server(Struct):
             "certificates": self._watch_tls,
             "pulse": front.run_pulse,
             "changes": front.administration.run,
+            "watch of stopped keys": front.stopper.watch,
+            "stops of keys": front.stopper.work,
         }
         started = [group.keep(name, job) for name, job in jobs.items()]
         self.reloading.start(group)
@@ -242,6 +245,7 @@ class _Server(Struct):
             shutdown.within("the audit trail", parts.trail.stop()),
             shutdown.within("the bus", parts.bus.close()),
             shutdown.within("the exchange of usage", front.handlers.usage.close()),
+            shutdown.within("the streams of keys", front.stopper.close()),
             shutdown.within("the leases of workers", parts.close_desk()),
             shutdown.within("the store of files", parts.files.close()),
             shutdown.within("OpenTelemetry", observation.flush()),

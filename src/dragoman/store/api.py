@@ -321,6 +321,7 @@ class TaskSearch(Struct, frozen=True, kw_only=True):
     context_id: str | None = None
     state: TaskState | None = None
     dialect: str | None = None
+    key: str | None = None
     text: str | None = None
     status_after_ms: int | None = None
     status_before_ms: int | None = None

@@ -19,7 +19,8 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     `action` is an operation by its name in A2A 1.0 (`SendMessage`), an endpoint (`rpc`, `metrics`) if the request was
     refused before its operation was known, or an administrative act (`keys.create`). `reason` is the class of the error
     that refused it, empty if it was allowed. `peer` is the caller's address, without port. `subject` is the id of the
-    object of an administrative act, such as a key.
+    object of an administrative act, such as a key. `key` is the id of the key that was sent, or that the session was
+    begun with; empty for other credentials, and in entries from before keys were noted.
     """
 
     at_ms: int
@@ -31,6 +32,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     reason: str = ""
     peer: str = ""
     subject: str = ""
+    key: str = ""
 
 
 class AuditFilter(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     """
 
     principal: str | None = None
+    key: str | None = None
     action: str | None = None
     agent: str | None = None
     text: str | None = None

@@ -45,10 +45,14 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 
 class Registration(Struct, frozen=True, kw_only=True):
-    """A webhook configuration to store, in place of one with the same id. `host` is `scheme://host:port` of its URL."""
+    """A webhook configuration to store, in place of one with the same id. `host` is `scheme://host:port` of its URL.
+
+    `key` is the id of the key that it is made with; empty for other credentials.
+    """
 
     config: PushConfig
     host: str
+    key: str = ""
 
 
 class Lane(IntEnum):
@@ -155,6 +159,15 @@ class OwedDetails(Struct, frozen=True, kw_only=True):
     behind: int
 
 
+class KeyWebhook(Struct, frozen=True, kw_only=True):
+    """A webhook configuration that was made with a key. `host` is `scheme://host:port` of its URL."""
+
+    task_id: str
+    agent: str
+    config_id: str
+    host: str
+
+
 class QueuedAgain(Enum):
     """What became of a delivery that was to be queued again."""
 
@@ -211,6 +224,14 @@ class Outbox(Protocol):
 
     async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
         """The configurations of a task, oldest first, secrets included."""
+        ...
+
+    async def made_with(self, key_id: str, limit: int) -> tuple[KeyWebhook, ...]:
+        """The configurations that were made with this key (`Registration.key`), oldest first, at most `limit`."""
+        ...
+
+    async def keyless(self, owner: str) -> int:
+        """How many configurations of open tasks of an owner have no key noted."""
         ...
 
     async def remove(self, task_id: str, config_id: str) -> bool:

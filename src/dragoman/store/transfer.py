@@ -68,7 +68,7 @@ WHOLE = (
     ),
     _table("keys", "key id' name' role' agents* scopes* digest# made_ms expires_ms revoked_ms limits' rules"),
     _table("signing_keys", "kid' jwk# made_ms"),
-    _table("audit", "entry at_ms principal' action' agent' task_id' allowed? reason' peer' subject'"),
+    _table("audit", "entry at_ms principal' action' agent' task_id' allowed? reason' peer' subject' key'"),
 )
 """The tables that are copied as a whole. Counters are made anew, and what expires by itself within minutes is left out:
 replicas, rates, sessions and leases of workers."""
@@ -77,13 +77,13 @@ OF_TASKS = (
     _table(
         "tasks",
         "task seq status_ms log_bytes deadline_ms offered_until_ms scope epoch webhooks_version state cancel? files? "
-        "pruned? pushed? id' context' holder' keeper' parent' dialect' text' head#",
+        "pruned? pushed? id' context' holder' keeper' parent' dialect' text' key' head#",
         of="task",
     ),
     _table("pages", "task first_seq last_seq write epoch events#", keys=2, of="task"),
     _table("snapshots", "task seq record#", of="task"),
     _table("files", "task file bytes#", keys=2, of="task"),
-    _table("push_configs", "config task due_ms claimed host retries? stopped? large? id' settings#", of="task"),
+    _table("push_configs", "config task due_ms claimed host retries? stopped? large? id' settings# key'", of="task"),
     _table(
         "deliveries",
         "delivery config seq made_ms part attempts kept? dead? id' dialect' traceparent' reason' body#",

@@ -63,6 +63,13 @@ async def pool(postgres_url: str) -> AsyncIterator[Pool]:
     await pool.close()
 
 
+@pytest.fixture
+async def newest(pool: Pool) -> Pool:
+    """A store to which all steps that there are have been applied."""
+    await migrate(pool, STEPS)
+    return pool
+
+
 def test_the_steps_are_numbered_without_a_gap() -> None:
     assert [step.version for step in STEPS] == list(range(1, NEWEST + 1))
     assert all(step.serves <= step.version for step in STEPS)
@@ -174,68 +181,68 @@ def test_later_steps_keep_the_rules_of_migrations() -> None:
         assert not re.search(r"^(UPDATE|DELETE)|SET NOT NULL|VALIDATE|TYPE ", step.sql, re.MULTILINE), step.version
 
 
-async def test_a_step_that_waits_for_a_lock_lets_writers_pass(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_step_that_waits_for_a_lock_lets_writers_pass(newest: Pool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     steps = (*STEPS, next_step(1, "ALTER TABLE dragoman.probes ADD COLUMN odd text"))
-    async with pool.transaction() as reader:
+    async with newest.transaction() as reader:
         await reader.fetch("SELECT * FROM dragoman.probes")  # as pg_dump does, for as long as it takes
-        migrating = asyncio.create_task(migrate(pool, steps))
-        await until(pool, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
-        await pool.write(WRITE)  # with a limit of 10 s, which the reader outlasts
+        migrating = asyncio.create_task(migrate(newest, steps))
+        await until(newest, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
+        await newest.write(WRITE)  # with a limit of 10 s, which the reader outlasts
         assert not migrating.done()
         async with asyncio.timeout(DEADLINE_S):
             while not caplog.messages:
                 await asyncio.sleep(0)
     await migrating
-    assert await pool.read("SELECT odd FROM dragoman.probes") == [(None,)]
+    assert await newest.read("SELECT odd FROM dragoman.probes") == [(None,)]
     (said,) = caplog.messages
     assert f"step {NEWEST + 1} of the tables waits for a lock (the oldest transaction on the tables is that of" in said
 
 
-async def test_an_index_is_built_while_others_write(pool: Pool) -> None:
-    async with pool.transaction() as writer:
+async def test_an_index_is_built_while_others_write(newest: Pool) -> None:
+    async with newest.transaction() as writer:
         await writer.execute(WRITE_AUDIT)
-        migrating = asyncio.create_task(migrate(pool, (*STEPS, next_step(1, INDEX))))
-        await until(pool, BUILDING)
-        await pool.write(WRITE_AUDIT)
+        migrating = asyncio.create_task(migrate(newest, (*STEPS, next_step(1, INDEX))))
+        await until(newest, BUILDING)
+        await newest.write(WRITE_AUDIT)
         assert not migrating.done()
     await migrating
-    assert await pool.read(INDEXES + "true") == [(1,)]
-    assert await pool.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]
+    assert await newest.read(INDEXES + "true") == [(1,)]
+    assert await newest.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]
 
 
-async def test_a_program_that_the_tables_serve_starts_while_an_index_is_built(pool: Pool) -> None:
-    async with pool.transaction() as writer:
+async def test_a_program_that_the_tables_serve_starts_while_an_index_is_built(newest: Pool) -> None:
+    async with newest.transaction() as writer:
         await writer.execute(WRITE_AUDIT)
-        migrating = asyncio.create_task(migrate(pool, (*STEPS, next_step(1, INDEX))))
-        await until(pool, BUILDING)
+        migrating = asyncio.create_task(migrate(newest, (*STEPS, next_step(1, INDEX))))
+        await until(newest, BUILDING)
         async with asyncio.timeout(DEADLINE_S):
-            await migrate(pool, STEPS)
+            await migrate(newest, STEPS)
         assert not migrating.done()
     await migrating
 
 
 @pytest.mark.parametrize("server", ["goes on", "ends"])
-async def test_a_build_that_was_cut_off_is_finished_at_the_next_start(pool: Pool, server: str) -> None:
+async def test_a_build_that_was_cut_off_is_finished_at_the_next_start(newest: Pool, server: str) -> None:
     steps = (*STEPS, next_step(1, INDEX))
-    async with pool.transaction() as writer:
+    async with newest.transaction() as writer:
         await writer.execute(WRITE_AUDIT)
-        killed = await start(pool.address.dsn, INDEX)
-        await until(pool, BUILDING)
+        killed = await start(newest.address.dsn, INDEX)
+        await until(newest, BUILDING)
         killed.kill()
         await killed.wait()
         if server == "ends":
             end = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_progress_create_index"
-            assert await pool.read(end) == [(True,)]
-            assert await pool.read(INDEXES + "false") == [(1,)]
-        migrating = asyncio.create_task(migrate(pool, steps))
+            assert await newest.read(end) == [(True,)]
+            assert await newest.read(INDEXES + "false") == [(1,)]
+        migrating = asyncio.create_task(migrate(newest, steps))
         if server == "goes on":
-            await until(pool, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted)")
+            await until(newest, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted)")
             assert not migrating.done()
     async with asyncio.timeout(DEADLINE_S):
         await migrating
-    assert await pool.read(INDEXES + "true") == [(1,)]
-    assert await pool.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]
+    assert await newest.read(INDEXES + "true") == [(1,)]
+    assert await newest.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]
 
 
 async def test_many_programs_build_one_index(pool: Pool) -> None:

@@ -33,6 +33,7 @@ from dragoman.engine.admin.feeds import (
     WorkerFacts,
 )
 from dragoman.engine.admin.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline, TimelineEntry
+from dragoman.engine.admin.key_beginnings import KeyBeginnings
 from dragoman.engine.admin.keys import (
     IssuedKey,
     KeyLine,
@@ -313,11 +314,19 @@ ROUTES: tuple[AdminRoute, ...] = (
         name="revokeKey",
         method="POST",
         path="/keys/{id}:revoke",
-        summary="Revoke a key for good.",
+        summary="Revoke a key for good, and with stop end what it began.",
         given=RevokeRequest,
         optional=True,
         answer=RevokedKey,
         act=lambda admin, asked: admin.keys.revoke(asked.operator, asked.ids["id"], asked.given),
+    ),
+    AdminRoute(
+        name="showBegun",
+        method="GET",
+        path="/keys/{id}/begun",
+        summary="Show what one key began that goes on: streams, webhooks and tasks.",
+        answer=KeyBeginnings,
+        act=lambda admin, asked: admin.keys.began(asked.operator, asked.ids["id"]),
     ),
     AdminRoute(
         name="showKey",

@@ -258,13 +258,13 @@ class Procedures:
         visit = None if traffic is None else traffic.opened(rpc.request, rpc.began_s)
         stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened
         rpc.follow(stream)
-        streams.open += 1
+        streams.enter(stream, call.principal.key)
         try:
             await rpc.send_extensions(call)
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
             await self._send(rpc, stream, FrameEncoder(stream, dialect, streams, seen, rpc.event_ids(call)), visit)
         finally:
-            streams.open -= 1
+            streams.leave(stream, call.principal.key)
             if visit is not None:
                 visit.ended(CANCELLED if rpc.left else OK, left=rpc.left)
             stream.close()

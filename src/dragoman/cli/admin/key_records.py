@@ -13,6 +13,7 @@ from dragoman.cli.admin.server import AdminClient, InputRefusal, ServerRefusal, 
 from dragoman.cli.store_commands import at_store, operator
 
 if TYPE_CHECKING:
+    from dragoman.engine.admin.key_beginnings import KeyBeginnings
     from dragoman.engine.admin.keys import (
         IssuedKey,
         KeyLine,
@@ -42,6 +43,8 @@ class KeyRecords(Protocol):
 
     async def revoke(self, key_id: str, wanted: "RevokeRequest") -> "RevokedKey": ...
 
+    async def show(self, key_id: str) -> "tuple[KeyLine, KeyBeginnings]": ...
+
 
 class StoredKeys:
     """The keys of a store. Every change is in its audit trail, under the name of the user who runs the command."""
@@ -53,9 +56,11 @@ class StoredKeys:
         from dragoman.auth.keys import make_key
         from dragoman.engine.admin.access import Operator
         from dragoman.engine.admin.keys import KeyChanges
+        from dragoman.engine.key_stops import KeyStops
 
         self._store = store
-        self._changes = KeyChanges(store.keys, store.clock, partial(make_key, secrets.token_bytes))
+        stops = KeyStops(store.shared, store.clock)
+        self._changes = KeyChanges(store, store.clock, partial(make_key, secrets.token_bytes), stops)
         self._operator = Operator(operator())
 
     async def all(self) -> "tuple[KeyLine, ...]":
@@ -90,11 +95,19 @@ class StoredKeys:
         return issued
 
     async def revoke(self, key_id: str, wanted: "RevokeRequest") -> "RevokedKey":
-        """Revoke a key."""
+        """Revoke a key, and stop what it began."""
+        from dragoman.engine.admin.keys import revoke_action
+
         revoked = await self._changes.revoke(self._operator, key_id, wanted)
-        if revoked.changed:
-            await self._note("keys.revoke", key_id)
+        if revoked.changed or wanted.stop:
+            await self._note(revoke_action(wanted), key_id)
         return revoked
+
+    async def show(self, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
+        """A key, and what it began."""
+        found = await self._changes.show(self._operator, key_id), await self._changes.began(key_id)
+        await self._note("keys.show", key_id)
+        return found
 
     async def _note(self, action: str, subject: str) -> None:
         from dragoman.store.audit import AuditEntry
@@ -144,6 +157,14 @@ class RemoteKeys:
         from dragoman.engine.admin.keys import RevokedKey
 
         return await self._client.post(f"/keys/{quote(key_id, safe='')}:revoke", wanted, RevokedKey)
+
+    async def show(self, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
+        """A key, and what it began."""
+        from dragoman.engine.admin.key_beginnings import KeyBeginnings
+        from dragoman.engine.admin.keys import KeyLine
+
+        place = f"/keys/{quote(key_id, safe='')}"
+        return await self._client.get(place, {}, KeyLine), await self._client.get(f"{place}/begun", {}, KeyBeginnings)
 
 
 def at_keys(place: TaskPlace, work: Callable[[KeyRecords], Awaitable[T]], key_id: str = "", *, make: bool = False) -> T:

@@ -85,6 +85,7 @@ class RemoteAudit:
                 reason=line.reason,
                 peer=line.peer,
                 subject=line.subject,
+                key=line.key,
             )
             for line in answer.entries
         )

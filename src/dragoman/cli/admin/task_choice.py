@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.arguments import parse_key_id
 from dragoman.cli.tables import age
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--state", type=click.Choice(STATES), help="Only tasks in this state."),
             click.option("--agent", metavar="ID", help="Only tasks of this agent."),
             click.option("--principal", metavar="P", help="Only tasks of this caller, such as key:ann."),
+            click.option("--key", metavar="ID", help="Only tasks made with the key of this id."),
             click.option("--context", metavar="ID", help="Only tasks of this context."),
             click.option("--dialect", metavar="NAME", help="Only tasks made in this dialect, such as 1.0 or 0.3."),
             click.option(
@@ -51,6 +53,7 @@ def read_filters(given: Filters) -> Filters:
         "state": given["state"],
         "agent": given["agent"],
         "principal": given["principal"],
+        "key": None if given["key"] is None else parse_key_id(given["key"]),
         "context": given["context"],
         "dialect": given["dialect"],
         "text": given["text"],

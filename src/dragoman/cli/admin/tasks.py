@@ -125,6 +125,7 @@ def _describe(report: "TaskReport") -> str:
         "agent": task.agent,
         "skill": report.skill or "",
         "principal": task.principal,
+        "key": task.key or "",
         "context": task.context,
         "dialect": f"{task.dialect} at {report.mount}",
         "created": task.created_at,

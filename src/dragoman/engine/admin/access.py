@@ -116,6 +116,7 @@ class AccessNotes:
                 allowed=not reason,
                 reason=reason,
                 peer=operator.peer,
+                key=operator.key,
             )
         )
 

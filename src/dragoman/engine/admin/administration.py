@@ -37,6 +37,7 @@ from dragoman.engine.admin.upstream_questions import UpstreamAnswer, UpstreamQue
 from dragoman.engine.admin.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.engine.admin.wire import Wire, WireReader
 from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.key_stops import KeyStops
 from dragoman.model.ids import Clock
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Store
@@ -65,6 +66,7 @@ class Administration:
         bus: Bus | None = None,
         sender: DeliverySender = DeliverySender(),  # noqa: B008 — it is frozen
         jobs: Callable[[], Mapping[str, str]] = dict,
+        stops: KeyStops | None = None,
     ) -> None:
         self._notes = AccessNotes(trail, clock)
         places = FoldedPlaces(store, linked, engine.known_record)
@@ -83,7 +85,9 @@ class Administration:
         self._facts: ServerFacts
         hints = ChangeHints(store, NoBus() if bus is None else bus)
         self._changes = ChangeReader(store, clock, lambda: self._facts, hints, keepalive_s)
-        self.keys = KeyAdministration(KeyChanges(store.keys, clock, mint), self._notes)
+        self.keys = KeyAdministration(
+            KeyChanges(store, clock, mint, stops or KeyStops(store.shared, clock)), self._notes
+        )
         self.records = Records(store, self._notes)
         self.webhooks = DeliveryAdministration(store, self._notes, clock, sender)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)

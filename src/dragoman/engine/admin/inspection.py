@@ -60,12 +60,14 @@ BY_CREATION = ("newest-created", "oldest-created")
 class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tasks that fit every field that is set. Ages are those of the status, in seconds.
 
-    `text` is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
+    `key` is the id of the key that the task was made with, which tasks from before keys were noted do not have. `text`
+    is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
     """
 
     state: StateWord | None = None
     agent: str | None = None
     principal: str | None = None
+    key: str | None = None
     context: str | None = None
     dialect: str | None = None
     text: SearchText | None = None
@@ -83,7 +85,8 @@ class TaskLine(Struct, frozen=True, kw_only=True):
 
     `state` is what its caller sees; for `phase` see `model.task.Phase`. `holder` is the process that runs it, if one
     does. `text` begins the first message. `unreadable`: the store holds bytes of the task that cannot be decoded. A
-    list shows that only if its head is among them.
+    list shows that only if its head is among them. `key` is the id of the key that the task was made with; null for
+    other credentials, and for tasks from before keys were noted.
     """
 
     id: str
@@ -101,14 +104,15 @@ class TaskLine(Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
     parent: str | None = None
     unreadable: bool = False
+    key: str | None = None
 
 
 class TaskLines(Struct, frozen=True, kw_only=True):
     """A page of tasks, newest status first unless another order was asked for. `next_cursor` is empty on the last page.
 
-    With `dialect` or `text`, which no index answers, the newest made are first. In the order of creation a page may
-    have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all pages; it is null in
-    that order and with `older_than_s`.
+    With `key`, `dialect` or `text`, which no index answers, the newest made are first. In the order of creation a page
+    may have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all pages; it is
+    null in that order and with `older_than_s`.
     """
 
     tasks: tuple[TaskLine, ...]
@@ -243,6 +247,7 @@ class Inspector:
                     context_id=wanted.context,
                     state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
                     dialect=wanted.dialect,
+                    key=wanted.key,
                     text=wanted.text,
                     status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
                     status_before_ms=None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms),
@@ -336,6 +341,7 @@ class Inspector:
             cancel_requested=row.cancel_requested,
             parent=head.parent,
             unreadable=row.unreadable,
+            key=head.key or None,
         )
 
 
@@ -347,11 +353,13 @@ def _trace(traceparent: str | None) -> str | None:
 
 def _order(wanted: TaskFilter, order: TaskOrder | None) -> TaskOrder:
     """The order of a list. Raises InvalidParams if the filters do not go with it."""
-    searches = wanted.dialect is not None or wanted.text is not None
+    searches = any(each is not None for each in (wanted.key, wanted.dialect, wanted.text))
     if order is None:
         return "newest-created" if searches else "newest-changed"
     if searches and order not in BY_CREATION:
-        raise InvalidParams("order", f"must be {' or '.join(BY_CREATION)} with text or dialect, which no index answers")
+        raise InvalidParams(
+            "order", f"must be {' or '.join(BY_CREATION)} with text, key or dialect, which no index answers"
+        )
     if wanted.older_than_s is not None and order == "longest-running":
         raise InvalidParams("older_than_s", "does not go with the order longest-running: choose oldest-changed")
     return order

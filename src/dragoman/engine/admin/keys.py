@@ -14,10 +14,13 @@ from msgspec.structs import asdict, replace
 
 from dragoman.config import agent_id_fault
 from dragoman.engine.admin.access import AccessNotes, Operator
+from dragoman.engine.admin.key_beginnings import BeginningsReader, KeyBeginnings
+from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.principal import OPERATOR_PREFIX, AccessRole, KeyLimits, Scope
-from dragoman.store.keyring import KeyRing, NewKey, StoredKey, key_state
+from dragoman.store.api import Store
+from dragoman.store.keyring import NewKey, StoredKey, key_state
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
 
@@ -130,9 +133,16 @@ class RotateRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RevokeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With `force` also the key that the request itself was sent with."""
+    """With `force` also the key that the request itself was sent with.
+
+    With `stop` servers end the streams and remove the webhooks that this key began, also if it was revoked before; with
+    `tasks` they cancel its open tasks, too. With `dry_run` nothing changes, and the answer says what would end.
+    """
 
     force: bool = False
+    stop: bool = False
+    tasks: bool = False
+    dry_run: bool = False
 
 
 class IssuedKey(Struct, frozen=True, kw_only=True):
@@ -150,10 +160,16 @@ class IssuedKey(Struct, frozen=True, kw_only=True):
 
 
 class RevokedKey(Struct, frozen=True, kw_only=True):
-    """A key that is revoked. `changed` is false if it was before."""
+    """A key that is revoked. `changed` is false if it was before.
+
+    `began`, if it is to stop, is what it began and goes on as of the request; servers end it within 2 s. A `dry_run`
+    changed nothing.
+    """
 
     key: KeyLine
     changed: bool
+    began: KeyBeginnings | None = None
+    dry_run: bool = False
 
 
 class KeyChanges:
@@ -163,10 +179,12 @@ class KeyChanges:
     StoreError.
     """
 
-    def __init__(self, keys: KeyRing, clock: Clock, mint: Mint) -> None:
-        self._keys = keys
+    def __init__(self, store: Store, clock: Clock, mint: Mint, stops: KeyStops) -> None:
+        self._keys = store.keys
         self._clock = clock
         self._mint = mint
+        self._stops = stops
+        self._beginnings = BeginningsReader(store, stops)
 
     async def list(self, operator: Operator, query: KeyQuery) -> KeyLines:
         """A page of keys, oldest first."""
@@ -187,6 +205,10 @@ class KeyChanges:
     async def show(self, operator: Operator, key_id: str) -> KeyLine:
         """One key."""
         return _line(await self._find(key_id), operator, self._clock.now_ms())
+
+    async def began(self, key_id: str) -> KeyBeginnings:
+        """What a key began that goes on."""
+        return await self._beginnings.read(await self._find(key_id))
 
     async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:
         """Make a key."""
@@ -256,12 +278,22 @@ class KeyChanges:
         )
 
     async def revoke(self, operator: Operator, key_id: str, wanted: RevokeRequest) -> RevokedKey:
-        """End a key for good."""
+        """End a key for good, and with `stop` what it began."""
+        for name in ("tasks", "dry_run"):
+            if getattr(wanted, name) and not wanted.stop:
+                raise InvalidParams(name, "goes with stop: set that as well")
         key, now_ms = await self._find(key_id), self._clock.now_ms()
+        if wanted.dry_run:
+            began = await self._beginnings.read(key)
+            return RevokedKey(key=_line(key, operator, now_ms), changed=False, began=began, dry_run=True)
         if key_id == operator.key and key.revoked_ms is None and not wanted.force:
             raise InvalidParams("force", f"must be set to revoke {key_id}, which this very request was sent with")
         changed = await self._keys.revoke(key_id, now_ms)
-        return RevokedKey(key=_line(await self._find(key_id), operator, now_ms), changed=changed)
+        stopped = None
+        if wanted.stop:
+            stopped = await self._beginnings.read(key)
+            await self._stops.ask(key.id, key.name, operator.principal, tasks=wanted.tasks)
+        return RevokedKey(key=_line(await self._find(key_id), operator, now_ms), changed=changed, began=stopped)
 
     async def _find(self, key_id: str) -> StoredKey:
         key = await self._keys.find(key_id)
@@ -286,6 +318,10 @@ class KeyAdministration:
         work = self._changes.show(operator, key_id)
         return await self._notes.noted(operator, "keys.show", work, subject=_subject(key_id))
 
+    async def began(self, operator: Operator, key_id: str) -> KeyBeginnings:
+        """What a key began that goes on."""
+        return await self._notes.noted(operator, "keys.show", self._changes.began(key_id), subject=_subject(key_id))
+
     async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:
         """Make a key."""
         work = self._changes.create(operator, wanted)
@@ -307,7 +343,14 @@ class KeyAdministration:
     async def revoke(self, operator: Operator, key_id: str, wanted: RevokeRequest) -> RevokedKey:
         """End a key for good."""
         work = self._changes.revoke(operator, key_id, wanted)
-        return await self._notes.noted(operator, "keys.revoke", work, subject=_subject(key_id))
+        return await self._notes.noted(operator, revoke_action(wanted), work, subject=_subject(key_id))
+
+
+def revoke_action(wanted: RevokeRequest) -> str:
+    """The action in the audit trail: a dry run only reads."""
+    if wanted.dry_run:
+        return "keys.show"
+    return "keys.stop" if wanted.stop else "keys.revoke"
 
 
 def _check_new(wanted: KeyRequest, limits: KeyLimits | None) -> None:

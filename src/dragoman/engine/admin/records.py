@@ -23,6 +23,7 @@ class AuditQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     principal: str | None = None
+    key: str | None = None
     action: str | None = None
     agent: str | None = None
     text: Annotated[str, Meta(max_length=200)] | None = None
@@ -46,6 +47,7 @@ class AuditLine(Struct, frozen=True, kw_only=True):
     peer: str
     allowed: bool
     reason: str
+    key: str
 
 
 class AuditLines(Struct, frozen=True, kw_only=True):
@@ -75,6 +77,7 @@ class Records:
             raise InvalidParams("cursor", "comes from another list: leave it out for the first page")
         wanted = AuditFilter(
             principal=query.principal,
+            key=query.key,
             action=query.action,
             agent=query.agent,
             text=query.text,
@@ -96,4 +99,5 @@ def _audit_line(entry: AuditEntry) -> AuditLine:
         peer=entry.peer,
         allowed=entry.allowed,
         reason=entry.reason,
+        key=entry.key,
     )

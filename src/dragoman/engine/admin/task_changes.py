@@ -228,7 +228,7 @@ class TaskChanges:
         )
         call = Call(
             operation=send,
-            principal=Principal(operator.principal),
+            principal=Principal(operator.principal, key=operator.key),
             agent=head.agent,
             dialect=NEW_DIALECT,
             mount=head.mount,

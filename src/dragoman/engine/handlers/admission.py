@@ -13,7 +13,8 @@ from msgspec import Struct
 from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
-from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
+from dragoman.engine.key_stops import KeyStops
+from dragoman.model.errors import A2AError, Forbidden, TooManyRequests, Unauthorized
 from dragoman.model.ids import Clock
 from dragoman.model.operations import (
     Call,
@@ -81,6 +82,7 @@ class Admission:
     """A Handler that passes on the calls that a principal may make: see `engine.handler.Handler`.
 
     `rates` and `streams` None set no limit; `trail` None notes nothing. With an `exchange` other replicas count, too.
+    `stops` has the keys that an operator stopped: a call that was under way when its key was revoked is refused.
     """
 
     def __init__(
@@ -92,8 +94,10 @@ class Admission:
         trail: Trail | None,
         clock: Clock,
         exchange: UsageExchange | None = None,
+        stops: KeyStops | None = None,
     ) -> None:
         self._handler = handler
+        self._stops = stops
         self._rates = rates
         self._streams = streams
         self._exchange = exchange
@@ -149,6 +153,8 @@ class Admission:
     def _admit(self, call: Call, kind: Action) -> None:
         """Raises Forbidden or TooManyRequests."""
         principal = call.principal
+        if principal.key and self._stops is not None and principal.key in self._stops.stopped:
+            raise Unauthorized("the key was revoked")
         if principal.agents is not None and not principal.reaches(call.agent):
             raise Forbidden(f"this key or token is not for agent {call.agent!r}")
         if principal.scopes is not None and kind.scope is not None:
@@ -210,6 +216,7 @@ class Admission:
             allowed=not reason,
             reason=reason,
             peer=call.peer,
+            key=call.principal.key,
         )
 
 

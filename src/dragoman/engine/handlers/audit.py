@@ -83,7 +83,7 @@ class Trail:
         self._refused = refused
         self._loop = asyncio.get_running_loop()
         self._pending: deque[AuditEntry] = deque()
-        self._alike: dict[tuple[str, str, str, str, str], int] = {}
+        self._alike: dict[tuple[str, str, str, str, str, str], int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         self._failing = False
@@ -105,7 +105,7 @@ class Trail:
             if self._keeping is Keeping.OFF or not (reason in KEPT_REFUSALS or self.keeps(entry.principal)):
                 return
             if reason in FLOODING:
-                alike = (entry.principal, entry.action, entry.agent, reason, entry.peer)
+                alike = (entry.principal, entry.key, entry.action, entry.agent, reason, entry.peer)
                 more = self._alike.get(alike)
                 if more is not None:
                     self._alike[alike] = more + 1
@@ -204,10 +204,17 @@ class Trail:
             self._timer = None
 
     def _tell_repeats(self) -> None:
-        for (principal, action, agent, reason, peer), more in self._alike.items():
+        for (principal, key, action, agent, reason, peer), more in self._alike.items():
             if more:
                 entry = AuditEntry(
-                    at_ms=0, principal=principal, action=action, agent=agent, allowed=False, reason=reason, peer=peer
+                    at_ms=0,
+                    principal=principal,
+                    action=action,
+                    agent=agent,
+                    allowed=False,
+                    reason=reason,
+                    peer=peer,
+                    key=key,
                 )
                 _tell(logging.INFO, entry, repeated=str(more))
         self._alike.clear()
@@ -222,6 +229,7 @@ def _tell(level: int, entry: AuditEntry, **more: str) -> None:
     """Log one line: `refused Forbidden principal=key:ci action=SendMessage agent=echo`; in JSON each is a field."""
     fields = {
         "principal": entry.principal,
+        "key": entry.key,
         "action": entry.action,
         "agent": entry.agent,
         "task_id": entry.task_id,

@@ -32,7 +32,7 @@ class AuditTable:
 
     def write(self, entries: Sequence[AuditEntry]) -> "asyncio.Future[None]":
         """As the protocol says, in one statement. An outcome that is not known counts as a failure."""
-        columns = zip(*map(_row, entries), strict=True) if entries else [()] * 9
+        columns = zip(*map(_row, entries), strict=True) if entries else [()] * 10
         values = [list(column) for column in columns]
 
         async def run() -> None:
@@ -61,7 +61,8 @@ class AuditTable:
         """As the protocol says. Scans all entries if few match."""
         words = wanted.principal, wanted.action, wanted.agent, None if wanted.text is None else wanted.text.lower()
         texts = [None if word is None else to_text(word) for word in words]
-        values = (limit, *texts, wanted.since_ms, wanted.until_ms)
+        key = None if wanted.key is None else to_text(wanted.key)
+        values = (limit, *texts, wanted.since_ms, wanted.until_ms, key)
         if forward:
             name, values = "read_audit_forward", (*values, wanted.refused)
         else:
@@ -99,6 +100,7 @@ def _row(entry: AuditEntry) -> tuple[object, ...]:
         to_text(entry.reason),
         to_text(entry.peer),
         to_text(entry.subject),
+        to_text(entry.key),
     )
 
 
@@ -114,6 +116,7 @@ def _entries(rows: Iterable[Any]) -> tuple[AuditEntry, ...]:
             reason=from_text(reason),
             peer=from_text(peer),
             subject=from_text(subject),
+            key=from_text(key),
         )
-        for at_ms, who, action, agent, task_id, allowed, reason, peer, subject in rows
+        for at_ms, who, action, agent, task_id, allowed, reason, peer, subject, key in rows
     )

@@ -46,6 +46,7 @@ async def _keep_webhooks(connection: DatabaseConnection, sql: Sql, begun: Sequen
         [to_text(push.config.id) for _, push in begun],
         [hosts[to_text(push.host)] for _, push in begun],
         [msgspec.msgpack.encode(push.config) for _, push in begun],
+        [to_text(push.key) if push.key else None for _, push in begun],
     )
 
 

@@ -56,6 +56,7 @@ class Encoder:
             "deadline_ms": head.deadline_ms,
             "dialect": to_text(head.dialect),
             "text": to_text(beginning(first_parts(new.events))),
+            "key_id": to_text(head.key) if head.key else None,
             "read_seq": 0,
             "write": new.write,
         }

@@ -48,44 +48,48 @@ INSERT INTO dragoman.signing_keys (kid, jwk, made_ms) VALUES ($1, $2, $3) ON CON
 
 -- name: add_audit
 -- New entries, in order.
-INSERT INTO dragoman.audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject)
-SELECT v.at_ms, v.principal, v.action, v.agent, v.task_id, v.allowed, v.reason, v.peer, v.subject
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::text[])
-    WITH ORDINALITY AS v (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, place)
+INSERT INTO dragoman.audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key)
+SELECT v.at_ms, v.principal, v.action, v.agent, v.task_id, v.allowed, v.reason, v.peer, v.subject, v.key
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::text[],
+        $10::text[])
+    WITH ORDINALITY AS v (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key, place)
 ORDER BY v.place;
 
 -- name: read_audit
 -- The newest matching entries before the entry $1, newest first, at most $2: by principal, action, agent, text in lower case,
--- each null for all; and by time.
-SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+-- each null for all; by time, and by the id of the key.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM dragoman.audit
 WHERE entry < $1
     AND ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR action = $4 OR starts_with(action, $4 || '.'))
     AND ($5::text IS NULL OR agent = $5) AND ($6::text IS NULL OR strpos(lower(concat_ws(' ', principal, action, agent, task_id,
-        reason, peer, subject)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+        reason, peer, subject, key)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+    AND ($9::text IS NULL OR key = $9)
 ORDER BY entry DESC LIMIT $2;
 
 -- name: read_refused
 -- The same for refusals.
-SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM dragoman.audit
 WHERE NOT allowed AND entry < $1
     AND ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR action = $4 OR starts_with(action, $4 || '.'))
     AND ($5::text IS NULL OR agent = $5) AND ($6::text IS NULL OR strpos(lower(concat_ws(' ', principal, action, agent, task_id,
-        reason, peer, subject)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+        reason, peer, subject, key)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+    AND ($9::text IS NULL OR key = $9)
 ORDER BY entry DESC LIMIT $2;
 
 -- name: read_audit_forward
--- The oldest matching entries after the entry $1, oldest first; $9 says whether only refusals.
-SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
-WHERE entry > $1 AND (NOT $9::boolean OR NOT allowed)
+-- The oldest matching entries after the entry $1, oldest first; $10 says whether only refusals.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM dragoman.audit
+WHERE entry > $1 AND (NOT $10::boolean OR NOT allowed)
     AND ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR action = $4 OR starts_with(action, $4 || '.'))
     AND ($5::text IS NULL OR agent = $5) AND ($6::text IS NULL OR strpos(lower(concat_ws(' ', principal, action, agent, task_id,
-        reason, peer, subject)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+        reason, peer, subject, key)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
+    AND ($9::text IS NULL OR key = $9)
 ORDER BY entry LIMIT $2;
 
 -- name: read_acts
 -- The last $2 administrative acts since the transaction $1, newest first, and the transaction of each. Those of
 -- transactions that began after the oldest one under way are left for later, since others may still come before them.
-SELECT xact, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+SELECT xact, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM dragoman.audit
 WHERE strpos(action, '.') > 0 AND xact >= $1 AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 ORDER BY entry DESC LIMIT $2;
 

@@ -19,6 +19,7 @@ from dragoman.store.outbox import (
     Delivery,
     Due,
     HostBacklog,
+    KeyWebhook,
     Lane,
     Owed,
     OwedDetails,
@@ -124,6 +125,21 @@ class OutboxTables:
             except Unreadable as error:
                 self._damage.name("a webhook of task", task_id, error)
         return tuple(found)
+
+    async def made_with(self, key_id: str, limit: int) -> tuple[KeyWebhook, ...]:
+        """As the protocol says."""
+        rows = await self._door().read(self._sql["webhooks_of_key"], to_text(key_id), limit)
+        return tuple(
+            KeyWebhook(
+                task_id=from_text(task_id), agent=from_text(agent), config_id=from_text(config_id), host=from_text(host)
+            )
+            for task_id, agent, config_id, host in rows
+        )
+
+    async def keyless(self, owner: str) -> int:
+        """As the protocol says."""
+        ((count,),) = await self._door().read(self._sql["keyless_webhooks"], to_text(owner))
+        return int(count)
 
     async def remove(self, task_id: str, config_id: str) -> bool:
         """As the protocol says."""

@@ -28,16 +28,16 @@ SELECT task FROM dragoman.tasks WHERE id = $1 FOR NO KEY UPDATE;
 -- Store webhooks of tasks that this transaction has locked, in place of those with the same ids. A task that was made with a
 -- webhook, and has none yet, is marked already.
 WITH v AS (
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::bytea[]) WITH ORDINALITY
-        AS v (task, id, host, settings, place)
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::bytea[], $5::text[]) WITH ORDINALITY
+        AS v (task, id, host, settings, key, place)
 ), marked AS (
     UPDATE dragoman.tasks t SET pushed = true, webhooks_version = t.webhooks_version + 1 FROM v
     WHERE t.task = v.task
         AND NOT (t.pushed AND NOT EXISTS (SELECT 1 FROM dragoman.push_configs c WHERE c.task = t.task))
 )
-INSERT INTO dragoman.push_configs (task, id, host, settings)
-SELECT task, id, host, settings FROM v ORDER BY place
-ON CONFLICT (task, id) DO UPDATE SET host = excluded.host, settings = excluded.settings, stopped = false;
+INSERT INTO dragoman.push_configs (task, id, host, settings, key)
+SELECT task, id, host, settings, key FROM v ORDER BY place
+ON CONFLICT (task, id) DO UPDATE SET host = excluded.host, settings = excluded.settings, key = excluded.key, stopped = false;
 
 -- name: lock_webhooks
 -- The active webhooks of tasks. Nobody else changes what is owed to them until the end of the transaction.
@@ -326,6 +326,18 @@ FROM (
     WHERE k.config = ANY ($1::bigint[])
 ) v
 WHERE c.config = v.config;
+
+-- name: webhooks_of_key
+-- The $2 oldest webhooks that were made with a key.
+SELECT t.id, s.agent, c.id, h.name FROM dragoman.push_configs c JOIN dragoman.tasks t ON t.task = c.task
+    JOIN dragoman.scopes s ON s.scope = t.scope JOIN dragoman.push_hosts h ON h.host = c.host
+WHERE c.key = $1 ORDER BY c.config LIMIT $2;
+
+-- name: keyless_webhooks
+-- How many webhooks of open tasks of an owner have no key noted.
+SELECT count(*) FROM dragoman.scopes s JOIN dragoman.tasks t ON t.scope = s.scope AND t.state BETWEEN 0 AND 3
+    JOIN dragoman.push_configs c ON c.task = t.task
+WHERE s.owner = $1 AND t.pushed AND c.key IS NULL;
 
 -- name: owed_count
 -- How many deliveries are pending, and how many are dead.

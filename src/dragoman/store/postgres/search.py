@@ -43,6 +43,7 @@ async def search_tasks(reads: Reads, sql: Mapping[str, str], query: TaskSearch) 
         _text(query.dialect),
         _text(query.text),
         query.limit,
+        _text(query.key),
     )
     rows = await task_rows(reads, found)
     return SearchPage(rows, found[-1]["task"] if len(found) == query.limit else end)

@@ -26,11 +26,11 @@ WITH v AS (
         json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
             files boolean, write bigint, key bytea, digest bytea, expires_ms bigint, instead_of text,
             scope int, allowed boolean, agent text, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
-            dialect text, text text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
+            dialect text, text text, key_id text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
             expected_epoch int, read_seq bigint, webhooks int),
         unnest($2::bytea[], $3::bytea[])
     ) AS v (place, id, events, state, status_ms, holder, files, write, key, digest, expires_ms, instead_of, scope, allowed,
-        agent, context, epoch, pushed, parent, deadline_ms, dialect, text, ends_lease,
+        agent, context, epoch, pushed, parent, deadline_ms, dialect, text, key_id, ends_lease,
         keeper, offered_until_ms, run_epoch, expected_seq,
         expected_epoch, read_seq, webhooks, page, body)
 ), cur AS MATERIALIZED (
@@ -47,9 +47,9 @@ WITH v AS (
         AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
 ), made AS (
     INSERT INTO dragoman.tasks (id, scope, agent, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-        pushed, parent, deadline_ms, dialect, text)
+        pushed, parent, deadline_ms, dialect, text, key)
     SELECT id, scope, agent, context, state, status_ms, events, epoch, holder, octet_length(page), files, body, pushed,
-        parent, deadline_ms, dialect, text
+        parent, deadline_ms, dialect, text, key_id
     FROM cur WHERE scope IS NOT NULL AND task IS NULL AND call_digest IS NULL AND allowed
     RETURNING task, id
 ), moved AS (

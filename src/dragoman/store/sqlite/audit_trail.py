@@ -41,6 +41,7 @@ class AuditTable:
                 entry.reason,
                 entry.peer,
                 entry.subject,
+                entry.key,
             )
             for entry in entries
         ]
@@ -67,7 +68,7 @@ class AuditTable:
     ) -> AuditPage:
         """As the protocol says. Scans all entries if few match."""
         text = None if wanted.text is None else wanted.text.lower()
-        filters = wanted.principal, wanted.action, wanted.agent, text, wanted.since_ms, wanted.until_ms
+        filters = wanted.principal, wanted.action, wanted.agent, text, wanted.since_ms, wanted.until_ms, wanted.key
         if forward:
             name, values = "read_audit_forward", (cursor or 0, limit, *filters, wanted.refused)
         else:
@@ -125,6 +126,7 @@ def _entries(rows: Iterable[Any]) -> tuple[AuditEntry, ...]:
             reason=reason,
             peer=peer,
             subject=subject,
+            key=key,
         )
-        for at_ms, who, action, agent, task_id, allowed, reason, peer, subject in rows
+        for at_ms, who, action, agent, task_id, allowed, reason, peer, subject, key in rows
     )

@@ -67,7 +67,8 @@ def _add_webhooks(tables: Tables, begun: Sequence[Begun], now_ms: int, wakes: _W
         owed = [delivery for delivery in deliveries if delivery.config_id == webhook.id]
         size = len(owed[0].body) if owed else 0
         due_ms = now_ms if owed else None
-        webhooks.append((tables.last_config, task, webhook.id, host, webhook.settings, due_ms, size > SMALL_BYTES_MAX))
+        large = size > SMALL_BYTES_MAX
+        webhooks.append((tables.last_config, task, webhook.id, host, webhook.settings, due_ms, large, webhook.key))
         rows += [_row(tables.last_config, delivery, now_ms) for delivery in owed]
         if owed:
             wakes.add(host, now_ms, size)
@@ -87,7 +88,7 @@ def keep_webhook(tables: Tables, task_id: str, webhook: Webhook) -> int:
         return int(task)
     config, host = found
     here = _host(tables, webhook.host)
-    cursor.execute(sql["replace_webhook"], (config, here, webhook.settings))
+    cursor.execute(sql["replace_webhook"], (config, here, webhook.settings, webhook.key))
     if here != host:
         cursor.execute(sql["align_hosts"], (f"[{here}]",))
         _drop_hosts(tables, (host,))

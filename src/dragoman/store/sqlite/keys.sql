@@ -41,34 +41,37 @@ INSERT INTO signing_keys (kid, jwk, made_ms) SELECT ?1, ?2, ?3 WHERE NOT EXISTS 
 
 -- name: add_audit
 -- Entries of the audit trail.
-INSERT INTO audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject) VALUES ROWS(9);
+INSERT INTO audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key) VALUES ROWS(10);
 
 -- name: read_audit
 -- The newest matching entries before the entry ?1, newest first, at most ?2: by principal, action, agent, text in lower case,
--- each null for all; and by time.
-SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
+-- each null for all; by time, and by the id of the key.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM audit
 WHERE entry < ?1
     AND (?3 IS NULL OR principal = ?3) AND (?4 IS NULL OR action = ?4 OR substr(action, 1, length(?4) + 1) = ?4 || '.')
     AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR instr(lower(concat_ws(' ', principal, action, agent, task_id, reason,
-        peer, subject)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+        peer, subject, key)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+    AND (?9 IS NULL OR key = ?9)
 ORDER BY entry DESC LIMIT ?2;
 
 -- name: read_refused
 -- The same for refusals.
-SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit INDEXED BY audit_refused
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM audit INDEXED BY audit_refused
 WHERE allowed = 0 AND entry < ?1
     AND (?3 IS NULL OR principal = ?3) AND (?4 IS NULL OR action = ?4 OR substr(action, 1, length(?4) + 1) = ?4 || '.')
     AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR instr(lower(concat_ws(' ', principal, action, agent, task_id, reason,
-        peer, subject)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+        peer, subject, key)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+    AND (?9 IS NULL OR key = ?9)
 ORDER BY entry DESC LIMIT ?2;
 
 -- name: read_audit_forward
--- The oldest matching entries after the entry ?1, oldest first; ?9 says whether only refusals.
-SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
-WHERE entry > ?1 AND (NOT ?9 OR allowed = 0)
+-- The oldest matching entries after the entry ?1, oldest first; ?10 says whether only refusals.
+SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM audit
+WHERE entry > ?1 AND (NOT ?10 OR allowed = 0)
     AND (?3 IS NULL OR principal = ?3) AND (?4 IS NULL OR action = ?4 OR substr(action, 1, length(?4) + 1) = ?4 || '.')
     AND (?5 IS NULL OR agent = ?5) AND (?6 IS NULL OR instr(lower(concat_ws(' ', principal, action, agent, task_id, reason,
-        peer, subject)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+        peer, subject, key)), ?6)) AND at_ms >= ?7 AND (?8 IS NULL OR at_ms < ?8)
+    AND (?9 IS NULL OR key = ?9)
 ORDER BY entry LIMIT ?2;
 
 -- name: audit_end
@@ -77,7 +80,7 @@ SELECT coalesce(max(entry), 0) FROM audit;
 
 -- name: read_acts
 -- The last ?2 administrative acts after the entry ?1, newest first. Their names have a dot.
-SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
+SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM audit
 WHERE entry > ?1 AND instr(action, '.') > 0 ORDER BY entry DESC LIMIT ?2;
 
 -- name: old_audit

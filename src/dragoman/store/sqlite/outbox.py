@@ -19,6 +19,7 @@ from dragoman.store.outbox import (
     Delivery,
     Due,
     HostBacklog,
+    KeyWebhook,
     Lane,
     Owed,
     OwedDetails,
@@ -67,6 +68,22 @@ class OutboxTables:
             return opened.reads.settings(task_id, self._decoder)
         except apsw.Error as error:
             raise translated(error, opened.location) from error
+
+    async def made_with(self, key_id: str, limit: int) -> tuple[KeyWebhook, ...]:
+        """On a reader thread."""
+
+        def read(reads: Reads) -> list[Any]:
+            with reads.moment():
+                return reads.cursor.execute(reads.sql["webhooks_of_key"], (key_id, limit)).fetchall()
+
+        return tuple(
+            KeyWebhook(task_id=task_id, agent=agent, config_id=config_id, host=host)
+            for task_id, agent, config_id, host in await self._door().readers.run(read)
+        )
+
+    async def keyless(self, owner: str) -> int:
+        """On a reader thread."""
+        return int(await self._door().readers.run(lambda reads: reads.point("keyless_webhooks", (owner,))))
 
     async def remove(self, task_id: str, config_id: str) -> bool:
         """As the protocol says."""
@@ -327,7 +344,7 @@ class OutboxTables:
 def webhook(registration: Registration) -> Webhook:
     """Encode a registration for the file."""
     config = registration.config
-    return Webhook(config.id, registration.host, msgspec.msgpack.encode(config))
+    return Webhook(config.id, registration.host, msgspec.msgpack.encode(config), registration.key or None)
 
 
 def _batches(numbers: Collection[int]) -> Iterator[list[int]]:

@@ -20,7 +20,7 @@ UPDATE tasks SET pushed = 1, webhooks_version = webhooks_version + 1 WHERE id = 
 
 -- name: add_webhooks
 -- New webhooks, each with its due time and whether its first delivery is large.
-INSERT INTO push_configs (config, task, id, host, settings, due_ms, large) VALUES ROWS(7);
+INSERT INTO push_configs (config, task, id, host, settings, due_ms, large, key) VALUES ROWS(8);
 
 -- name: find_webhook
 -- A webhook of a task.
@@ -28,7 +28,7 @@ SELECT config, host FROM push_configs WHERE task = ?1 AND id = ?2;
 
 -- name: replace_webhook
 -- Change the host and the settings of a webhook. Its pending deliveries stay in their order.
-UPDATE push_configs SET host = ?2, settings = ?3, stopped = 0 WHERE config = ?1;
+UPDATE push_configs SET host = ?2, settings = ?3, key = ?4, stopped = 0 WHERE config = ?1;
 
 -- name: remove_webhook
 -- Delete a webhook of a task.
@@ -296,6 +296,18 @@ UPDATE push_configs SET
     large = coalesce((SELECT length(o.body) > 16384 FROM deliveries o WHERE o.config = push_configs.config AND o.dead = 0
         ORDER BY o.delivery LIMIT 1), 0)
 WHERE config IN (SELECT value FROM json_each(?1)) RETURNING host;
+
+-- name: webhooks_of_key
+-- The ?2 oldest webhooks that were made with a key.
+SELECT t.id, s.agent, c.id, h.name FROM push_configs c CROSS JOIN tasks t ON t.task = c.task
+    CROSS JOIN scopes s ON s.scope = t.scope CROSS JOIN push_hosts h ON h.host = c.host
+WHERE c.key = ?1 ORDER BY c.config LIMIT ?2;
+
+-- name: keyless_webhooks
+-- How many webhooks of open tasks of an owner have no key noted.
+SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state BETWEEN 0 AND 3
+    CROSS JOIN push_configs c ON c.task = t.task
+WHERE s.owner = ?1 AND t.pushed AND c.key IS NULL;
 
 -- name: owed_count
 -- How many deliveries are pending, and how many are dead.

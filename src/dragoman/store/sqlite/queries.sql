@@ -32,7 +32,7 @@ WHERE calls.expires_ms <= ?;
 -- name: add_tasks
 -- The rows of new tasks.
 INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-    pushed, parent, deadline_ms, dialect, text) VALUES ROWS(17);
+    pushed, parent, deadline_ms, dialect, text, key) VALUES ROWS(18);
 
 -- name: add_pages
 -- The pages that this commit adds to logs.
@@ -250,7 +250,8 @@ FROM tasks t CROSS JOIN scopes s ON s.scope = t.scope
 WHERE t.task BETWEEN :first AND :last AND (:owner IS NULL OR s.owner = :owner) AND (:agent IS NULL OR s.agent = :agent)
     AND (:context IS NULL OR t.context = :context) AND (:state IS NULL OR t.state = :state)
     AND (:after_ms IS NULL OR t.status_ms >= :after_ms) AND (:before_ms IS NULL OR t.status_ms < :before_ms)
-    AND (:dialect IS NULL OR t.dialect = :dialect) AND (:text IS NULL OR instr(lower(t.text), lower(:text)))
+    AND (:dialect IS NULL OR t.dialect = :dialect) AND (:key IS NULL OR t.key = :key)
+    AND (:text IS NULL OR instr(lower(t.text), lower(:text)))
 ORDER BY t.task DESC LIMIT :limit;
 
 -- name: changes

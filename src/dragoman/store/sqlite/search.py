@@ -36,6 +36,7 @@ def search_tasks(reads: Reads, query: TaskSearch) -> SearchPage:
             "context": query.context_id,
             "state": None if query.state is None else STATES.index(query.state),
             "dialect": query.dialect,
+            "key": query.key,
             "text": query.text,
             "after_ms": query.status_after_ms,
             "before_ms": query.status_before_ms,

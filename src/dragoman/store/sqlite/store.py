@@ -209,6 +209,7 @@ class SqliteStore:
                 head.deadline_ms,
                 head.dialect,
                 text,
+                head.key or None,
             )
             push = None if new.push is None else webhook(new.push)
             write = Creation(head.id, new, state, row, page, files, push)

@@ -21,6 +21,7 @@ class Webhook(Struct, frozen=True):
     id: str
     host: str
     settings: bytes
+    key: str | None
 
 
 class Creation(Struct, frozen=True):

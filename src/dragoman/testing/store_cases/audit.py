@@ -76,6 +76,11 @@ async def entries_are_found_by_each_of_their_fields(bench: Bench) -> None:
         assert await found(since_ms=START_MS + 2000, until_ms=START_MS + 4000) == (refused, made)
         assert await found(principal="key:ann", action="SendMessage") == (sent,)
         assert await found(refused=True, agent="echo") == (refused,)
+        leaked, denied = replace(entry(5), key="leaked"), replace(entry(6, "key:ann", "Forbidden"), key="leaked")
+        await store.audit.write([leaked, replace(entry(7), key="other"), denied])
+        assert await found(key="leaked") == (leaked, denied)
+        assert await found(key="leaked", refused=True) == (denied,)
+        assert await found(text="leaked") == (leaked, denied)
 
 
 async def any_number_of_entries_is_read_by_pages(bench: Bench) -> None:

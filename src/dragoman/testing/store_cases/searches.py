@@ -36,10 +36,12 @@ async def tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
             new = new_task(f"t{number}", context_id=f"c{number % 2}", owner="ann" if number % 3 else "bob", at=START_MS)
             submitted = Submitted(message(said), timestamp(START_MS))
             head = replace(new.head, dialect="1.0" if number < 5 else "0.3", agent="echo" if number < 8 else "other")
+            head = replace(head, key=("", "leaked", "other")[number % 3])
             await store.create(replace(new, head=head, events=(submitted,)))
             if number % 5 == 0:
                 await store.append(ending(f"t{number}", 1, at=START_MS + number))
         every = [f"t{number}" for number in reversed(range(10))]
+        assert await _found(store, key="leaked") == ["t7", "t4", "t1"]
         assert await _found(store) == every
         assert await _found(store, oldest=True) == every[::-1]
         assert await _found(store, oldest=True, agent="other") == ["t8", "t9"]

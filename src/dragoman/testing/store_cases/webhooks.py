@@ -8,7 +8,7 @@ import asyncio
 from msgspec.structs import replace
 
 from dragoman.store.api import StoreError, Unknown
-from dragoman.store.outbox import Lane, Settled
+from dragoman.store.outbox import Lane, Registration, Settled
 from dragoman.testing.store_cases.bench import (
     START_MS,
     Bench,
@@ -41,6 +41,30 @@ async def a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) 
         assert not (await loaded(store, "t1")).pushed
         assert await store.outbox.configs("t1") == ()
         assert await store.outbox.owed_count() == (0, 0)
+
+
+async def webhooks_are_found_by_the_key_that_made_them(bench: Bench) -> None:
+    def made(config_id: str, key: str) -> Registration:
+        return replace(webhook(config_id), key=key)
+
+    async with bench.store() as store:
+        await store.create(replace(new_task("t1", owner="key:ann"), push=made("w", "leaked")))
+        await store.create(replace(new_task("t2", owner="key:ann"), push=made("w", "other")))
+        await store.create(replace(new_task("t3", owner="key:ann"), push=made("w", "")))
+        await store.create(replace(new_task("t4", owner="key:bob"), push=made("w", "")))
+        await store.outbox.register("t2", made("x", "leaked"), ())
+        await store.append(replace(by_run("t2", chunk("a")), push=made("y", "leaked")))
+        found = await store.outbox.made_with("leaked", 10)
+        assert [(each.task_id, each.config_id) for each in found] == [("t1", "w"), ("t2", "x"), ("t2", "y")]
+        assert {(each.agent, each.host) for each in found} == {("echo", HOST)}
+        assert await store.outbox.made_with("leaked", 1) == found[:1]
+        assert await store.outbox.keyless("key:ann") == 1
+        await store.outbox.register("t1", made("w", "other"), ())
+        await store.outbox.remove("t2", "x")
+        assert [each.config_id for each in await store.outbox.made_with("leaked", 10)] == ["y"], "replaced, removed"
+        await store.append(ending("t3", 1))
+        assert await store.outbox.keyless("key:ann") == 0, "an ended task tells nothing any more"
+        assert await store.outbox.made_with("", 10) == ()
 
 
 async def a_webhook_is_registered_at_any_time(bench: Bench) -> None:
@@ -109,5 +133,6 @@ WEBHOOKS: tuple[Case, ...] = (
     a_webhook_comes_with_a_message_to_a_task,
     a_registration_of_the_same_id_takes_the_place_of_the_first,
     secrets_are_with_configurations_and_claims_only,
+    webhooks_are_found_by_the_key_that_made_them,
     an_outbox_that_is_closed_says_so,
 )

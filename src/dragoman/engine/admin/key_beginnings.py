@@ -1,0 +1,145 @@
+"""Key beginnings: what one key began that has not ended: streams, webhooks and tasks.
+
+Invariant: it only reads, and a namesake's beginnings are not among them. What has no key noted is counted apart.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.engine.admin.inspection import StateWord
+from dragoman.engine.key_stops import KeyStops
+from dragoman.model.ids import timestamp
+from dragoman.model.lifecycle import SPELLED
+from dragoman.model.task import STATES, TERMINAL
+from dragoman.store.api import ListQuery, Store, TaskRow
+from dragoman.store.keyring import StoredKey
+
+SHOWN_MAX = 100
+"""Most tasks and webhooks of a key that are listed; all open tasks are counted."""
+
+PAGE = 500
+
+OPEN_STATES = tuple(state for state in STATES if state not in TERMINAL)
+
+
+class BegunStreams(Struct, frozen=True, kw_only=True):
+    """The open streams of a key on one server."""
+
+    server: str
+    streams: int
+
+
+class BegunWebhook(Struct, frozen=True, kw_only=True):
+    """A webhook of a key. `host` is `scheme://host:port` of its URL."""
+
+    task: str
+    agent: str
+    id: str
+    host: str
+
+
+class BegunTask(Struct, frozen=True, kw_only=True):
+    """A task of a key that has not ended."""
+
+    id: str
+    agent: str
+    state: StateWord
+    created_at: str
+
+
+class KeyStopLine(Struct, frozen=True, kw_only=True):
+    """A request to end what the key began, its tasks too or not. `done` is null while servers work on it.
+
+    `left` counts the tasks that could not be canceled at the last attempt; there is another one every 30 s.
+    """
+
+    asked: str
+    by: str
+    tasks: bool
+    done: str | None
+    left: int
+
+
+class KeyBeginnings(Struct, frozen=True, kw_only=True):
+    """What a key began that goes on. Streams are those of a moment ago.
+
+    `webhooks` and `tasks` list some of them: `more_webhooks` says whether there are others, `open_tasks` counts all
+    tasks that have not ended. `unknown_tasks` and `unknown_webhooks` count those of the same caller that have no key
+    noted, since they came before keys were: any key of that name may have begun them.
+    """
+
+    streams: tuple[BegunStreams, ...]
+    webhooks: tuple[BegunWebhook, ...]
+    more_webhooks: bool
+    tasks: tuple[BegunTask, ...]
+    open_tasks: int
+    unknown_tasks: int
+    unknown_webhooks: int
+    stop: KeyStopLine | None = None
+
+
+class BeginningsReader:
+    """Reads what keys began. Raises StoreError."""
+
+    def __init__(self, store: Store, stops: KeyStops) -> None:
+        self._store = store
+        self._stops = stops
+
+    async def read(self, key: StoredKey) -> KeyBeginnings:
+        """What a key began."""
+        owner = f"key:{key.name}"
+        tasks: list[BegunTask] = []
+        count = unknown = 0
+        async for row in open_tasks(self._store, owner):
+            if row.head.key == key.id:
+                count += 1
+                if len(tasks) < SHOWN_MAX:
+                    state: StateWord = SPELLED[row.state]  # type: ignore[assignment]  # the words of StateWord
+                    head = row.head
+                    tasks.append(BegunTask(id=head.id, agent=head.agent, state=state, created_at=head.created_at))
+            elif not row.head.key:
+                unknown += 1
+        webhooks = await self._store.outbox.made_with(key.id, SHOWN_MAX + 1)
+        streams = await self._stops.streams(key.id)
+        request = await self._stops.find(key.id)
+        return KeyBeginnings(
+            streams=tuple(BegunStreams(server=server, streams=number) for server, number in sorted(streams.items())),
+            webhooks=tuple(
+                BegunWebhook(task=each.task_id, agent=each.agent, id=each.config_id, host=each.host)
+                for each in webhooks[:SHOWN_MAX]
+            ),
+            more_webhooks=len(webhooks) > SHOWN_MAX,
+            tasks=tuple(tasks),
+            open_tasks=count,
+            unknown_tasks=unknown,
+            unknown_webhooks=await self._store.outbox.keyless(owner),
+            stop=None
+            if request is None
+            else KeyStopLine(
+                asked=timestamp(request.asked_ms),
+                by=request.by,
+                tasks=request.tasks,
+                done=timestamp(request.done_ms) if request.done_ms else None,
+                left=request.left,
+            ),
+        )
+
+
+async def open_tasks(store: Store, owner: str) -> AsyncIterator[TaskRow]:
+    """The tasks of an owner that have not ended, page by page. Raises StoreError."""
+    for state in OPEN_STATES:
+        query, more = ListQuery(owner=owner, agent=None, state=state, limit=PAGE), True
+        while more:
+            listed = await store.list_rows(query)
+            for row in listed.rows:
+                yield row
+            more = listed.more and bool(listed.rows)
+            if more:
+                query = _after(query, listed.rows)
+
+
+def _after(query: ListQuery, rows: Iterable[TaskRow]) -> ListQuery:
+    *_, last = rows
+    return replace(query, before=(last.status_ms, last.head.id))

@@ -1,0 +1,130 @@
+"""Key stops: operators' requests to end what a leaked key began, and the streams that the keys of callers have open.
+
+Invariant: a request is an entry of the store that every replica reads, so it outlives the command that made it and the
+server that works on it. One replica at a time works on a request. Every replica ends its own streams.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.model.ids import Clock
+from dragoman.store.shared import Shared, SharedEntry
+
+REQUESTS = "key-stop/"
+STREAMS = "key-streams/"
+
+ASKED_KEPT_MS = 366 * 86_400_000
+"""How long a request waits for a server to carry it out."""
+
+DONE_KEPT_MS = 86_400_000
+"""How long a request is kept when it has been carried out, for replicas that could not read it earlier."""
+
+SETTLED_MS = 5_000
+"""How long after the request a server looks for what the key began: a call that was admitted just before the key was
+revoked may still be under way. A revoked key counts for another second."""
+
+CLAIM_MS = 30_000
+"""How long a replica may work on a request before another one does, and how long it waits after a failure."""
+
+OTHERS_FIRST_MS = 5_000
+"""How much longer a replica waits after a failure of its own: another one may serve the agents whose tasks are left."""
+
+STREAMS_MS = 60_000
+"""How long the streams of a replica count that says nothing more."""
+
+
+class StopRequest(Struct, frozen=True, kw_only=True):
+    """A request to end the streams and webhooks that the key `key` of `name` began, and with `tasks` its open tasks.
+
+    `by` is the principal of the operator. `done_ms` is when everything had ended; 0 until then. `left` counts the tasks
+    that could not be canceled at the last attempt. `claimant` is the replica that works on it until `claimed_ms`.
+    """
+
+    key: str
+    name: str
+    by: str
+    asked_ms: int
+    tasks: bool
+    done_ms: int = 0
+    left: int = 0
+    claimant: str = ""
+    claimed_ms: int = 0
+
+
+class KeyStops:
+    """The requests and the streams in the store. Methods raise StoreError."""
+
+    def __init__(self, shared: Shared, clock: Clock) -> None:
+        self._shared = shared
+        self._clock = clock
+        self.stopped: frozenset[str] = frozenset()
+        """The ids of the keys for which there is a request, as of the last `refresh`."""
+
+    async def refresh(self) -> tuple[StopRequest, ...]:
+        """Read all requests."""
+        entries = await self._shared.scan(REQUESTS)
+        self.stopped = frozenset(entry.key.removeprefix(REQUESTS) for entry in entries)
+        return tuple(map(_request, entries))
+
+    async def find(self, key_id: str) -> StopRequest | None:
+        """The request for a key; None if there is none."""
+        entry = await self._shared.get(REQUESTS + key_id)
+        return None if entry is None else _request(entry)
+
+    async def ask(self, key_id: str, name: str, by: str, *, tasks: bool) -> StopRequest:
+        """Make a request, or make an earlier one for the key anew. One that takes in the tasks stays so."""
+        while True:
+            entry = await self._shared.get(REQUESTS + key_id)
+            tasks = tasks or (entry is not None and _request(entry).tasks)
+            request = StopRequest(key=key_id, name=name, by=by, asked_ms=self._clock.now_ms(), tasks=tasks)
+            if await self._put(request, ASKED_KEPT_MS, 0 if entry is None else entry.version) is not None:
+                return request
+
+    async def claim(self, key_id: str, replica: str) -> tuple[StopRequest, int] | None:
+        """Take on a request. Returns it with its version; None if it is done, or if another replica works on it."""
+        entry = await self._shared.get(REQUESTS + key_id)
+        if entry is None:
+            return None
+        request, now_ms = _request(entry), self._clock.now_ms()
+        again_ms = request.claimed_ms + (OTHERS_FIRST_MS if request.left and request.claimant == replica else 0)
+        if request.done_ms or again_ms > now_ms:
+            return None
+        claimed = replace(request, claimant=replica, claimed_ms=now_ms + CLAIM_MS)
+        version = await self._put(claimed, ASKED_KEPT_MS, entry.version)
+        return None if version is None else (claimed, version)
+
+    async def settle(self, request: StopRequest, version: int, left: int) -> None:
+        """Note the outcome of an attempt, after which `left` tasks go on, unless there is a newer request."""
+        now_ms = self._clock.now_ms()
+        if left:
+            await self._put(replace(request, left=left, claimed_ms=now_ms + CLAIM_MS), ASKED_KEPT_MS, version)
+        elif now_ms < request.asked_ms + SETTLED_MS:
+            await self._put(replace(request, left=0, claimed_ms=0), ASKED_KEPT_MS, version)
+        else:
+            await self._put(replace(request, left=0, done_ms=now_ms), DONE_KEPT_MS, version)
+
+    async def tell_streams(self, replica: str, counts: Mapping[str, int]) -> None:
+        """Set how many streams each key has open on a replica."""
+        if counts:
+            await self._shared.put(STREAMS + replica, msgspec.msgpack.encode(counts), STREAMS_MS)
+        else:
+            await self._shared.delete(STREAMS + replica)
+
+    async def streams(self, key_id: str) -> Mapping[str, int]:
+        """How many streams a key has open, by replica, as they last said."""
+        found: dict[str, int] = {}
+        for entry in await self._shared.scan(STREAMS):
+            count = msgspec.msgpack.decode(entry.value, type=dict[str, int]).get(key_id, 0)
+            if count:
+                found[entry.key.removeprefix(STREAMS)] = count
+        return found
+
+    async def _put(self, request: StopRequest, kept_ms: int, version: int) -> int | None:
+        return await self._shared.put(REQUESTS + request.key, msgspec.msgpack.encode(request), kept_ms, version=version)
+
+
+def _request(entry: SharedEntry) -> StopRequest:
+    return msgspec.msgpack.decode(entry.value, type=StopRequest)

@@ -1,0 +1,173 @@
+"""The work on requests to end what a leaked key began: see `engine.key_stops`.
+
+Invariant: a stream of a stopped key ends within `WATCH_S` of the moment at which its server can read the request. Tasks
+that take long to cancel, and a store that is slow, delay no stream's end.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from msgspec import Struct
+
+from dragoman.bindings.streams import Streams
+from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.key_beginnings import open_tasks
+from dragoman.engine.key_stops import STREAMS_MS, KeyStops, StopRequest
+from dragoman.model.errors import A2AError, TaskNotCancelable, TaskNotFound
+from dragoman.store.api import OutcomeUnknown, Store, StoreError
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 1.0
+"""How often the requests are read."""
+
+PAGE = 100
+"""Webhooks that are read at once."""
+
+AT_ONCE = 16
+"""Tasks that are canceled at once; each may take its agent's grace period."""
+
+KEYS_A_SECOND = 500
+"""The number of keys whose streams are told in a second: with more of them they are told less often."""
+
+Cancel = Callable[[Operator, str, str], Awaitable[object]]
+"""Cancels a task in the name of an operator, for a reason. Raises A2AError."""
+
+
+class Ended(Struct):
+    """How many webhooks and tasks of a key an attempt has ended, and how many tasks it could not cancel."""
+
+    webhooks: int = 0
+    tasks: int = 0
+    left: int = 0
+
+
+class KeyStopper:
+    """Ends what stopped keys began, and tells the store which keys have streams here.
+
+    `asks` says whether callers are asked for keys at all; until then nothing is read.
+    """
+
+    def __init__(
+        self, store: Store, stops: KeyStops, streams: Streams, cancel: Cancel, replica: str, asks: Callable[[], bool]
+    ) -> None:
+        self._store = store
+        self._stops = stops
+        self._streams = streams
+        self._cancel = cancel
+        self._replica = replica
+        self._asks = asks
+        self._told: dict[str, int] = {}
+        self._tell_s = 0.0
+        """The loop's time at which streams may be told again, and at which they have to be."""
+        self._due_s = 0.0
+        self._pending: tuple[StopRequest, ...] = ()
+        self._news = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Remove the webhooks of stopped keys before any is called."""
+        if self._asks():
+            with suppress(StoreError, OutcomeUnknown):  # the job tries again
+                for request in await self._stops.refresh():
+                    if not request.done_ms:
+                        await self._remove_webhooks(request)
+
+    async def close(self) -> None:
+        """Tell the others that no stream is open here any more."""
+        if self._told:
+            with suppress(StoreError):
+                await self._stops.tell_streams(self._replica, {})
+
+    async def watch(self) -> None:
+        """Read the requests and end streams for ever."""
+        while True:
+            if self._asks():
+                try:
+                    requests = await self._stops.refresh()
+                    self._pending = tuple(request for request in requests if not request.done_ms)
+                    if self._pending:
+                        self._news.set()
+                    self._end_streams()
+                    await self._tell_streams()
+                except StoreError as error:
+                    self._end_streams()
+                    log.warning("requests to stop keys cannot be read: %s", error, extra=about("requests"))
+            await asyncio.sleep(WATCH_S)
+
+    def _end_streams(self) -> None:
+        if self._stops.stopped and (ended := self._streams.end(self._stops.stopped)):
+            log.info("%d streams of keys that an operator stopped are closed", ended)
+
+    async def _tell_streams(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        counts = self._streams.by_key()
+        if now_s >= self._due_s or (counts != self._told and now_s >= self._tell_s):
+            if counts or self._told:
+                await self._stops.tell_streams(self._replica, counts)
+            self._told = counts
+            self._tell_s = now_s + len(counts) / KEYS_A_SECOND
+            self._due_s = now_s + STREAMS_MS / 3000
+
+    async def work(self) -> None:
+        """Remove webhooks and cancel tasks for ever."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            for request in self._pending:
+                try:
+                    await self._carry_out(request.key)
+                except (StoreError, OutcomeUnknown) as error:
+                    log.warning("what key %s began goes on: %s", request.key, error, extra=about(request.key))
+
+    async def _carry_out(self, key_id: str) -> None:
+        claimed = await self._stops.claim(key_id, self._replica)
+        if claimed is None:
+            return
+        request, version = claimed
+        ended = Ended(webhooks=await self._remove_webhooks(request))
+        if request.tasks:
+            await self._cancel_tasks(request, ended)
+        await self._stops.settle(request, version, ended.left)
+        if ended.webhooks or ended.tasks or ended.left:
+            log.info(
+                "key %s of %s was stopped by %s: removed %d webhooks, canceled %d tasks%s",
+                request.key,
+                request.name,
+                request.by,
+                ended.webhooks,
+                ended.tasks,
+                f", {ended.left} go on and are tried again" if ended.left else "",
+            )
+
+    async def _remove_webhooks(self, request: StopRequest) -> int:
+        removed = 0
+        while webhooks := await self._store.outbox.made_with(request.key, PAGE):
+            for webhook in webhooks:
+                removed += await self._store.outbox.remove(webhook.task_id, webhook.config_id)
+        return removed
+
+    async def _cancel_tasks(self, request: StopRequest, ended: Ended) -> None:
+        """Cancel the open tasks that the key began, some at a time."""
+        operator, reason = Operator(request.by), f"key {request.key} was revoked"
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def cancel(task_id: str) -> None:
+            async with turn:
+                try:
+                    await self._cancel(operator, task_id, reason)
+                    ended.tasks += 1
+                except (TaskNotCancelable, TaskNotFound):
+                    pass  # it has just ended by itself
+                except A2AError as error:
+                    ended.left += 1
+                    log.warning("task %s of a stopped key goes on: %s", task_id, error.message, extra=about(task_id))
+
+        found = [
+            row.head.id async for row in open_tasks(self._store, f"key:{request.name}") if row.head.key == request.key
+        ]
+        async with asyncio.TaskGroup() as group:
+            for task_id in found:
+                group.create_task(cancel(task_id), name=f"cancel {task_id}")
