@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dragoman.model.ids import Clock
 from dragoman.store.api import Store, StoreError
 from dragoman.store.shared import Spending
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger(__name__)
 
@@ -256,7 +257,11 @@ class UsageExchange:
                     await self._exchange_rates(self._rates)
                 await self._exchange_streams()
             except StoreError as error:
-                log.warning("limits hold on this replica alone, because the store does not answer: %s", error)
+                log.warning(
+                    "limits hold on this replica alone, because the store does not answer: %s",
+                    error,
+                    extra=about("store"),
+                )
                 return False
             return True
 
