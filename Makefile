@@ -34,7 +34,8 @@ VITE_RUNS := const [major, minor] = process.versions.node.split(".").map(Number)
 CONSOLE_IF_NODE := $(if $(shell command -v npm >/dev/null && node -e '$(VITE_RUNS)' 2>/dev/null && echo yes),$(CONSOLE)/index.html)
 
 PORT ?= 7870
-GRPC_PORT ?= 50051
+# 50051 for the usual port, and another one for each other port, so that a second server finds its own.
+GRPC_PORT ?= $(shell echo $$(( ($(PORT) + 41157) % 64512 + 1024 )))
 STORE ?= sqlite:///data/dragoman.db
 AGENTS ?= examples/agents.py
 ARGS ?=
@@ -94,8 +95,11 @@ test-proxies: $(VENV)/.dev ## the configurations of deploy/proxies in real nginx
 container: $(VENV)/.core console ## the image of Containerfile, built and tried as root with Debian's buildah; ARGS="--base IMAGE" names another base
 	PYTHONPATH=. $(BIN)/python scripts/container.py --work build/container $(ARGS)
 
+# A server that poses as another system has no gRPC.
+GRPC_FLAG = $(if $(or $(findstring --profile,$(ARGS)),$(DRAGOMAN_PROFILE)),,--grpc-port $(GRPC_PORT))
+
 serve: $(VENV)/.grpc $(CONSOLE_IF_NODE) ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
-	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --grpc-port $(GRPC_PORT) --store $(STORE) $(ARGS)
+	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) $(GRPC_FLAG) --store $(STORE) $(ARGS)
 
 cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT on, with a PostgreSQL and a NATS of their own; Ctrl-C ends all
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)

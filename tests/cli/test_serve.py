@@ -76,7 +76,7 @@ def test_help_lists_no_flag_that_is_not_a_setting() -> None:
         (("--port", "x"), "command line: --port = 'x': must be a whole number"),
         (("--port", ""), "command line: --port = '': must be a whole number"),
         (("--host", "0.0.0.0"), "no agents: name one as MODULE:OBJECT"),
-        (("--config", "absent.toml"), "absent.toml: cannot be read"),
+        (("--config", "absent.toml"), "absent.toml: no such file in "),
         (("absent:agent",), "absent:agent: no module 'absent'"),
     ],
 )
@@ -96,7 +96,7 @@ def test_the_usual_file_is_read_if_it_is_there(empty_directory: CliRunner) -> No
 
 def test_the_file_that_the_environment_names_is_read(empty_directory: CliRunner) -> None:
     result = empty_directory.invoke(main, ["serve"], env={"DRAGOMAN_CONFIG": "other.toml"})
-    assert "other.toml: cannot be read" in result.output
+    assert "other.toml: no such file in " in result.output
 
 
 def test_the_banner_names_every_agent_with_its_url_and_the_default() -> None:

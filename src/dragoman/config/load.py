@@ -154,8 +154,12 @@ def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        how = "name one that exists (--config or DRAGOMAN_CONFIG), or none for the defaults"
+        raise ConfigError(str(file), "", None, f"no such file in {file.absolute().parent}: {how}") from error
     except OSError as error:
-        raise ConfigError(str(file), "", None, f"cannot be read: {error.strerror}") from error
+        how = f"cannot be read: {error.strerror}: name a file that this user may read"
+        raise ConfigError(str(file), "", None, how) from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
         raise ConfigError(str(file), "", None, f"is not TOML: {error}") from error
 
