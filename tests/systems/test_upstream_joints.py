@@ -187,3 +187,89 @@ def _texts(value: Any) -> list[str]:
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for each in inner for text in _texts(each)]
+
+
+NO_TEXT = "partner sent content that cannot be read, which is left out: a text part without a text."
+DEEP: list[Any] = []
+for _ in range(70):
+    DEEP = [DEEP]
+BAD: dict[str, Any] = {
+    "no text": {"kind": "text"},
+    "no text, read by another rule": {"type": "text", "text": None},
+    "an integer that not every reader keeps": {"data": 2**60},
+    "nested too deeply": {"data": DEEP},
+    "a long file name": {"raw": "AA==", "filename": "n" * 1025},
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("way", ["stream", "snapshot", "message", "status"])
+async def test_an_answer_of_which_nothing_can_be_read_fails_and_says_so(
+    peer: Peer, connection: Connection, bad: str, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    part = BAD[bad]
+    spoken = {"messageId": "s", "role": "ROLE_AGENT", "parts": [part]}
+    end = stands("COMPLETED")
+    if way == "status":
+        end["statusUpdate"]["status"]["message"] = spoken
+    frames = {
+        "stream": ({"task": TASK}, grown(part, append=False), end),
+        "snapshot": ({"task": shown("COMPLETED", a=[part])},),
+        "message": ({"message": spoken},),
+        "status": ({"task": TASK}, end),
+    }[way]
+    answering(peer, SendStreamingMessage=[streaming(*frames)], GetTask=[result(shown("COMPLETED"))])
+    task = await connection.get((await asked(connection, "hello")).id)
+    assert task.status.state is TaskState.FAILED
+    assert said(task).startswith("partner sent content that cannot be read, which is left out: ")
+    assert task.status.message is not None
+    assert task.status.message.metadata == {"reason": "upstream_unreadable"}
+    if bad.startswith("no text"):
+        assert said(task) == NO_TEXT
+    (line,) = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
+    assert line.startswith(f"upstream partner: task {task.id}: content that cannot be read is left out: ")
+
+
+async def test_the_rest_of_an_answer_is_passed_on_with_word_of_what_was_left_out(
+    peer: Peer, connection: Connection
+) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[
+            streaming(
+                {"task": TASK},
+                grown("1", {"kind": "text"}, append=False),
+                grown({"data": 2**60}, "2"),
+                stands("COMPLETED", "Done."),
+            )
+        ],
+    )
+    state, text, artifacts = await ended(connection)
+    assert state is TaskState.COMPLETED
+    assert text.startswith(f"Done.\n{NO_TEXT[:-1]}; part.data: integers must be within ±2^53")
+    assert artifacts == {"a": (Part(text="12"),)}
+
+
+async def test_an_artifact_whose_name_breaks_a_bound_is_passed_on_without_it(
+    peer: Peer, connection: Connection
+) -> None:
+    named = grown("1", {"data": 2**60}, append=False)
+    named["artifactUpdate"]["artifact"]["name"] = "n" * 1025
+    answering(peer, SendStreamingMessage=[streaming({"task": TASK}, named, stands("COMPLETED"))])
+    state, text, artifacts = await ended(connection)
+    assert (state, artifacts) == (TaskState.COMPLETED, {"a": (Part(text="1"),)})
+    assert "part.data: integers" in text
+    assert "artifact.name has 1025 characters: at most 1024 are allowed" in text
+
+
+async def test_a_chunk_after_the_end_is_not_part_of_the_result(
+    peer: Peer, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[
+            streaming({"task": TASK}, grown("1", append=False), stands("COMPLETED"), grown("2"), stands("COMPLETED"))
+        ],
+    )
+    assert await ended(connection) == (TaskState.COMPLETED, "", {"a": (Part(text="1"),)})
+    assert "a chunk came after TASK_STATE_COMPLETED, which is final: ignored" in caplog.text

@@ -27,7 +27,7 @@ from dragoman.dialects.api import Answer, Tongue
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Message
 from dragoman.model.operations import GetTask, Operation, SendMessage, StreamMessage, Subscribe
-from dragoman.model.task import Task, TaskStatus
+from dragoman.model.task import TERMINAL, Task, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 log = logging.getLogger("dragoman.client")
@@ -266,6 +266,9 @@ class TaskStream:
                 if verdict is UpdateVerdict.IGNORE:
                     self._complain_of_change(update)
                     continue
+            elif fold.status is not None and fold.status.state in TERMINAL:
+                self._complain(f"a chunk came after {fold.status.state.value}, which is final: ignored")
+                continue
             if state.repeats:
                 for each in self._find_news(update):
                     fold.add(each)

@@ -23,6 +23,9 @@ UNREADABLE = "urn:dragoman:unreadable:v1"
 time are all that it can still tell.
 """
 
+UNREADABLE_PART = "urn:dragoman:unreadable-part:v1"
+"""`true`, in the metadata of a part that another agent sent without the content of its kind. `data` holds what came."""
+
 PARENT = "urn:dragoman:parent:v1"
 """`{"taskId", "agent"}`, in the metadata of a delegated task: the parent task, and the agent that delegated it."""
 

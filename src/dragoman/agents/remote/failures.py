@@ -4,6 +4,7 @@ Invariant: pure. The caller reads the upstream's name and the upstream's own wor
 connection's exception. The operator reads which key of the configuration to change.
 """
 
+from collections.abc import Iterable
 from math import ceil
 
 from dragoman.agents.remote.card import NoKeys
@@ -43,6 +44,9 @@ CallFailure = A2AError | NoAnswer | PeerError | EgressError
 
 UNREACHABLE = "upstream_unreachable"
 """The reason code of a task that failed because its upstream did not answer."""
+
+UNREADABLE = "upstream_unreadable"
+"""The reason code of a task whose upstream sent what cannot be read."""
 
 NOT_THERE = frozenset({404, 405, 410})
 """The statuses of a server that has no agent at a URL."""
@@ -220,9 +224,14 @@ def _when(again_s: float | None) -> str:
     return "later" if again_s is None else f"in {ceil(again_s)} s"
 
 
+def left_out(name: str, faults: Iterable[str]) -> Part:
+    """The words for the caller of a task whose upstream sent content that could not be passed on."""
+    return Part(text=f"{name} sent content that cannot be read, which is left out: {'; '.join(faults)}.")
+
+
 def unreadable(name: str) -> Ended:
     """It answered, and nobody knows what."""
-    return ended(TaskState.FAILED, f"{name} gave an answer that cannot be read.", "upstream_unreadable")
+    return ended(TaskState.FAILED, f"{name} gave an answer that cannot be read.", UNREADABLE)
 
 
 def absent(name: str) -> Ended:

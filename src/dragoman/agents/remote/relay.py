@@ -2,9 +2,11 @@
 
 Invariant: chunks stay chunks, of the artifacts that the upstream names. Tokens are counted once. Content that is
 repeated after a lost connection or server is not passed on again: a reader of the chunks reads no text twice, and
-folding them yields the upstream's artifact. No secret that the upstream was sent is passed on.
+folding them yields the upstream's artifact. No secret that the upstream was sent is passed on. Content that cannot be
+read is left out, and said to be.
 """
 
+import logging
 from collections.abc import Sequence
 
 from msgspec import UNSET, Struct
@@ -13,15 +15,25 @@ from msgspec.structs import replace
 from dragoman.agents.remote.credentials import CallCredentials, Masking
 from dragoman.client.task_fold import join_text, parts_beyond, plain_text, with_joined_text
 from dragoman.dialects.client.objects import beyond
+from dragoman.dialects.extensions import UNREADABLE_PART
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
 from dragoman.engine.files import same_parts
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Task, TaskState, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger("dragoman.upstreams")
 
 ANSWER = "answer"
 """The id of the artifact that holds the content of an upstream's message, which is not in an artifact there."""
+
+FAULTS_MAX = 3
+"""Most faults in an upstream's content that its task tells of. There is one kind as a rule."""
+
+NO_TEXT = "a text part without a text"
+"""The fault of a part that was read and marked (UNREADABLE_PART)."""
 
 TAIL = 2048
 """Characters of an artifact's end that are remembered, because a secret may span several chunks."""
@@ -31,14 +43,29 @@ class Relay:
     """Passes updates on to `run`.
 
     `emitted`: whether anything was emitted. `used`: the cost of the upstream's task so far. `deltas`: the upstream's
-    chunks do not say whether they continue an artifact or begin it again (BeeOS).
+    chunks do not say whether they continue an artifact or begin it again (BeeOS). `faults` say what was left out of the
+    content of the upstream, whose `name` the log has: parts without content, and what an agent may not say (`Bounds`).
     """
 
-    __slots__ = ("_credentials", "_emitted_ids", "_mended", "_overlaps", "_run", "_tails", "deltas", "emitted", "used")
+    __slots__ = (
+        "_credentials",
+        "_emitted_ids",
+        "_mended",
+        "_name",
+        "_overlaps",
+        "_run",
+        "_tails",
+        "deltas",
+        "emitted",
+        "faults",
+        "used",
+    )
 
-    def __init__(self, run: Run, credentials: CallCredentials) -> None:
+    def __init__(self, run: Run, credentials: CallCredentials, name: str) -> None:
         self.deltas = False
         self.emitted = False
+        self.faults: list[str] = []
+        self._name = name
         self.used = Usage()
         self._run = run
         self._credentials = credentials
@@ -72,9 +99,10 @@ class Relay:
 
     async def pass_chunk(self, update: ArtifactUpdate) -> None:
         """Pass on an artifact, or a chunk of one."""
-        artifact = _without_cost(update.artifact)
+        artifact = self._content(update.artifact)
         if not artifact.parts:
-            if not update.last_chunk:
+            unknown = self.faults and artifact.artifact_id not in self._emitted_ids
+            if not update.last_chunk or unknown:
                 return
             artifact = replace(artifact, parts=(Part(text=""),))
         self.emitted = True
@@ -82,7 +110,10 @@ class Relay:
             self._count(update.usage)
         if update.append and not self._overlaps and not self._credentials.masking.active:  # most updates need no more
             self._emitted_ids.add(artifact.artifact_id)
-            await self._run.artifact(artifact, append=True, last_chunk=update.last_chunk)
+            try:
+                await self._run.artifact(artifact, append=True, last_chunk=update.last_chunk)
+            except ValueError:
+                await self._give(artifact, append=True, last_chunk=update.last_chunk)
             return
         await self._emit_new(artifact, append=update.append, last_chunk=update.last_chunk)
 
@@ -96,7 +127,7 @@ class Relay:
             overlap = overlaps(self._run.record.artifacts).get(key)  # some repeat the whole artifact at the end
         self._emitted_ids.add(key)
         if overlap is None:
-            await self._run.artifact(artifact, append=append, last_chunk=last_chunk)
+            await self._give(artifact, append=append, last_chunk=last_chunk)
             return
         chunk = overlap.chunk(artifact, append=append, whole=last_chunk and not (self.deltas and self._mended))
         if not chunk.settled:
@@ -104,9 +135,9 @@ class Relay:
         elif key in self._overlaps:
             del self._overlaps[key]
         if chunk.artifact is not None:
-            await self._run.artifact(chunk.artifact, append=chunk.append, last_chunk=last_chunk)
+            await self._give(chunk.artifact, append=chunk.append, last_chunk=last_chunk)
         elif last_chunk and plain_text(artifact.parts[-1]) is not None and self._open(artifact.artifact_id):
-            await self._run.artifact(replace(artifact, parts=(Part(text=""),)), append=True, last_chunk=True)
+            await self._give(replace(artifact, parts=(Part(text=""),)), append=True, last_chunk=True)
 
     def _mask_continued(self, masking: Masking, artifact: Artifact, *, append: bool) -> Artifact:
         """The artifact without the rest of a secret that began in earlier chunks."""
@@ -132,7 +163,7 @@ class Relay:
         pending, self._overlaps = self._overlaps, {}
         for overlap in pending.values():
             if (left := overlap.left()) is not None:
-                await self._run.artifact(left, append=False, last_chunk=True)
+                await self._give(left, append=False, last_chunk=True)
 
     async def pass_status(self, update: StatusUpdate) -> None:
         """Pass on a status that the upstream reports while it works."""
@@ -148,21 +179,29 @@ class Relay:
     async def _pass_status(
         self, status: TaskStatus, progress: Progress | None, metadata: dict[str, object] | None
     ) -> None:
-        parts = status.message.parts if status.message is not None else ()
+        parts = self._unmarked(status.message.parts) if status.message is not None else ()
         if not parts and progress is not None and progress.message:
             parts = (Part(text=progress.message),)
         metadata = metadata or (status.message.metadata if status.message is not None else None)
         if parts or progress is not None or metadata:
             steps = None if progress is None else (progress.current, progress.total)
             masking = self._credentials.masking
-            await self._run.status(masking.parts(parts), progress=steps, metadata=masking.metadata(metadata))
+            said = masking.parts(parts)
+            try:
+                await self._run.status(said, progress=steps, metadata=masking.metadata(metadata))
+            except ValueError as fault:
+                left = self.readable(said)
+                if len(left) == len(said):  # the fault is in the metadata, or in the numbers
+                    self._leave_out(str(fault))
+                if left:
+                    await self._run.status(left)
 
     async def pass_snapshot(self, task: Task) -> None:
         """Pass on the upstream's whole task, except what is known of it."""
         ended = task.status.state in TERMINAL
         if task.artifacts:
             self._overlaps = overlaps(self._run.record.artifacts)
-        for artifact in map(_without_cost, task.artifacts):
+        for artifact in map(self._content, task.artifacts):
             if artifact.parts:
                 self.emitted = True
                 await self._emit_new(with_joined_text(artifact), append=False, last_chunk=ended)
@@ -174,11 +213,71 @@ class Relay:
 
     async def emit(self, parts: Sequence[Part]) -> None:
         """Emit content that came with a message, not with an artifact."""
-        if parts:
+        if parts := self.readable(parts):
             self.emitted = True
             answer = Artifact(artifact_id=ANSWER, parts=tuple(parts))
             self._overlaps |= overlaps([each for each in self._run.record.artifacts if each.artifact_id == ANSWER])
             await self._emit_new(answer, append=False, last_chunk=True)
+
+    # -- content that cannot be read -----------------------------------------------------------------------------------
+
+    def readable(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """The parts that can be passed on; the others are noted."""
+        whole: list[Part] = []
+        for part in self._unmarked(parts):
+            try:
+                whole.append(self._run.bounds.part("part", part))
+            except ValueError as fault:
+                self._leave_out(str(fault))
+        return tuple(whole)
+
+    def _unmarked(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """The parts without those that were read without content."""
+        for part in parts:
+            if part.metadata is not None and UNREADABLE_PART in part.metadata:
+                self._leave_out(NO_TEXT)
+                return tuple([each for each in parts if not (each.metadata and UNREADABLE_PART in each.metadata)])
+        return tuple(parts)
+
+    def _content(self, artifact: Artifact) -> Artifact:
+        """The artifact without costs, and without parts that have no content."""
+        artifact = _without_cost(artifact)
+        parts = self._unmarked(artifact.parts)
+        return artifact if parts is artifact.parts else replace(artifact, parts=parts)
+
+    async def _give(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Emit an artifact or a chunk of one, without what an agent may not say."""
+        try:
+            await self._run.artifact(artifact, append=append, last_chunk=last_chunk)
+        except ValueError:
+            if (whole := self._readable_artifact(artifact)) is not None:
+                await self._run.artifact(whole, append=append, last_chunk=last_chunk)
+            else:
+                self.emitted = bool(self._run.record.artifacts)
+
+    def _readable_artifact(self, artifact: Artifact) -> Artifact | None:
+        """The artifact without what an agent may not say; None if nothing is left."""
+        parts = self.readable(artifact.parts)
+        if not parts:
+            return None
+        for whole in (replace(artifact, parts=parts), Artifact(artifact_id=artifact.artifact_id, parts=parts)):
+            try:
+                return self._run.bounds.artifact(whole)
+            except ValueError as fault:
+                self._leave_out(str(fault))
+        return None
+
+    def _leave_out(self, fault: str) -> None:
+        if fault in self.faults or len(self.faults) >= FAULTS_MAX:
+            return
+        self.faults.append(fault)
+        log.warning(
+            "upstream %s: task %s: content that cannot be read is left out: %s",
+            self._name,
+            self._run.head.id,
+            fault,
+            extra=about(self._name),
+        )
 
     def _count(self, total: Usage) -> None:
         """Count the usage. `total` is the upstream's sum for the whole task so far."""

@@ -85,7 +85,7 @@ class UpstreamTask:
         self._route = route
         self._ids = UpstreamIds(run, route)
         self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
-        self._relay = Relay(run, route.credentials)
+        self._relay = Relay(run, route.credentials, route.name)
         self._standing = UpstreamStanding(run, route.retrier.clock)
         self._due = False
         self._resumptions = 0
@@ -99,6 +99,8 @@ class UpstreamTask:
                 status = await self._send(await self._ask(status))
             if status is not None:
                 await self._end(status)
+            elif self._relay.faults:
+                raise self._completed(())
             self._standing.record()
         except Ended as ended:
             self._standing.record()
@@ -229,23 +231,37 @@ class UpstreamTask:
 
     async def _ask(self, status: TaskStatus) -> Message:
         """Ask the caller what the upstream asks, and return the answer."""
-        parts = status.message.parts if status.message is not None else ()
+        parts = self._relay.readable(status.message.parts) if status.message is not None else ()
         self._standing.record()
         self._run.note(used=self._relay.usage_note)
         question = self._route.credentials.masking.parts(parts or QUESTIONS[status.state])
         return await self._run.ask(question, auth=status.state is TaskState.AUTH_REQUIRED)
 
     async def _end(self, status: TaskStatus) -> None:
-        parts = status.message.parts if status.message is not None else ()
+        relay, name = self._relay, self._route.name
+        parts = relay.readable(status.message.parts) if status.message is not None else ()
         if status.state is not TaskState.COMPLETED:
             word = status.state.value.removeprefix("TASK_STATE_").lower()
+            if relay.faults:
+                raise Ended(status.state, (*parts, failures.left_out(name, relay.faults)), failures.UNREADABLE)
             if not parts and status.state is not TaskState.CANCELED:
-                parts = (Part(text=f"{self._route.name} {word} it without a word."),)
+                parts = (Part(text=f"{name} {word} it without a word."),)
             raise Ended(status.state, parts)
-        if not self._relay.emitted:
-            await self._relay.emit(parts or await self._last_words())
-        elif parts and not self._relay.has_emitted(parts):
+        if not relay.emitted:
+            await relay.emit(parts or await self._last_words())
+            parts = ()
+        elif relay.has_emitted(parts):
+            parts = ()
+        if relay.faults:
+            raise self._completed(parts)
+        if parts:
             raise Ended(status.state, parts)
+
+    def _completed(self, parts: Sequence[Part]) -> Ended:
+        """The end of a task that the upstream completed with content that cannot be read. With no other it failed."""
+        said = failures.left_out(self._route.name, self._relay.faults)
+        state = TaskState.COMPLETED if self._relay.emitted else TaskState.FAILED
+        return Ended(state, (*parts, said), failures.UNREADABLE)
 
     async def _last_words(self) -> Sequence[Part]:
         """The upstream's last message in its history, for upstreams that put their answer nowhere else."""

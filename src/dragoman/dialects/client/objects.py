@@ -26,7 +26,7 @@ from dragoman.dialects.client.scalars import (
     texts_in,
     timestamp,
 )
-from dragoman.dialects.extensions import PROGRESS, USAGE
+from dragoman.dialects.extensions import PROGRESS, UNREADABLE_PART, USAGE
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import Progress, Task, TaskStatus, Usage
@@ -47,7 +47,7 @@ _URLS = ("uri", "fileWithUri", "file_with_uri", "url")
 
 
 def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes = raw_bytes) -> Part:
-    """Read a part by what it holds. A string is text.
+    """Read a part by what it holds. A string is text. A text part without text is kept as it came, and marked.
 
     `read_bytes` decodes `bytes` and `raw`, `file_bytes` the file bytes of 0.3's protobuf JSON.
     """
@@ -65,7 +65,7 @@ def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes
             metadata=metadata,
         )
     if tag == "text":
-        return Part(text="", metadata=metadata)
+        return Part(data=given, metadata={UNREADABLE_PART: True})
     if isinstance(file, dict):
         return _file(file, metadata, read_bytes, file_bytes)
     if given.get("raw") is not None or given.get("url") is not None or tag == "file":
