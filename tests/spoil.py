@@ -23,8 +23,12 @@ def spoil_file(path: Path) -> Spoil:
             else:
                 connection.create_scalar_function("spoiled", lambda data: way(bytes(data)), 1)
                 spoiled = f"spoiled(CAST({column} AS BLOB))"
-                text = f"iif(typeof({column}) = 'text', CAST({spoiled} AS TEXT), {spoiled})"
-                connection.execute(f"UPDATE {table} SET {column} = {text} WHERE {column} IS NOT NULL AND ({where})")
+                text = f"CAST({spoiled} AS TEXT)"
+                value = (
+                    f"CASE typeof({column}) WHEN 'text' THEN {text} WHEN 'integer' THEN CAST({text} AS INTEGER)"
+                    f" ELSE {spoiled} END"
+                )
+                connection.execute(f"UPDATE {table} SET {column} = {value} WHERE {column} IS NOT NULL AND ({where})")
             assert connection.changes()
         finally:
             connection.close()
@@ -46,7 +50,14 @@ def spoil_database(url: str) -> Spoil:
             rows = await connection.fetch(found)
             assert rows
             for place, data in rows:
-                spoiled = way(data.encode()).decode() if isinstance(data, str) else way(data)
+                spoiled: object
+                match data:
+                    case str():
+                        spoiled = way(data.encode()).decode()
+                    case int():
+                        spoiled = int(way(str(data).encode()))
+                    case _:
+                        spoiled = way(data)
                 await connection.execute(f"UPDATE {table} SET {column} = $1 WHERE ctid = $2", spoiled, place)
         finally:
             await connection.close()

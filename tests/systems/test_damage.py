@@ -1,5 +1,6 @@
 """A server on a store with damaged rows: each costs itself alone, in every dialect and for operators."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,22 @@ from msgspec import Struct
 
 from dragoman.auth.operator_token import read_token
 from dragoman.dialects.extensions import UNREADABLE
+from dragoman.model.events import Submitted
+from dragoman.model.ids import SystemClock, timestamp
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import PushConfig
+from dragoman.model.principal import ANONYMOUS
+from dragoman.model.task import TaskHead, TaskState
+from dragoman.store.api import NewTask
+from dragoman.store.open import open_store
+from dragoman.store.outbox import Registration
 from dragoman.testing.store_cases.bench import Spoil
 from dragoman.testing.store_cases.spoiling import cut, flip
+from tests.push.receiver import receiving
 from tests.spec import grpc_lane
 from tests.spec.lanes import GRPC_03, GRPC_1, Lane
 from tests.spoil import spoil_file
-from tests.systems.conftest import Site, site
+from tests.systems.conftest import DEADLINE_S, Site, site
 from tests.systems.grpc_speakers import CLIENTS, Client, GrpcSpeaker
 from tests.systems.speakers import ALL, NEW, Speaker, V
 
@@ -179,3 +190,50 @@ async def test_an_operator_sees_and_deletes_a_damaged_task(tmp_path: Path) -> No
             deleted = await served.ask("DELETE", f"/admin/v1/tasks/{task_id}?force=true", **operator)
             assert deleted.status == 200, deleted.raw
             assert (await served.ask("GET", f"/admin/v1/tasks/{task_id}", **operator)).status == 404
+
+
+@pytest.mark.parametrize("dialect", ["1.0", "0.3", "beeos", "evoai", "protoagent"])
+@pytest.mark.parametrize(("table", "column"), [("tasks", "head"), ("pages", "events")])
+async def test_a_webhook_hears_that_a_damaged_task_was_set_aside(
+    tmp_path: Path, table: str, column: str, dialect: str
+) -> None:
+    path = tmp_path / "store.db"
+    now_ms = SystemClock().now_ms()
+    opened = open_store(f"sqlite:///{path}", SystemClock())
+    await opened.open("killed")
+    head = TaskHead(
+        id="t", context_id="c", agent="desk", owner=ANONYMOUS.id, dialect=dialect, mount="/", created_at=timestamp(1)
+    )
+    said = Submitted(Message(message_id="m", role=Role.USER, parts=(Part(text="go"),)), timestamp(now_ms))
+    async with receiving() as receiver:
+        config = PushConfig(url=f"{receiver.url}/told", id="w", task_id="t", dialect=dialect, events=("failed",))
+        await opened.create(
+            NewTask(
+                head=head,
+                events=(said,),
+                state=TaskState.WORKING,
+                status_ms=now_ms,
+                holder="killed",
+                push=Registration(config=config, host=receiver.url),
+            )
+        )
+        await opened.close()
+        await spoil_task(spoil_file(path), table, column, "t")
+        async with site(store=f"sqlite:///{path}") as served:
+            async with asyncio.timeout(DEADLINE_S):
+                await receiver.came(1)
+            task = (await served.rpc("/agents/desk", "GetTask", {"id": "t"}, **V)).result
+            assert task["status"]["state"] == "TASK_STATE_FAILED"
+            assert "damaged" in task["status"]["message"]["parts"][0]["text"]
+            assert task["metadata"] == {UNREADABLE: True}
+    assert b"failed" in receiver.bodies[0].lower()
+
+
+async def test_no_page_of_the_console_stumbles_over_a_damaged_task(damaged: Damaged) -> None:
+    operator = {"authorization": f"Bearer {read_token(damaged.store, 0)}"}
+    for task_id in (damaged.ended["1.0", "tasks"], damaged.ended["1.0", "snapshots"], damaged.asking["1.0"]):
+        for part in ("", "/log", "/content", "/moment", "/moment?seq=1", "/tree", "/deliveries", "/wire?dialects=1.0"):
+            answer = await damaged.site.ask("GET", f"/admin/v1/tasks/{task_id}{part}", **operator)
+            assert answer.status == 200, (part, answer.raw)
+    for path in ("/tasks", "/tasks?order=newest-created", "/conversations", "/stats", "/agents", "/usage"):
+        assert (await damaged.site.ask("GET", f"/admin/v1{path}", **operator)).status == 200

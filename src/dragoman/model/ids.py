@@ -40,7 +40,7 @@ class SystemClock:
 
 @lru_cache(maxsize=64)  # on a busy server many events have the same millisecond
 def timestamp(ms: int) -> str:
-    """`ms` since the epoch as `2026-11-20T07:00:00.000Z`."""
+    """`ms` since the epoch as `2026-11-20T07:00:00.000Z`. A time that no calendar has becomes the last one of ours."""
     seconds, rest = divmod(ms, 1000)
     return f"{_to_the_second(seconds)}.{rest:03d}Z"
 
@@ -53,4 +53,7 @@ def timestamp_ms(text: str) -> int:
 
 @lru_cache(maxsize=4)
 def _to_the_second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a damaged row says so, and must not hide the others
+        return "9999-12-31T23:59:59"

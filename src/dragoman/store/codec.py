@@ -85,6 +85,12 @@ LARGE_BYTES = 1 << 20
 """From this size on, copies of a snapshot are avoided."""
 
 
+def check_state(number: int) -> None:
+    """Raises Unreadable if no state has this number."""
+    if not 0 <= number < len(STATES):
+        raise Unreadable(f"its state has the number {number}")
+
+
 class Codec:
     """Encoders and decoders, made once. A decoder raises Unreadable and nothing else."""
 

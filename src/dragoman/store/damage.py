@@ -9,7 +9,7 @@ import logging
 from msgspec import Struct
 
 from dragoman.model.ids import timestamp
-from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from dragoman.model.task import STATES, Record, TaskHead, TaskState, TaskStatus
 
 log = logging.getLogger("dragoman.store")
 
@@ -19,6 +19,11 @@ among those that were logged."""
 
 UNKNOWN_MOUNT = ""
 """The mount of a task whose head cannot be read. No mount is spelled like that."""
+
+
+def state_of(number: int) -> TaskState:
+    """The state with a number in a row. A number that no state has counts as failed, which nothing may follow."""
+    return STATES[number] if 0 <= number < len(STATES) else TaskState.FAILED
 
 
 class RowFacts(Struct, frozen=True):

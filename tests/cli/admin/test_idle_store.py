@@ -40,6 +40,8 @@ async def test_a_damaged_task_is_found_shown_and_deleted_without_a_server(
     assert checked.status == 1
     assert all(f"damaged: task {task_id}" in checked.out for task_id in (ended, asking)), checked
     assert whole not in checked.out
+    rows = (await run("admin", "tasks", "list")).out.splitlines()
+    assert ["(its record is damaged)" in row for row in rows if ended in row] == [True]
     for task_id, state in ((ended, "completed"), (asking, "input-required")):
         shown = await run("admin", "tasks", "show", task_id)
         assert (shown.status, shown.err) == (0, "")
@@ -64,7 +66,7 @@ async def test_a_change_of_no_task_says_what_is_missing(tmp_path: Path, verb: st
     async with site(tmp_path) as here:
         nothing = await here.admin("tasks", verb)
         assert nothing.status == 2
-        assert "which tasks?" in nothing.err
+        assert "no task is given" in nothing.err
         assert "--agent" in nothing.err
         both = await here.admin("tasks", verb, here.echo, "--agent", "echo")
         assert (both.status, "but not both" in both.err) == (2, True)

@@ -127,8 +127,8 @@ def _choose(task_ids: tuple[str, ...], given: dict[str, Any], *, dry_run: bool) 
     filters = read_filters(given)
     if not (task_ids or filters):
         raise click.UsageError(
-            "which tasks? name them by their ids, as `dragoman admin tasks list` shows them, or choose them by filters "
-            "such as --agent or --older-than"
+            "no task is given: name tasks by their ids, as `dragoman admin tasks list` shows them, or choose them by "
+            "filters such as --agent or --older-than"
         )
     if task_ids and filters:
         raise click.UsageError("name tasks by their ids, or choose them by filters such as --agent, but not both")

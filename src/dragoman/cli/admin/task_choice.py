@@ -21,6 +21,9 @@ STATES = ("submitted", "working", "input-required", "auth-required", "completed"
 TEXT_SHOWN = 40
 """Most characters of a message in a table."""
 
+DAMAGED = "(its record is damaged)"
+"""The text of a task that cannot be read."""
+
 HEAD = ("ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT", "TEXT")
 
 Filters = dict[str, Any]
@@ -73,7 +76,7 @@ def task_row(task: "TaskLine") -> tuple[str, ...]:
         task.principal,
         task.context,
         task.dialect,
-        task.text[:TEXT_SHOWN],
+        (DAMAGED if task.unreadable else task.text)[:TEXT_SHOWN],
     )
 
 

@@ -30,6 +30,7 @@ from dragoman.store.api import (
     StoreError,
     make_context_page,
 )
+from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out, putting_back
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
@@ -167,7 +168,7 @@ def _context(row: Mapping[str, Any]) -> ContextRow:
         id=from_text(row["context"]),
         owner=from_text(row["owner"]),
         agent=from_text(row["agent"]),
-        state=STATES[row["state"]],
+        state=state_of(row["state"]),
         status_ms=row["status_ms"],
         tasks=row["tasks"],
         text=from_text(row["text"]),

@@ -15,10 +15,10 @@ from msgspec import Struct
 from dragoman.model.events import Event, Logged
 from dragoman.model.message import Part
 from dragoman.model.parts import Swaps, every_part, everywhere, swap_event, swap_record
-from dragoman.model.task import STATES, Record, TaskHead, TaskState
+from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
-from dragoman.store.codec import Codec, Page, SkippedChunk, Unreadable
-from dragoman.store.damage import DamageLog, RowFacts, bare_record
+from dragoman.store.codec import Codec, Page, SkippedChunk, Unreadable, check_state
+from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
@@ -84,7 +84,7 @@ class Reads:
             return None
         data, seq, state, task = rows[0]
         try:
-            return (await self.head_of(data, task))[0], seq, STATES[state]
+            return (await self.head_of(data, task))[0], seq, state_of(state)
         except Unknown:
             return None
 
@@ -267,7 +267,7 @@ class Reads:
         except Unknown:
             return None
         self._damage.name("task", head.id, error)
-        record = bare_record(head, row["seq"], STATES[row["state"]], row["status_ms"])
+        record = bare_record(head, row["seq"], state_of(row["state"]), row["status_ms"])
         with suppress(Unreadable):
             if row["record"] is not None:
                 kept = self._codec.record(row["record"], head, _no_note)
@@ -306,7 +306,7 @@ class Reads:
             head=opened.head,
             seq=row["seq"],
             epoch=row["epoch"],
-            state=STATES[row["state"]],
+            state=state_of(row["state"]),
             status_ms=row["status_ms"],
             holder=row["holder"],
             cancel_requested=row["cancel"],
@@ -321,6 +321,7 @@ class Reads:
         )
 
     def _open(self, row: Any, *, chunks: bool, whole: bool) -> OpenedRow:
+        check_state(row["state"])
         head, record = self._codec.head(row["head"]), row["record"]
         snapshot = None if record is None else self._codec.record(record, head, _no_note)
         if not whole:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dragoman.model.task import STATES, TaskHead
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch, Unknown
+from dragoman.store.damage import state_of
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
@@ -62,7 +63,7 @@ async def task_rows(reads: Reads, rows: Iterable[Mapping[str, Any]]) -> tuple[Ta
 def _task_row(row: Mapping[str, Any], head: TaskHead, *, readable: bool) -> TaskRow:
     return TaskRow(
         head=head,
-        state=STATES[row["state"]],
+        state=state_of(row["state"]),
         status_ms=row["status_ms"],
         holder=row["holder"],
         cancel_requested=row["cancel"],
@@ -79,7 +80,7 @@ async def changed_tasks(pool: Pool, sql: Mapping[str, str], since_ms: int, limit
             agent=from_text(row["agent"]),
             owner=from_text(row["owner"]),
             context_id=from_text(row["context"]),
-            state=STATES[row["state"]],
+            state=state_of(row["state"]),
             status_ms=row["status_ms"],
             seq=row["seq"],
         )

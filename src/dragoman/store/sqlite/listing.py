@@ -25,6 +25,7 @@ from dragoman.store.api import (
     TaskRow,
     make_context_page,
 )
+from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.reads import Reads
@@ -104,7 +105,13 @@ def _context(reads: Reads, task: int, status_ms: int) -> ContextRow | None:
         return None
     owner, agent, context, state, tasks, text = found[0]
     return ContextRow(
-        id=context, owner=owner, agent=agent, state=STATES[state], status_ms=status_ms, tasks=tasks, text=text
+        id=context,
+        owner=owner,
+        agent=agent,
+        state=state_of(state),
+        status_ms=status_ms,
+        tasks=tasks,
+        text=text,
     )
 
 

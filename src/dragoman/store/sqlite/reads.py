@@ -15,10 +15,10 @@ import msgspec
 from dragoman.model.events import Logged
 from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
-from dragoman.model.task import STATES, Record, TaskHead, TaskState
+from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
-from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, Page, SkippedChunk, Unreadable, decode
-from dragoman.store.damage import DamageLog, RowFacts, bare_record
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, Page, SkippedChunk, Unreadable, check_state, decode
+from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.sqlite.connection import fetch
@@ -86,7 +86,7 @@ class Reads:
         with self._gate:
             row = self.cursor.execute(self.sql["row_head"], (task_id,)).get
             with suppress(Unknown):
-                return None if row is None else (self.head_of(row[0], row[3])[0], row[1], STATES[row[2]])
+                return None if row is None else (self.head_of(row[0], row[3])[0], row[1], state_of(row[2]))
         return None
 
     def head_of(self, data: bytes | None, task: int) -> tuple[TaskHead, bool]:
@@ -167,16 +167,17 @@ class Reads:
                 pages = [(row[11], row[12]) for row in rows if row[11] is not None and row[12] is not None]
                 decoded = self.codec.log(pages, 0 if snapshot is None else snapshot.seq, seq, chunks=chunks)
                 events = list(self._events(decoded, swaps if files else None))
+            check_state(state)
         except Unreadable as error:
             self.damage.name("task", head.id, error)
             readable = False
         if not (readable or (snapshot is not None and snapshot.unreadable)):
-            snapshot, events = bare_record(head, seq, STATES[state], status_ms), []
+            snapshot, events = bare_record(head, seq, state_of(state), status_ms), []
         return Stored(
             head=head,
             seq=seq,
             epoch=epoch,
-            state=STATES[state],
+            state=state_of(state),
             status_ms=status_ms,
             holder=holder,
             cancel_requested=bool(cancel),

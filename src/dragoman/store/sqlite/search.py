@@ -8,6 +8,7 @@ from typing import Any
 
 from dragoman.model.task import STATES
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch
+from dragoman.store.damage import state_of
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.reads import Reads
 
@@ -53,7 +54,7 @@ def task_row(reads: Reads, row: Sequence[Any]) -> TaskRow:
     head, readable = reads.head_of(head_bytes, task)
     return TaskRow(
         head=head,
-        state=STATES[state],
+        state=state_of(state),
         status_ms=status_ms,
         holder=holder,
         cancel_requested=bool(cancel),
@@ -72,7 +73,7 @@ def changed_tasks(reads: Reads, since_ms: int, limit: int) -> tuple[StatusRow, .
             agent=agent,
             owner=owner,
             context_id=context,
-            state=STATES[state],
+            state=state_of(state),
             status_ms=status_ms,
             seq=seq,
         )

@@ -120,7 +120,7 @@ class Tables:
         counts = self.counts.get((scope, context))
         if counts is None:
             counts = self.counts[scope, context] = [0] * 8
-        if old is not None:
+        if old is not None and 0 <= old < len(counts):  # a damaged row counts nowhere
             counts[old] -= 1
         if new is not None:
             counts[new] += 1
