@@ -299,6 +299,13 @@ class SimulatedStore:
         stored: Stored | None = await self.request(partial(self.database.load, task_id))
         return stored
 
+    async def load_after(self, task_id: str, after: int) -> Stored | None:
+        """As the store of several replicas: without what its reader knows."""
+        stored = await self.load(task_id)
+        if stored is None or stored.snapshot is not None or stored.seq < after:
+            return stored
+        return replace(stored, events=tuple(logged for logged in stored.events if logged.seq > after), after=after)
+
     async def load_snapshot(self, task_id: str) -> Stored | None:
         stored = await self.load(task_id)
         return None if stored is None else replace(stored, events=())

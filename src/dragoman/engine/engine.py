@@ -274,7 +274,7 @@ class Engine:
             except StoreError as error:
                 if str(error) != refused:
                     refused = str(error)
-                    log.error("this server takes no work until it has joined the others again: %s", refused)
+                    log.warning("this server takes no work until it has joined the others again: %s", refused)
                 await asyncio.sleep(self._settings.retry_s)
                 continue
             self._leases.rejoin(holder)

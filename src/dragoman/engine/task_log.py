@@ -187,7 +187,12 @@ class TaskLog:
         return log
 
     def _take(self, stored: Stored) -> None:
-        """Replace the state of this log by what the store has."""
+        """Replace the state of this log by what the store has, or extend it by the events that the store gave."""
+        if not stored.after:
+            self._fold = Fold(stored.head, stored.snapshot)
+        for logged in stored.events:
+            if logged.seq > self._fold.seq:
+                self._fold.add(logged.seq, logged.event)
         self.seq = stored.seq
         self.epoch = stored.epoch
         self.holder = stored.holder
@@ -198,9 +203,6 @@ class TaskLog:
         self.settled_seq = stored.seq if stored.state in SETTLED else 0
         self._bytes_at_snapshot = stored.snapshot_bytes
         self._log_bytes = stored.snapshot_bytes + stored.log_bytes_since
-        self._fold = Fold(stored.head, stored.snapshot)
-        for logged in stored.events:
-            self._fold.add(logged.seq, logged.event)
 
     @property
     def unreadable(self) -> bool:
@@ -347,7 +349,7 @@ class TaskLog:
         Only during a turn, so that a write of this log is not taken for one of another engine. The run here hears the
         messages that others wrote, unless another engine has leased or ended the task: then the run has lost it.
         """
-        stored = await self._store.load(self.head.id)
+        stored = await self._store.load_after(self.head.id, 0 if self.unreadable else self.seq)
         if stored is None:
             raise Unknown(self.head.id)
         return await self.catch_up_with(stored)

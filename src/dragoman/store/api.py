@@ -222,7 +222,8 @@ class Stored(Struct, frozen=True, kw_only=True):
     `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them. Each change of
     them raises `webhooks_version`. `keeper` keeps the suspended run, since the lease last ended; None if nobody does.
     `offered_until_ms` is when an offer of the lease runs out; None once something was written under it. A claimed task
-    has one if nobody has worked on it since its caller last said something.
+    has one if nobody has worked on it since its caller last said something. `after`: the events are those behind that
+    seq, without a snapshot, for a reader who has folded all until there; see `Store.load_after`.
     """
 
     head: TaskHead
@@ -240,6 +241,7 @@ class Stored(Struct, frozen=True, kw_only=True):
     keeper: str | None = None
     offered_until_ms: int | None = None
     webhooks_version: int = 0
+    after: int = 0
 
     @property
     def unreadable(self) -> bool:
@@ -531,6 +533,13 @@ class Store(Protocol):
         """The task as it stands, webhooks and all, or None. A task of any size is read without blocking the loop.
 
         `size` is what `size` just returned, if the caller asked; it saves a look.
+        """
+        ...
+
+    async def load_after(self, task_id: str, after: int) -> Stored | None:
+        """The task with the events behind `after` alone, for a reader who knows those until there, or None.
+
+        It is the whole task, as from `load`, if the store has no such events any more, or does not read less for them.
         """
         ...
 

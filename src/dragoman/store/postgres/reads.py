@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.model.events import Event, Logged
 from dragoman.model.message import Part
@@ -132,6 +133,26 @@ class Reads:
         """The task with all its bytes, as far as the statement `name` reads them."""
         rows = await self.pool.read(self.sql[name], to_text(task_id))
         return await self._whole(rows[0], pages=name != "load_snapshot") if rows else None
+
+    async def load_after(self, task_id: str, after: int) -> Stored | None:
+        """The task with the pages behind seq `after`; the whole one if they do not follow it."""
+        if not after:
+            return await self.load(task_id)
+        rows = await self.pool.read(self.sql["load_after"], to_text(task_id), after)
+        if not rows:
+            return None
+        row = rows[0]
+        size = sum(map(len, row["pages"] or ()))
+        try:
+            opened: OpenedRow = await self._off_loop(
+                size, partial(self._open, chunks=True, whole=True, after=after), row
+            )
+            files = await self.files({row["task"]: opened.numbers()} if row["files"] else {})
+            swaps = everywhere(putting_back(files.fetcher(row["task"]))) if row["files"] else None
+            stored = self.stored(opened, swaps)
+        except (Unreadable, KeyError):  # pruned, rewound, damaged or deleted
+            return await self.load(task_id)
+        return replace(stored, after=after, snapshot_bytes=row["snapshot_bytes"] or 0)
 
     async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> Stored | int | None:
         """As the protocol says."""
@@ -320,14 +341,14 @@ class Reads:
             webhooks_version=row["webhooks_version"],
         )
 
-    def _open(self, row: Any, *, chunks: bool, whole: bool) -> OpenedRow:
+    def _open(self, row: Any, *, chunks: bool, whole: bool, after: int = 0) -> OpenedRow:
         check_state(row["state"])
         head, record = self._codec.head(row["head"]), row["record"]
         snapshot = None if record is None else self._codec.record(record, head, _no_note)
         if not whole:
             return OpenedRow(row, head, snapshot, [])
         pages = zip(row["firsts"] or (), row["pages"] or (), strict=True)
-        after = 0 if snapshot is None else snapshot.seq
+        after = after if snapshot is None else snapshot.seq
         return OpenedRow(row, head, snapshot, self._codec.log(pages, after, row["seq"], chunks=chunks))
 
     def _decode_pages(

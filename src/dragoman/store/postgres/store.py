@@ -292,6 +292,10 @@ class PostgresStore:
         """One statement, and another for the task's files if it has any."""
         return await self._open().reads.load(task_id)
 
+    async def load_after(self, task_id: str, after: int) -> Stored | None:
+        """One statement, which reads neither the snapshot nor the pages until `after`."""
+        return await self._open().reads.load_after(task_id, after)
+
     async def load_snapshot(self, task_id: str) -> Stored | None:
         """One statement."""
         return await self._open().reads.load(task_id, "load_snapshot")

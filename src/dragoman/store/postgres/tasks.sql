@@ -204,6 +204,16 @@ CROSS JOIN LATERAL (
     FROM dragoman.pages p WHERE p.task = t.task AND p.first_seq > coalesce(s.seq, 0)) p
 WHERE t.id = $1;
 
+-- name: load_after
+-- The same without the snapshot, whose size comes last, and with the pages behind seq $2 alone.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
+    t.offered_until_ms, t.webhooks_version, NULL::bytea AS record, p.firsts, p.pages, (
+        SELECT octet_length(s.record) FROM dragoman.snapshots s WHERE s.task = t.task) AS snapshot_bytes
+FROM dragoman.tasks t CROSS JOIN LATERAL (
+    SELECT array_agg(p.first_seq ORDER BY p.first_seq) AS firsts, array_agg(p.events ORDER BY p.first_seq) AS pages
+    FROM dragoman.pages p WHERE p.task = t.task AND p.first_seq > $2) p
+WHERE t.id = $1;
+
 -- name: load_snapshot
 -- The same without the pages.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,

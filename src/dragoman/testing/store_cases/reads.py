@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from dragoman.model.events import Delegated, Submitted
 from dragoman.model.ids import timestamp
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.task import TaskState, Usage
+from dragoman.model.task import Record, TaskState, Usage
 from dragoman.store.api import (
     Append,
     Appended,
@@ -229,6 +230,44 @@ async def a_task_is_read_without_the_events_after_its_snapshot(bench: Bench) -> 
         assert await store.load_snapshot("none") is None
 
 
+async def a_reader_that_knows_a_task_until_a_seq_reads_what_follows(bench: Bench) -> None:
+    """Where others write to the store, it reads neither the snapshot nor the pages that it knows."""
+    async with bench.store() as store:
+        file = Part(raw=b"x" * 100_000)
+        await store.create(replace(new_task("t1"), push=webhook()))
+        await store.append(by_run("t1", chunk("x" * 1_000_000)))
+        kept = record("t1", 3, W, parts=[Part(text="x" * 1_000_000)])
+        await store.append(replace(by_run("t1", chunk("more")), snapshot=kept))
+        await store.append(replace(by_run("t1"), events=(chunk("", file), chunk("y"))))
+        await store.request_cancel("t1")
+        whole = await loaded(store, "t1")
+        assert whole.seq == 5
+        for after in (1, 2, 3, 5):
+            found = await store.load_after("t1", after)
+            assert found is not None
+            if bench.shared:
+                assert replace(found, events=()) == replace(whole, snapshot=None, events=(), after=after)
+                rest = () if after == 5 else await store.read("t1", after, 1 << 30)
+                assert [(one.seq, one.event) for one in found.events] == [(one.seq, one.event) for one in rest]
+            else:
+                assert fold_of(found) == fold_of(whole)
+        for after in (0, 4, 9):  # the last of them is from before the store went back
+            assert fold_of(await store.load_after("t1", after)) == fold_of(whole), after
+        if bench.shared:
+            assert await peak_bytes(lambda: store.load_after("t1", 3)) < 900_000
+        assert await store.load_after("none", 1) is None
+
+
+def fold_of(stored: Stored | None) -> Record:
+    """The record of a task that was read whole."""
+    assert stored is not None
+    assert not stored.after
+    whole = Fold(stored.head, stored.snapshot)
+    for logged in stored.events:
+        whole.add(logged.seq, logged.event)
+    return whole.record()
+
+
 async def a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> None:
     async with bench.store() as store:
         owner, agent = "ann\\0", "echo\0"
@@ -330,6 +369,7 @@ READS: tuple[Case, ...] = (
     a_large_task_is_known_to_be_one_and_is_read_whole,
     a_read_of_a_long_task_takes_no_more_memory_than_the_task,
     a_task_is_read_without_the_events_after_its_snapshot,
+    a_reader_that_knows_a_task_until_a_seq_reads_what_follows,
     a_task_is_found_only_for_its_owner_with_its_agent,
     what_was_delegated_is_kept_with_its_files,
     a_sweep_takes_what_is_too_old_and_nothing_else,
