@@ -182,7 +182,7 @@ async def test_clients_with_certificates_are_no_strangers(
     assert len(said) == 1
     assert "are not told apart: they share their tasks with echo" in said[0]
     caplog.clear()
-    async with running(config(issued, clients, host="0.0.0.0", api_key="sesame"), [echo]):
+    async with running(config(issued, clients, host="0.0.0.0", api_key="sesame", admin_runs_workers=False), [echo]):
         assert not caplog.records
 
 

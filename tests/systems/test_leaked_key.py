@@ -341,29 +341,56 @@ async def test_a_request_that_was_half_sent_when_its_key_was_stopped_begins_noth
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_server_that_was_down_ends_it_when_it_starts(store: str) -> None:
     keys, go = await keys_of(store), asyncio.Event()
-    async with asyncio.timeout(DEADLINE_S), receiving() as receiver:
-        receiver.answers = lambda number: 500
+    async with asyncio.timeout(DEADLINE_S), receiving() as theirs, receiving() as mine:
+        receivers = {"leaked": theirs, "own": mine}
+        for receiver in receivers.values():
+            receiver.hold.clear()  # so that both calls are in flight when the server stops, and due when it starts
         async with running(keys, go) as site:
-            for holder in ("leaked", "own"):
+            for holder, receiver in receivers.items():
+                hook = {"id": holder, "url": f"{receiver.url}/{holder}"}
                 body = {
                     "message": message(f"ask me, {holder}"),
-                    "configuration": {
-                        "taskPushNotificationConfig": {"id": holder, "url": f"{receiver.url}/{holder}"},
-                    },
+                    "configuration": {"taskPushNotificationConfig": hook},
                 }
                 _, sent = await site.by(holder).ask("POST", "/agents/desk/message:send", body)
                 assert sent["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-            await receiver.came(2)
+                await receiver.came(1)
         await keys.run("revoke", "leaked", "--stop", "--tasks")
-        before = calls(receiver, "/leaked")
-        receiver.answers = lambda number: 204
+        for receiver in receivers.values():
+            receiver.hold.set()
         async with running(keys, go) as site:
             own = site.by("own")
             _, page = await own.ask("GET", "/agents/desk/tasks?historyLength=1")
             by_text = {task["history"][0]["parts"][0]["text"]: task["id"] for task in page["tasks"]}
             await until(lambda: own.state(by_text["ask me, leaked"]), lambda state: bool(state == "CANCELED"))
             assert await own.state(by_text["ask me, own"]) == "INPUT_REQUIRED"
-            assert calls(receiver, "/leaked") == before, "not even a call that was due at the start"
+            await mine.came(2)
+            assert len(theirs.asked) == 1, "not even a call that was due at the start"
+
+
+async def test_a_task_is_canceled_though_only_another_replica_serves_its_agent(postgres_url: str) -> None:
+    keys, go = await keys_of(postgres_url), asyncio.Event()
+    other = Agent("other")
+
+    @other.skill
+    async def nothing(ctx: Any) -> str:
+        """Do nothing."""
+        return ""
+
+    config = Config(port=0, store=postgres_url, shutdown_grace_s=0.2)
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(config, [other]),
+        serving(config, agents(go)) as url,
+        aiohttp.ClientSession() as http,
+    ):
+        stream = await Caller(http, url, keys["leaked"]).send("hello")
+        task_id = await stream.task_id()
+        await keys.run("revoke", "leaked", "--stop", "--tasks")
+        own = Caller(http, url, keys["own"])
+        await until(lambda: own.state(task_id), lambda state: bool(state == "CANCELED"))
+        await until(lambda: keys.run("show", "leaked"), lambda shown: shown["began"]["stop"]["done"] is not None)
+        await stream.close()
 
 
 async def test_the_trail_and_the_list_of_tasks_tell_keys_of_one_name_apart(store: str) -> None:

@@ -27,7 +27,10 @@ SETTLED_MS = 5_000
 revoked may still be under way. A revoked key counts for another second."""
 
 CLAIM_MS = 30_000
-"""How long a replica may work on a request before another one does, and how long it waits after a failure."""
+"""How long a replica may work on a request before another one does, too."""
+
+RETRY_MS = 5_000
+"""How long after an attempt that left tasks the next one comes."""
 
 OTHERS_FIRST_MS = 5_000
 """How much longer a replica waits after a failure of its own: another one may serve the agents whose tasks are left."""
@@ -100,7 +103,7 @@ class KeyStops:
         """Note the outcome of an attempt, after which `left` tasks go on, unless there is a newer request."""
         now_ms = self._clock.now_ms()
         if left:
-            await self._put(replace(request, left=left, claimed_ms=now_ms + CLAIM_MS), ASKED_KEPT_MS, version)
+            await self._put(replace(request, left=left, claimed_ms=now_ms + RETRY_MS), ASKED_KEPT_MS, version)
         elif now_ms < request.asked_ms + SETTLED_MS:
             await self._put(replace(request, left=0, claimed_ms=0), ASKED_KEPT_MS, version)
         else:

@@ -52,7 +52,7 @@ class BegunTask(Struct, frozen=True, kw_only=True):
 class KeyStopLine(Struct, frozen=True, kw_only=True):
     """A request to end what the key began, its tasks too or not. `done` is null while servers work on it.
 
-    `left` counts the tasks that could not be canceled at the last attempt; there is another one every 30 s.
+    `left` counts the tasks that could not be canceled at the last attempt; another one follows.
     """
 
     asked: str
