@@ -1,17 +1,20 @@
 """Executors of the official SDK, whichever release is installed. Nothing here knows which one it is."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import Part
 from dragoman.agents.frameworks import adapt, adaptable
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.cli.references import AgentReferenceError, load_reference
-from dragoman.client import connect
-from dragoman.model.message import Message
+from dragoman.client import Connection, connect
+from dragoman.model.message import Message, Role
+from dragoman.model.operations import SendMessage
 from dragoman.model.principal import Principal
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import StatusUpdate
@@ -306,6 +309,40 @@ async def test_an_answer_is_another_call_with_the_stored_task() -> None:
     assert said.message_id
     assert get_message_text(said) == "Which city?"
     assert len(task.history) == (1 if PROTOBUF else 3)
+
+
+@pytest.mark.parametrize("way", ["the same run", "after a restart", "in a worker", "in another worker"])
+async def test_each_call_sees_the_metadata_of_its_own_request(way: str, tmp_path: Path) -> None:
+    """Not that of the request that made the task."""
+    executor = Scripted(ask, answer)
+    config = replace(CONFIG, store=f"sqlite:///{tmp_path / 'store.db'}")
+    agent = served(executor)
+    front = WorkerAgent(agent.profile, queues=True, lease_s=5) if "worker" in way else agent
+    task_id: str | None = None
+
+    async def send(connection: Connection, text: str, n: int) -> Task:
+        message = Message(message_id=text, role=Role.USER, parts=(Part(text=text),), task_id=task_id)
+        task = await connection.ask(SendMessage(message=message, metadata={"n": n}))
+        assert isinstance(task, Task)
+        return task
+
+    async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
+        url = await stack.enter_async_context(serving(config, [front]))
+        connection = await stack.enter_async_context(connect(f"{url}/agents/test"))
+        worker = await stack.enter_async_context(AsyncExitStack())
+        if "worker" in way:
+            await worker.enter_async_context(at_work(url, agent))
+        task_id = (await send(connection, "Weather", 1)).id
+        if way == "after a restart":
+            await stack.aclose()
+            url = await stack.enter_async_context(serving(config, [served(executor)]))
+            connection = await stack.enter_async_context(connect(f"{url}/agents/test"))
+        if way == "in another worker":
+            await worker.aclose()
+            await worker.enter_async_context(at_work(url, served(executor)))
+        task = await send(connection, "Lyon", 2)
+    assert task.status.state is TaskState.COMPLETED
+    assert [context.metadata for context in executor.contexts] == [{"n": 1}, {"n": 2}]
 
 
 async def test_auth_required_is_answered_like_a_question() -> None:

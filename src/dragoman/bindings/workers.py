@@ -163,7 +163,10 @@ class Workers:
         answer = await agent.ask(
             asked.lease, AskCaller(parts, asked.auth, note=asked.note), asked.question, asked.wait_s
         )
-        return _json(wire.AskReply(answer, agent.leases.lease_s))
+        metadata: dict[str, Any] | None = None
+        if answer is not None:
+            metadata = await (await agent.leases.hold(asked.lease)).run.request_metadata(answer)
+        return _json(wire.AskReply(answer, agent.leases.lease_s, metadata))
 
     async def _delegate(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.DelegateRequest)

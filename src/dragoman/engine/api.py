@@ -270,6 +270,10 @@ class Run(Protocol):
         """The caller's own tasks among those that the message names in `referenceTaskIds`."""
         ...
 
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request that brought a message of this task: the first one, or an answer."""
+        ...
+
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first, with agents' answers but without this task's."""
         ...

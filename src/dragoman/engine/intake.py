@@ -366,7 +366,8 @@ class Intake:
                 push = await self._webhooks.registration(call, send.push_config, task_id, place)
             while True:
                 keeper = await self._leases.keeper_of(task) if task.keeper is not None else None
-                written = await self._append(runner, call, task, message, logged, dedupe, push, keeper)
+                received = MessageReceived(logged, "", send.metadata)
+                written = await self._append(runner, call, task, message, received, dedupe, push, keeper)
                 if isinstance(written, Appended):
                     return Taken(task, written.last_seq, repeated=False)
                 if dedupe is not None and self._same(call, written, dedupe):
@@ -384,7 +385,7 @@ class Intake:
         call: Call,
         task: TaskLog,
         message: Message,
-        logged: Message,
+        logged: MessageReceived,
         dedupe: Dedupe | None,
         push: Registration | None,
         keeper: str | None,
@@ -413,7 +414,7 @@ class Intake:
             if push is not None and self._webhooks is not None:
                 check_room(self._webhooks.audience(log).configs, push.config, f"{call.manners.webhook}.id")
             now_ms = self._clock.now_ms()
-            said = MessageReceived(logged, timestamp(now_ms))
+            said = replace(logged, timestamp=timestamp(now_ms))
             if answers:
                 addressee = self._leases.addressee(log, keeper)
                 before = (said,) if call.operator is None else (policy.intervention(call, "answer", now_ms), said)

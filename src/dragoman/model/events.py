@@ -26,10 +26,14 @@ class Submitted(Struct, frozen=True, array_like=True, tag="s", gc=False):
 
 
 class MessageReceived(Struct, frozen=True, array_like=True, tag="m", gc=False):
-    """The caller sent a further message to the task; it goes into the history."""
+    """The caller sent a further message to the task; it goes into the history.
+
+    `metadata` is that of the request, which no dialect shows. It is for the agent.
+    """
 
     message: Message
     timestamp: str
+    metadata: dict[str, Any] | None = None
 
     @property
     def all_parts(self) -> tuple[Part, ...]:

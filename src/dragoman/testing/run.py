@@ -292,6 +292,10 @@ class FakeRun(DetachedRun):
         """The tasks it was given."""
         return self._references
 
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata that the test gave for the first message; None for an answer."""
+        return self.head.metadata if message is self.message else None
+
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest of the messages it was given."""
         limit = integer("limit", limit)

@@ -168,6 +168,8 @@ class RemoteRun(DetachedRun):
         self._server = server
         self._fold = Fold(self.head, replace(_record(self.head, task), note=delivery.note))
         self._notes: dict[str, str] = {}
+        self._answered_with: dict[str, dict[str, Any] | None] = {}
+        """By answer, the metadata of its request."""
         self._numbers = 0
         self._questions = 0
         self._orders = 0
@@ -252,6 +254,7 @@ class RemoteRun(DetachedRun):
             while True:
                 reply = await self.tell("ask", question, wire.AskReply, wait_s)
                 if reply is not None and reply.answer is not None:
+                    self._answered_with[reply.answer.message_id] = reply.metadata
                     return reply.answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
@@ -289,6 +292,10 @@ class RemoteRun(DetachedRun):
         """The tasks that the message names, as far as they are the caller's."""
         found = await self.tell("references", wire.PastRequest(self.lease), wire.ReferencesReply)
         return () if found is None else tuple(_record(_head(self.head, task), task) for task in found.tasks)
+
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request that brought a message: it came with the task, or with the answer."""
+        return self.head.metadata if message is self.message else self._answered_with.get(message.message_id)
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context before this run, oldest first."""

@@ -199,10 +199,11 @@ class AskRequest(Struct, omit_defaults=True):
 
 
 class AskReply(Struct):
-    """The answer to `ask`; None while the caller has not answered."""
+    """The answer to `ask`, None while the caller has not answered, and the `metadata` of its request."""
 
     answer: Message | None
     expires_s: float
+    metadata: dict[str, Any] | None = None
 
 
 class DelegateRequest(Struct, omit_defaults=True):

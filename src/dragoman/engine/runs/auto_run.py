@@ -367,6 +367,11 @@ class AutoRun:
         """The caller's own tasks among those that the message names."""
         return await self._services.past.references(self.head, self.message.reference_task_ids)
 
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request that brought a message. The first one is all that there is before the task."""
+        run = self._taken_over()
+        return self.head.metadata if run is None else await run.request_metadata(message)
+
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, of which this task is part from now on."""
         return await (await self._task_run()).history(limit)

@@ -189,6 +189,10 @@ class DirectRun:
         """The caller's own tasks among those that the message names."""
         return await self._past.references(self.head, self.message.reference_task_ids)
 
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request: there is only one."""
+        return self.head.metadata
+
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first."""
         return await self._past.messages(self.head, limit)

@@ -25,7 +25,7 @@ from dragoman.engine.runs.replay import USED, Replay, ReplayMismatch, noted_usag
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Unavailable
-from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, StatusChanged
 from dragoman.model.ids import Clock, new_id, timestamp, timestamp_ms
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -125,6 +125,15 @@ def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
     """The state that a task in `state` gets when a new run of the runner begins."""
     untaken = state is TaskState.SUBMITTED and runner is not None and runner.traits.waits
     return TaskState.SUBMITTED if untaken else TaskState.WORKING
+
+
+def metadata_of(message: Message, events: Sequence[Logged]) -> dict[str, Any] | None:
+    """The metadata of the request that brought a further message, by the log of its task."""
+    for logged in reversed(events):
+        event = logged.event
+        if isinstance(event, MessageReceived) and event.message.message_id == message.message_id:
+            return event.metadata
+    return None
 
 
 class RunServices(Struct, frozen=True, kw_only=True):
@@ -595,6 +604,18 @@ class TaskRun:
     async def references(self) -> tuple[Record, ...]:
         """The caller's own tasks among those that the message names."""
         return await self._services.past.references(self.head, self.message.reference_task_ids)
+
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request that brought a message of this task."""
+        if message.message_id == self.message.message_id:
+            return self.head.metadata
+        while True:
+            try:
+                log_of_task = await self.log.whole()
+            except StoreError:
+                await asyncio.sleep(self._services.retry_s)
+            else:
+                return metadata_of(message, log_of_task)
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first, without this task's."""

@@ -164,7 +164,7 @@ class ExecutorRun:
             message=message,
             task=stored,
             related=await run.references() if run.message.reference_task_ids else (),
-            metadata=run.head.metadata,
+            metadata=await run.request_metadata(message),
             accepted_output_modes=run.head.accepted_output_modes,
             extensions=run.extensions,
             caller=_caller(run.principal.id),
