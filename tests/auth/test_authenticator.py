@@ -154,15 +154,40 @@ async def test_a_clock_that_is_set_back_makes_nobody_known_for_longer(store: Sto
     assert authenticator.known(key(text), PEER) is None
 
 
-async def test_the_first_header_decides_and_no_other_helps_it(store: Store, clock: SetClock) -> None:
+async def test_credentials_that_name_different_callers_are_refused(store: Store, clock: SetClock) -> None:
     alice, bob = await made(store, "alice"), await made(store, "bob")
     authenticator = Authenticator(store.keys, clock, agent_keys={})
-    both = key(alice) | bearer(bob)
-    assert (await authenticator.identify(both, PEER)).id == "key:alice"
-    await refusal(authenticator, key("wrong") | bearer(bob))
+    for sent in (
+        key(alice) | bearer(bob),
+        key(bob) | key(alice, "x-agent-api-key"),
+        key("strange") | key(alice, "x-agent-api-key") | bearer(bob),
+    ):
+        for _ in range(2):  # the second time both are remembered
+            assert "name different callers of this server" in (await refusal(authenticator, sent)).message
+            assert authenticator.known(sent, PEER) is None
+    assert (await authenticator.identify(key(alice) | bearer(alice), PEER)).id == "key:alice"
+
+
+async def test_a_credential_that_is_not_known_here_counts_for_nothing_beside_one_that_is(
+    store: Store, clock: SetClock
+) -> None:
+    """It may be one for an upstream, to which it is forwarded."""
+    bob = await made(store, "bob")
+    authenticator = Authenticator(store.keys, clock, agent_keys={})
+    for sent in (key(bob) | bearer("upstream's"), key("upstream's") | bearer(bob)):
+        assert authenticator.known(sent, PEER) is None
+        assert (await authenticator.identify(sent, PEER)).id == "key:bob"
+        known = authenticator.known(sent, PEER)
+        assert known is not None
+        assert known.id == "key:bob"
+    await refusal(authenticator, bearer("upstream's"))
+    await refusal(authenticator, key("upstream's") | bearer("upstream's"))
+    clock.ms += 1000
+    assert authenticator.known(key(bob) | bearer("upstream's"), PEER) is None, "it may be a key by now"
     assert (await authenticator.identify(key(" ") | bearer(bob), PEER)).id == "key:bob"
-    basic = {b"authorization": b"Basic YTpi"} | key(alice, "x-agent-api-key")
-    assert (await authenticator.identify(basic, PEER)).id == "key:alice"
+    basic = {b"authorization": b"Basic YTpi"} | key(bob, "x-agent-api-key")
+    assert (await authenticator.identify(basic, PEER)).id == "key:bob"
+    assert authenticator.known(basic, PEER) is not None
 
 
 async def test_what_was_sent_in_one_header_is_not_known_in_another(store: Store, clock: SetClock) -> None:

@@ -59,6 +59,24 @@ def bearer(sent: bytes) -> dict[str, str]:
     return {"Authorization": f"Bearer {sent.decode()}"}
 
 
+async def test_a_key_and_a_token_of_different_callers_are_refused_and_one_for_elsewhere_is_not(
+    issuer: Issuer, egress: Egress, tmp_path: Path
+) -> None:
+    config = Config(
+        port=0, store=f"sqlite:///{tmp_path}/x.db", jwt_issuer=issuer.url, jwt_audience=AUDIENCE, api_key="shared"
+    )
+    async with serving(config, [who()]) as url:
+        ours, key = token(issuer.claims()), {"x-api-key": "shared"}
+        for _ in range(2):
+            both = await sent(egress, url, key | bearer(ours))
+            assert (both.status, b"name different callers of this server" in both.body) == (401, True)
+            for elsewhere in (token(issuer.claims(), key=OTHER), token(issuer.claims(aud="x")), b"a.b.c"):
+                reply = await sent(egress, url, key | bearer(elsewhere))
+                assert (reply.status, b"shared" in reply.body) == (200, True), reply.body
+            reply = await sent(egress, url, {"x-api-key": "elsewhere"} | bearer(ours))
+            assert (reply.status, f"jwt:alice@{issuer.url} caller".encode() in reply.body) == (200, True)
+
+
 async def test_a_token_of_the_issuer_opens_the_server_and_its_claims_count(
     issuer: Issuer, egress: Egress, tmp_path: Path
 ) -> None:

@@ -1,8 +1,10 @@
 """Authenticator: finds the principal of a request from its headers, by the configured kinds of credentials.
 
-Invariant: the first of several credentials decides, in the order `KEY_HEADERS`, bearer token, client certificate. The
-sender of a wrong key cannot tell what is wrong with it. Only valid credentials are remembered, so that a flood of wrong
-ones evicts nothing.
+Invariant: all keys and tokens of a request that are valid here name one caller. The first one counts, in the order
+`KEY_HEADERS`, bearer token; one that is not valid here may be meant for another server, and counts for nothing beside
+one that is. A client certificate counts if there are none of these. The sender of a wrong key cannot tell what is wrong
+with it. Only valid credentials are remembered, and those beside a valid one, so that a flood of wrong ones evicts
+nothing.
 """
 
 import asyncio
@@ -46,6 +48,8 @@ SENT_BYTES_MAX = 16 * 1024
 KEY_WRONG = "the key is not valid here"
 
 TOKEN_WRONG = "the token is not valid here"
+
+TWO_CALLERS = "the credentials name different callers of this server: send those of one"
 
 NO_LOOK_UP = "keys cannot be looked up at this moment: try again"
 
@@ -126,6 +130,8 @@ class Authenticator:
         self._looked_ms = -KEY_MS
         self._looking = asyncio.Lock()
         self._seen = {name: CredentialCache() for name in (*KEY_HEADERS, AUTHORIZATION)}
+        self._strange = CredentialCache()
+        """What came beside a valid credential and is not valid here, for as long as a key is believed."""
 
     def replace_agent_keys(self, agent_keys: Mapping[str, str]) -> None:
         """Replace all keys of agents."""
@@ -133,6 +139,7 @@ class Authenticator:
         self._asks = self._fixed or bool(agent_keys)
         self._configured = _index_keys(agent_keys) | self._common
         self._seen = {name: CredentialCache() for name in self._seen}
+        self._strange = CredentialCache()
 
     @property
     def required(self) -> bool:
@@ -164,12 +171,22 @@ class Authenticator:
         now_ms = self._clock.now_ms()
         if not (self._asks or self._keyed or self._unsure):
             return ANONYMOUS if self._keys is None or self._looked(now_ms) else None
+        found: Principal | None = None
+        strange = False
         for name, seen in self._seen.items():
             if sent := headers.get(name):
-                return seen.get(sent, now_ms)
-        if self._certificates is not None:
+                principal = seen.get(sent, now_ms)
+                if principal is None:
+                    if self._strange.get(sent, now_ms) is None:
+                        return None
+                    strange = True
+                elif found is None:
+                    found = principal
+                elif principal.id != found.id:
+                    return None
+        if found is None and not strange and self._certificates is not None:
             return self._certificates.principal(headers, peer)
-        return None
+        return found
 
     async def identify(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal:
         """Identify the caller: `ANONYMOUS` if nobody must authenticate, or if only agents have keys and none was sent.
@@ -179,18 +196,46 @@ class Authenticator:
         await self.refresh()
         if (principal := self.known(headers, peer)) is not None:
             return principal
-        for name, seen in self._seen.items():
-            if (raw := headers.get(name)) and (secret := _secret(name, raw)):
-                return await self._verify(name, raw, secret, seen)
-        if self._certificates is not None:
-            principal = self._certificates.principal(headers, peer)
-            if principal is not None:
-                return principal
+        if (principal := await self._read_credentials(headers, peer)) is not None:
+            return principal
         if not self.required:
             return ANONYMOUS
         if self._unsure and not self._fixed:
             raise Unavailable(NO_LOOK_UP)
         raise Unauthorized(f"this server asks who is calling: {self._ways()}", missing=True)
+
+    async def _read_credentials(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal | None:
+        """The caller that the credentials name; None if there are none.
+
+        Raises Unauthorized if none of them is valid, or if they name different callers; Unavailable if none is valid
+        and one cannot be looked up.
+        """
+        named: list[Principal] = []
+        wrong: Unauthorized | Unavailable | None = None
+        strange: list[bytes] = []
+        for name, seen in self._seen.items():
+            if not (raw := headers.get(name)):
+                continue
+            if not (secret := _secret(name, raw)):
+                strange.append(raw)
+                continue
+            try:
+                named.append(await self._verify(name, raw, secret, seen))
+            except Unauthorized as error:
+                wrong = wrong or error
+                strange.append(raw)
+            except Unavailable as error:
+                wrong = wrong or error
+        if not named:
+            if wrong is not None:
+                raise wrong
+            return None if self._certificates is None else self._certificates.principal(headers, peer)
+        if any(principal.id != named[0].id for principal in named):
+            raise Unauthorized(TWO_CALLERS)
+        now_ms = self._clock.now_ms()
+        for raw in strange:
+            self._strange.put(raw, ANONYMOUS, now_ms, now_ms + KEY_MS)
+        return named[0]
 
     def operator(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """The operator whose token was sent, for a server that asks nobody; None if there is none."""
