@@ -56,6 +56,8 @@ PAYLOADS = (
 )
 
 LONG = "A" * 200_000
+LONG_NAME = LONG[:1024]
+"""The longest that an artifact may have."""
 
 NAMES = (
     *PAYLOADS,
@@ -97,8 +99,8 @@ def hostile_artifacts_agent() -> Agent:
     @agent.skill
     async def emit(ctx: Context) -> None:
         """Emit artifacts."""
-        for number in range(4):
-            await ctx.artifact("much", name=LONG, description=LONG, id=f"large{number}")
+        for number in range(8):
+            await ctx.artifact("much", name=LONG_NAME, description=LONG, id=f"large{number}")
         await ctx.ask("Go on?")
         for number, name in enumerate(each for each in NAMES if each is not LONG):
             part = Part(text=name[:99], filename=name, media_type=name, metadata={name: 1})

@@ -10,31 +10,79 @@ from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, Locator, expect
 
 from tests.console.browser import DRAWN, WIDE, console
-from tests.console.hostile import LONG, NAMES, PAYLOADS
+from tests.console.hostile import LONG, LONG_NAME, NAMES, PAYLOADS
 from tests.console.site import Site, moment, open_task, timeline
 from tests.net.peer import listening, says
 
 MARKUP = "script, iframe, object, embed, style, link, form, base, meta, [onerror], [onload], [onclick], [srcdoc]"
 """Elements and attributes that the console never makes of content."""
 
-HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 """Characters that are not seen, or that turn the text beside them."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
 
-async def check_harmless(shown: Locator, names: str = "", forms: int = 0) -> None:
-    """Check that content became no markup, that links lead to the web, and that no name hides anything.
+TOLD = """shown => [shown.innerText, ...[...shown.querySelectorAll("[title], [aria-label]")].flatMap(
+    (each) => [each.title, each.ariaLabel ?? ""])]"""
+"""All that an element says: its text, and that of its titles and labels."""
 
-    `names` selects the elements with names; without it no text at all hides anything. `forms` are the console's own.
+
+async def check_harmless(shown: Locator, forms: int = 0) -> None:
+    """Check that content became no markup, that links lead to the web, and that no text hides anything.
+
+    `forms` are the console's own.
     """
     assert await shown.locator(MARKUP).count() == forms
     links = await shown.locator("a").evaluate_all("links => links.map((link) => link.protocol)")
     assert set(links) <= {"http:", "https:", "mailto:"}
-    texts = await shown.locator(names).all_inner_texts() if names else [await shown.inner_text()]
-    assert [text for text in texts if HIDDEN.search(text)] == []
+    assert [text for text in await shown.evaluate(TOLD) if HIDDEN.search(text)] == []
     await shown.page.evaluate(DRAWN)
     assert await shown.page.evaluate("() => document.documentElement.scrollWidth") <= WIDE["width"]
+
+
+HIDING = "ab\u202ec\x1b[31m\u200b\r\n\tde\x00\u2066\u00ad\N{TAG LATIN SMALL LETTER A}\u2028f"
+SHOWN = "ab‹U+202E›c‹U+001B›[31m‹U+200B›\n\tde‹U+0000›‹U+2066›‹U+00AD›‹U+E0061›‹U+2028›f"
+
+SELECTED = """code => { getSelection().selectAllChildren(code); return getSelection().toString(); }"""
+
+
+async def test_texts_show_what_is_hidden_in_them_and_are_copied_as_they_are_shown(
+    browser: Browser, used_site: Site
+) -> None:
+    context = "c\x1b[201~\n\u202e"
+    task = await used_site.send(
+        "echo", {"text": HIDING}, {"text": HIDING, "mediaType": "text/x-shell"}, {"data": HIDING}, context=context
+    )
+    await used_site.send("echo", {"text": "a family 👩\u200d👩\u200d👧, and نوشته\u200cها"}, context=context)
+    async with console(browser, used_site.url, used_site.token) as (page, _):
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await open_task(page, used_site, task)
+        code = moment(page).get_by_role("article").first.locator("pre code")
+        await expect(code).to_have_text(SHOWN, use_inner_text=True)
+        assert await code.evaluate(SELECTED) == SHOWN
+        main = page.get_by_role("main")
+        await check_harmless(main)
+        await page.get_by_role("tab", name="The wire").click()
+        frames = page.get_by_role("region", name="Frames by dialect")
+        await page.get_by_label("as sent").check()
+        await expect(frames).to_contain_text("ab\\u202ec\\u001b[31m\\u200b")
+        await expect(frames).to_contain_text("\\udb40\\udc61")
+        await check_harmless(main)
+        for path in ("/tasks", "/conversations", "", "/audit", "/usage"):
+            await page.goto(f"{used_site.url}/console{path}")
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+            if path == "/tasks":
+                await expect(main).to_contain_text("a family 👩\u200d👩\u200d👧, and نوشته\u200cها")
+            if path in ("/tasks", "/conversations", ""):
+                await expect(main).to_contain_text("ab‹U+202E›c‹U+001B›[31m‹U+200B› de")
+            await check_harmless(main)
+        await page.goto(f"{used_site.url}/console/conversations")
+        await page.get_by_role("link", name="ab‹U+202E›c").first.click()
+        await page.get_by_role("button", name="Copy the context's id").click()
+        assert await page.evaluate("() => navigator.clipboard.readText()") == "c‹U+001B›[201~‹U+000A›‹U+202E›"
 
 
 @pytest.mark.parametrize("place", ["text", "data", "name", "artifact"])
@@ -57,7 +105,7 @@ async def test_no_content_of_a_task_becomes_markup_or_leaves_the_page(
     async with console(browser, used_site.url, used_site.token) as (page, _):
         await open_task(page, used_site, task)
         await expect(moment(page).get_by_role("article")).to_have_count(2)
-        await check_harmless(moment(page), ".file, .data")
+        await check_harmless(moment(page))
         await page.get_by_role("tab", name="The wire").click()
         await expect(page.get_by_role("region", name="Frames by dialect")).to_be_visible()
 
@@ -96,13 +144,13 @@ async def test_a_long_task_with_hostile_names_is_shown_and_replayed(browser: Bro
         async with page.expect_response(re.compile(r"/moment$")):
             await open_task(page, used_site, task)
         await expect(moment(page).get_by_role("article").last).to_contain_text(NAMES[-1])
-        await check_harmless(moment(page), "h3, .quiet")
-        await expect(moment(page)).to_contain_text(f"{len(LONG):,} characters")
+        await check_harmless(moment(page))
+        await expect(moment(page)).to_contain_text(f"{len(LONG_NAME):,} characters")
         await expect(timeline(page)).to_contain_text("Artifact operator:local answered")
         await check_harmless(timeline(page))
         await page.get_by_label("Moment of the replay").fill("10")
         await expect(moment(page)).to_have_attribute("aria-busy", "false")
-        await check_harmless(moment(page), "h3, .quiet")
+        await check_harmless(moment(page))
 
 
 async def test_messages_with_one_and_the_same_id_are_all_shown(browser: Browser, used_site: Site) -> None:
