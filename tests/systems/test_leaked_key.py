@@ -368,6 +368,21 @@ async def test_a_server_that_was_down_ends_it_when_it_starts(store: str) -> None
             assert len(theirs.asked) == 1, "not even a call that was due at the start"
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_a_damaged_request_costs_itself_alone(store: str) -> None:
+    keys, go = await keys_of(store), asyncio.Event()
+    async with beside(store) as opened:
+        await opened.shared.put(f"key-stop/{keys.ids['own']}", b"\xc1", 60_000)
+        await opened.shared.put("key-streams/gone", b"\xc1", 60_000)
+    async with asyncio.timeout(DEADLINE_S), running(keys, go) as site:
+        stream = await site.by("leaked").send("hello")
+        await keys.run("revoke", "leaked", "--stop")
+        await stream.ended.wait()
+        await stream.close()
+        assert (await keys.run("show", "own"))["began"]["stop"] is None
+        assert (await keys.run("revoke", "own", "--stop"))["changed"], "asked anew"
+
+
 async def test_a_task_is_canceled_though_only_another_replica_serves_its_agent(postgres_url: str) -> None:
     keys, go = await keys_of(postgres_url), asyncio.Event()
     other = Agent("other")

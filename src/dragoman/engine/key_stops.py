@@ -4,7 +4,9 @@ Invariant: a request is an entry of the store that every replica reads, so it ou
 server that works on it. One replica at a time works on a request. Every replica ends its own streams.
 """
 
+import logging
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +14,11 @@ from msgspec.structs import replace
 
 from dragoman.model.ids import Clock
 from dragoman.store.shared import Shared, SharedEntry
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 REQUESTS = "key-stop/"
 STREAMS = "key-streams/"
@@ -70,7 +77,7 @@ class KeyStops:
         """Read all requests."""
         entries = await self._shared.scan(REQUESTS)
         self.stopped = frozenset(entry.key.removeprefix(REQUESTS) for entry in entries)
-        return tuple(map(_request, entries))
+        return tuple(request for request in map(_request, entries) if request is not None)
 
     async def find(self, key_id: str) -> StopRequest | None:
         """The request for a key; None if there is none."""
@@ -81,7 +88,8 @@ class KeyStops:
         """Make a request, or make an earlier one for the key anew. One that takes in the tasks stays so."""
         while True:
             entry = await self._shared.get(REQUESTS + key_id)
-            tasks = tasks or (entry is not None and _request(entry).tasks)
+            earlier = None if entry is None else _request(entry)
+            tasks = tasks or (earlier is not None and earlier.tasks)
             request = StopRequest(key=key_id, name=name, by=by, asked_ms=self._clock.now_ms(), tasks=tasks)
             if await self._put(request, ASKED_KEPT_MS, 0 if entry is None else entry.version) is not None:
                 return request
@@ -89,9 +97,9 @@ class KeyStops:
     async def claim(self, key_id: str, replica: str) -> tuple[StopRequest, int] | None:
         """Take on a request. Returns it with its version; None if it is done, or if another replica works on it."""
         entry = await self._shared.get(REQUESTS + key_id)
-        if entry is None:
+        request, now_ms = None if entry is None else _request(entry), self._clock.now_ms()
+        if entry is None or request is None:
             return None
-        request, now_ms = _request(entry), self._clock.now_ms()
         again_ms = request.claimed_ms + (OTHERS_FIRST_MS if request.left and request.claimant == replica else 0)
         if request.done_ms or again_ms > now_ms:
             return None
@@ -120,8 +128,8 @@ class KeyStops:
         """How many streams a key has open, by replica, as they last said."""
         found: dict[str, int] = {}
         for entry in await self._shared.scan(STREAMS):
-            count = msgspec.msgpack.decode(entry.value, type=dict[str, int]).get(key_id, 0)
-            if count:
+            counts = _decode(entry, dict[str, int])
+            if counts is not None and (count := counts.get(key_id, 0)):
                 found[entry.key.removeprefix(STREAMS)] = count
         return found
 
@@ -129,5 +137,14 @@ class KeyStops:
         return await self._shared.put(REQUESTS + request.key, msgspec.msgpack.encode(request), kept_ms, version=version)
 
 
-def _request(entry: SharedEntry) -> StopRequest:
-    return msgspec.msgpack.decode(entry.value, type=StopRequest)
+def _request(entry: SharedEntry) -> StopRequest | None:
+    return _decode(entry, StopRequest)
+
+
+def _decode(entry: SharedEntry, kind: type[T]) -> T | None:
+    """The value of an entry; None if its bytes are damaged, which costs that entry alone."""
+    try:
+        return msgspec.msgpack.decode(entry.value, type=kind)
+    except msgspec.MsgspecError as error:
+        log.warning("the entry %s of the store cannot be read: %s", entry.key, error, extra=about(entry.key))
+        return None

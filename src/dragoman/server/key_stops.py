@@ -1,7 +1,7 @@
 """The work on requests to end what a leaked key began: see `engine.key_stops`.
 
 Invariant: a stream of a stopped key ends within `WATCH_S` of the moment at which its server can read the request. Tasks
-that take long to cancel, and a store that is slow, delay no stream's end.
+that take long to cancel delay no stream's end.
 """
 
 import asyncio
@@ -143,10 +143,12 @@ class KeyStopper:
             )
 
     async def _remove_webhooks(self, request: StopRequest) -> int:
-        removed = 0
-        while webhooks := await self._store.outbox.made_with(request.key, PAGE):
-            for webhook in webhooks:
-                removed += await self._store.outbox.remove(webhook.task_id, webhook.config_id)
+        outbox, removed, more = self._store.outbox, 0, True
+        while more:
+            before = removed
+            for webhook in await outbox.made_with(request.key, PAGE):
+                removed += await outbox.remove(webhook.task_id, webhook.config_id)
+            more = removed > before
         return removed
 
     async def _cancel_tasks(self, request: StopRequest, ended: Ended) -> None:
