@@ -5,7 +5,7 @@ Invariant: decoding returns the value that was encoded. JSON replaces MessagePac
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -44,7 +44,10 @@ class Unreadable(Exception):
     """The bytes of a row are no value that this program knows: they are damaged, or parts of the row are missing."""
 
 
-JSON_STARTS = (b"[", b"{")
+UNDECODABLE = (msgspec.MsgspecError, ValueError, IndexError, RecursionError)
+"""What decoders raise for bytes that are none of their values. Text that is no UTF-8 is a ValueError."""
+
+JSON_STARTS = b"[{"
 """No array or map of MessagePack starts with one of these."""
 
 
@@ -77,6 +80,8 @@ EventAround = Submitted | MessageReceived | StatusChanged | SkippedChunk | Deleg
 
 Page = tuple[int, int, Sequence[EventAround | ArtifactChunk]]
 """A decoded page: the seq of its first event, the mean size of its events in bytes, and the events."""
+
+NO_EVENTS = "a page has no events"
 
 NOTE_MARKS = (b"\x92\xa1n", b'["n",')
 """How a `Noted` event begins in a page: in MessagePack, and in JSON. Other content may hold the same bytes."""
@@ -166,13 +171,15 @@ class Codec:
 
         A page that is missing makes the log unreadable, too.
         """
-        decode = self.events if chunks else self.events_around
+        decoders: Any = self._pages if chunks else self._pages_around
         decoded: list[Page] = []
         end = after
         for first, page in pages:
             if first != end + 1:
                 raise Unreadable(f"its events {end + 1} to {first - 1} are missing")
-            events = decode(page)
+            events: Sequence[EventAround | ArtifactChunk] = _decode(page, *decoders)
+            if not events:
+                raise Unreadable(NO_EVENTS)
             decoded.append((first, len(page) // len(events), events))
             end += len(events)
         if end != until:
@@ -226,17 +233,20 @@ def first_parts(events: Sequence[Event]) -> tuple[Part, ...]:
 
 def _some(events: tuple[T, ...]) -> tuple[T, ...]:
     if not events:
-        raise Unreadable("a page has no events")
+        raise Unreadable(NO_EVENTS)
     return events
 
 
 def _decode(data: bytes, packed: msgspec.msgpack.Decoder[T], spelled: msgspec.json.Decoder[T]) -> T:
-    return decode(spelled if data[:1] in JSON_STARTS else packed, data)
+    try:
+        return spelled.decode(data) if data[0] in JSON_STARTS else packed.decode(data)
+    except UNDECODABLE as error:
+        raise Unreadable(str(error)) from error
 
 
 def decode(decoder: "Decoder[T]", data: bytes) -> T:
     """Decode bytes of a row. Raises Unreadable and nothing else."""
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise Unreadable(str(error)) from error

@@ -3,7 +3,7 @@
 Invariant: every read of a task sees one moment: a read of several statements is one transaction.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
-from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, Page, SkippedChunk, Unreadable, check_state, decode
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, SkippedChunk, Unreadable, check_state, decode
 from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
@@ -43,6 +43,9 @@ Row = tuple[
     int,
 ]
 """The task's columns as far as its head; its snapshot; first seq and events of a page; the rest of its columns."""
+
+APART = everywhere(kept_apart)
+"""Leaves parts as they are: those of a task without files."""
 
 Learn = Callable[[str, int, bytes], None]
 """Called with each file that was read: the task's id, the file's number, the bytes."""
@@ -85,9 +88,10 @@ class Reads:
         """Head, seq and state."""
         with self._gate:
             row = self.cursor.execute(self.sql["row_head"], (task_id,)).get
-            with suppress(Unknown):
+            try:
                 return None if row is None else (self.head_of(row[0], row[3])[0], row[1], state_of(row[2]))
-        return None
+            except Unknown:
+                return None
 
     def head_of(self, data: bytes | None, task: int) -> tuple[TaskHead, bool]:
         """The head of the task with a number, from its bytes or else its row, and whether the bytes can be decoded.
@@ -121,9 +125,10 @@ class Reads:
                 rows = self._rows("load", task_id)
                 live = bool(rows) and rows[0][3] < TERMINAL_FROM
                 return self.stored(rows, everywhere(self.fetching(task_id, learn if live else None))) if rows else None
-        with suppress(Unknown):
-            return self.stored(rows, everywhere(kept_apart)) if rows else None
-        return None
+        try:
+            return self.stored(rows, APART) if rows else None
+        except Unknown:
+            return None
 
     def load_snapshot(self, task_id: str) -> Stored | None:
         """The task without the events that follow its snapshot."""
@@ -161,13 +166,21 @@ class Reads:
         snapshot: Record | None = None
         events: list[Logged] = []
         try:
-            if kept is not None:
-                snapshot = self._snapshot(kept, head, task, swaps if files else None)
-            if whole:
-                pages = [(row[11], row[12]) for row in rows if row[11] is not None and row[12] is not None]
-                decoded = self.codec.log(pages, 0 if snapshot is None else snapshot.seq, seq, chunks=chunks)
-                events = list(self._events(decoded, swaps if files else None))
             check_state(state)
+            if kept is not None:
+                snapshot = self.codec.record(kept, head, partial(self._logged_note, task))
+                if files:
+                    snapshot = swap_record(snapshot, swaps)
+            if whole and (snapshot is None or snapshot.seq != seq):
+                pages = [(row[11], row[12]) for row in rows if row[11] is not None and row[12] is not None]
+                for first, size, page in self.codec.log(
+                    pages, 0 if snapshot is None else snapshot.seq, seq, chunks=chunks
+                ):
+                    for number, event in enumerate(page, first):
+                        if isinstance(event, SkippedChunk):
+                            continue
+                        full = swap_event(event, swaps) if files else event
+                        events.append(Logged(number, full, size + file_bytes(full) if files else size))
         except Unreadable as error:
             self.damage.name("task", head.id, error)
             readable = False
@@ -190,20 +203,6 @@ class Reads:
             offered_until_ms=offered_until_ms,
             webhooks_version=webhooks_version,
         )
-
-    def _snapshot(self, kept: bytes, head: TaskHead, task: int, swaps: Swaps | None) -> Record:
-        """Decode a snapshot, its parts swapped. Raises Unreadable."""
-        snapshot = self.codec.record(kept, head, partial(self._logged_note, task))
-        return snapshot if swaps is None else swap_record(snapshot, swaps)
-
-    def _events(self, pages: Iterable[Page], swaps: Swaps | None) -> Iterator[Logged]:
-        """The events of decoded pages, their parts swapped. Raises Unreadable if a file is missing."""
-        for first, size, page in pages:
-            for number, event in enumerate(page, first):
-                if isinstance(event, SkippedChunk):
-                    continue
-                whole = event if swaps is None else swap_event(event, swaps)
-                yield Logged(number, whole, size if swaps is None else size + file_bytes(whole))
 
     def by_number(
         self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None, max_bytes: int | None = None
@@ -332,8 +331,13 @@ class Reads:
         return self.codec.note(page for (page,) in pages)
 
     def _rows(self, name: str, task: str | int) -> Sequence[Row]:
-        rows: Sequence[Any] = fetch(self.cursor, self.sql[name], (task,))
-        return rows
+        rows: Any
+        try:  # not by `fetch`, which costs a call for each task
+            rows = self.cursor.execute(self.sql[name], (task,)).fetchall()
+        except UnicodeDecodeError:
+            rows = fetch(self.cursor, self.sql[name], (task,))
+        found: Sequence[Row] = rows
+        return found
 
     def fetching(self, task_id: str, learn: Learn | None) -> Swap:
         """The swap that puts the bytes of one task's files back, each read once. Needs a `moment`."""
