@@ -235,3 +235,57 @@ def test_wrong_commands_are_found() -> None:
     for line in ("dragoman serv x", "dragoman serve --prot 1", "dragoman admin tasks list --stat x", "make nothing"):
         with pytest.raises(AssertionError):
             check_ours(line)
+
+
+SWALLOWED = re.compile(
+    r"#[^'\"\n]* (?:cd|curl|docker|dragoman|export|git|kubectl|make|pip|psql|python3?) |^\s*\"?\$\w", re.M
+)
+"""A command in the comment of the line before it, or a line that was the end of another one."""
+
+MARKER = re.compile(r"```|\S \* (?:\*\*|\[|`[^`]*`:)|[.:] \* [A-Z]|\S #{2,4} [A-Z]|[^|]\S \|(?: |$)")
+"""A fence, the mark of a list or a heading, or the edge of a table, behind the beginning of its line."""
+
+
+def cells(row: str) -> int:
+    """How many cells a row of a table has. A vertical line in code, or behind a backslash, is none of its edges."""
+    return len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row))) - 1
+
+
+def swallowed(text: str) -> list[str]:
+    """The lines of a page's prose into which another line ran, and the rows with other cells than the head has."""
+    found, head = [], 0
+    for line in re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL).splitlines():
+        if line.startswith("|"):
+            head = head or cells(line)
+            found += [line] if cells(line) != head or not line.rstrip().endswith("|") else []
+            continue
+        head = 0
+        found += [line] if MARKER.search(re.sub(r"`[^`]+`", "", line)) else []
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_of_a_page_ran_into_another(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert swallowed(text) == []
+    shown = [block for block in blocks(page) if block.language in ("bash", "sh")]
+    assert [str(block) for block in shown if SWALLOWED.search(block.text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl a # one curl --output b -\n",
+        '"$URL"   # the end of another\n',
+    ],
+)
+def test_a_command_that_ran_into_another_is_found(text: str) -> None:
+    assert SWALLOWED.search(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["First. * Second", "a ```sh", "end ## Next", "| a | b |\n|---|---|\n| 1 |\n", "words | a | b |", "x * **Y** is"],
+)
+def test_prose_that_ran_into_a_list_a_fence_or_a_table_is_found(text: str) -> None:
+    assert swallowed(text)
