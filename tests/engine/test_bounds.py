@@ -20,7 +20,7 @@ from dragoman.model.events import StatusChanged
 from dragoman.model.operations import GetTask, ListTasks
 from dragoman.model.task import TERMINAL, ModelUsage, Record, TaskState, Usage
 from dragoman.store.api import Append, Appended, Repeat
-from tests.engine.house import House, Scripted, echo, house, read, streaming
+from tests.engine.house import House, Scripted, echo, house, read, streaming, text_of
 
 S = TaskState
 
@@ -33,7 +33,7 @@ class Number(int):
 
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 5, 2**53, 2**53 + 1, 2**70, 0.5, math.nan, math.inf, Number(3)),
-    *("", "a", "\ud800", "é", "x" * 1024, "x" * 1025, "x" * 3000, ANSWER, b"", b"\xff", bytearray(b"a")),
+    *("", "a", "a\0b", "\ud800", "é", "x" * 1024, "x" * 1025, "x" * 3000, ANSWER, b"", b"\xff", bytearray(b"a")),
     *([], [1], ["a"], (), ("a",), {}, {"a": 1}, {1: 2}, {"a": math.nan}, {"\ud800": 1}, {ANSWER: ANSWER}, {"a"}),
     *(object(), Part(text="p"), Part(), Part(filename=5), Message(message_id="m", role=Role.AGENT, parts=())),  # type: ignore[arg-type]
     *(S.FAILED, UNSET, Ellipsis, int, [[[[[]]]]], Artifact(artifact_id="a", parts=(Part(text="a"),))),
@@ -210,6 +210,8 @@ IN_RUN: dict[str, st.SearchStrategy[Say]] = {
 }
 """The calls of Run, and the ways to end one, with anything for their arguments."""
 
+modes = st.sampled_from([False, "auto", True])
+
 quickly = settings(phases=(Phase.generate,))
 """An example that fails is shown as it was found: each takes an engine, so that making it smaller takes minutes."""
 
@@ -249,12 +251,11 @@ async def tried(agents: list[Any], raised: list[BaseException]) -> None:
         assert all(isinstance(error, TypeError | ValueError) for error in raised), raised
 
 
-@pytest.mark.parametrize("direct", [False, "auto", True])
 @pytest.mark.parametrize("name", IN_CONTEXT)
 @quickly
-@given(data=st.data())
+@given(data=st.data(), direct=modes)
 def test_whatever_is_said_in_a_context_is_refused_there_or_read_back(
-    name: str, direct: Any, data: st.DataObject
+    name: str, data: st.DataObject, direct: Any
 ) -> None:
     said = data.draw(IN_CONTEXT[name])
     raised: list[BaseException] = []
@@ -271,10 +272,9 @@ def test_whatever_is_said_in_a_context_is_refused_there_or_read_back(
     asyncio.run(tried([agent], raised))
 
 
-@pytest.mark.parametrize("direct", [False, "auto", True])
 @quickly
-@given(content=st.one_of(contents, artifacts))
-def test_whatever_is_yielded_or_returned_can_be_read_back(direct: Any, content: Any) -> None:
+@given(content=st.one_of(contents, artifacts), direct=modes)
+def test_whatever_is_yielded_or_returned_can_be_read_back(content: Any, direct: Any) -> None:
     for returns in (False, True):
         agent = Agent("agent", direct=direct)
 
@@ -289,11 +289,10 @@ def test_whatever_is_yielded_or_returned_can_be_read_back(direct: Any, content: 
         asyncio.run(tried([agent], []))
 
 
-@pytest.mark.parametrize("direct", [False, "auto", True])
 @pytest.mark.parametrize("name", IN_RUN)
 @quickly
-@given(data=st.data())
-def test_whatever_a_run_is_told_is_refused_there_or_read_back(name: str, direct: Any, data: st.DataObject) -> None:
+@given(data=st.data(), direct=modes)
+def test_whatever_a_run_is_told_is_refused_there_or_read_back(name: str, data: st.DataObject, direct: Any) -> None:
     said = data.draw(IN_RUN[name])
     raised: list[BaseException] = []
 
@@ -420,3 +419,31 @@ async def test_a_text_longer_than_the_setting_is_refused_where_it_is_said() -> N
     async with house(Scripted(script), max_text=10) as h:
         assert (await h.send()).state is S.COMPLETED
     assert caught == 2 * ["artifact.parts[0].text has 11 characters: at most 10 are allowed (max_text)"]
+
+
+async def test_the_callers_own_message_is_handed_on_as_it_is() -> None:
+    """It may hold what an agent may not say: it was taken, and can be read."""
+    agent = Agent("agent")
+
+    @agent.skill
+    async def hand_on(ctx: Context) -> str:
+        """Delegate, twice: here, and by a stream."""
+        here = await ctx.delegate("child")
+        streamed = [piece async for piece in ctx.delegate_stream("child")]
+        return here.text + "".join(map(str, streamed))
+
+    said = (Part(text="hi"), Part(data=2**60))
+    async with house(agent, Scripted(echo, "child")) as h:
+        task = await h.send(parts=said)
+        assert (task.state, text_of(task)) == (S.COMPLETED, "hihi")
+
+
+@pytest.mark.parametrize("text", ["word", "W\u00f6rter", "\u8bcd\u8bed", "\N{GRINNING FACE}"])
+async def test_a_chunk_of_text_in_any_script_is_passed_on(text: str) -> None:
+    async def script(run: Run) -> None:
+        for number in range(3):
+            chunk = Artifact(artifact_id="a", name="\u00e9", parts=(Part(text=text),))
+            await run.artifact(chunk, append=number > 0, last_chunk=False)
+
+    async with house(Scripted(script)) as h:
+        assert text_of(await h.send()) == 3 * text

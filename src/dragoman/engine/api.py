@@ -80,8 +80,11 @@ class Delegation(Struct, frozen=True, kw_only=True):
     detach: bool = False
     number: int = 0
 
-    def check(self, bounds: Bounds) -> "Delegation":
-        """Return the order as it is carried out. Raises TypeError or ValueError, which names the argument."""
+    def check(self, bounds: Bounds, own: tuple[Part, ...] = ()) -> "Delegation":
+        """Return the order as it is carried out. Raises TypeError or ValueError, which names the argument.
+
+        `own` are the parts of the caller's message, which may be handed on as they are.
+        """
         agent = name("agent", self.agent)
         if not agent:
             raise ValueError("agent is empty: name an agent of this server by its id")
@@ -96,7 +99,7 @@ class Delegation(Struct, frozen=True, kw_only=True):
         return replace(
             self,
             agent=agent,
-            parts=bounds.parts("message", self.parts),
+            parts=self.parts if self.parts is own else bounds.parts("message", self.parts),
             skill=name_or_none("skill", self.skill),
             context_id=name_or_none("context_id", self.context_id),
             progress=flag("progress", self.progress),

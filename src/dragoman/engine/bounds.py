@@ -89,12 +89,14 @@ class Bounds(Struct, frozen=True):
 
         This is the check of almost every chunk that a model streams. It takes a third of a microsecond.
         """
-        if type(artifact) is not Artifact or artifact.name is not None or artifact.description is not None:
+        if type(artifact) is not Artifact or artifact.description is not None or artifact.metadata is not None:
             return 0
-        key, parts = artifact.artifact_id, artifact.parts
-        if artifact.metadata is not None or artifact.extensions or type(key) is not str or type(parts) is not tuple:
+        key, title, parts = artifact.artifact_id, artifact.name, artifact.parts
+        if artifact.extensions or type(key) is not str or type(parts) is not tuple or len(parts) != 1:
             return 0
-        if len(parts) != 1 or not 0 < len(key) <= NAME_MAX or not key.isascii():
+        if not 0 < len(key) <= NAME_MAX or not key.isascii():
+            return 0
+        if title is not None and not (type(title) is str and len(title) <= NAME_MAX and title.isascii()):
             return 0
         part = parts[0]
         if type(part) is not Part or part.raw is not None or part.url is not None or part.data is not UNSET:
@@ -102,10 +104,14 @@ class Bounds(Struct, frozen=True):
         text = part.text
         if type(text) is not str or part.filename is not None or part.media_type is not None:
             return 0
-        if part.metadata is not None or part.blob is not None or part.file is not None:
+        if part.metadata is not None or part.blob is not None or part.file is not None or len(text) > self.max_text:
             return 0
-        size = len(text)
-        return 2 * PART_BYTES + size if size <= self.max_text and text.isascii() else 0
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                return 0
+        return 2 * PART_BYTES + len(text)
 
     def artifact(self, artifact: Artifact) -> Artifact:
         """Check an artifact."""
@@ -192,13 +198,16 @@ class Bounds(Struct, frozen=True):
 
 
 def name(argument: str, value: object) -> str:
-    """Check a name, an id, a title or a media type."""
-    return _text(argument, value, NAME_MAX)
+    """Check a name, an id, a title or a media type. None has a NUL, as no id of a caller has."""
+    text = _text(argument, value, NAME_MAX)
+    if "\0" in text:
+        raise ValueError(f"{argument} must not contain the character NUL")
+    return text
 
 
 def name_or_none(argument: str, value: object) -> str | None:
     """Check a name that may be absent."""
-    return None if value is None else _text(argument, value, NAME_MAX)
+    return None if value is None else name(argument, value)
 
 
 def flag(argument: str, value: object) -> bool:

@@ -264,7 +264,7 @@ class FakeRun(DetachedRun):
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """The next outcome that the test has for the other agent; without one the test fails."""
-        order = order.check(self.bounds)
+        order = order.check(self.bounds, self.message.parts)
         number = len(self.orders) + 1
         self.orders.append(order)
         outcomes = self._delegated.get(order.agent)

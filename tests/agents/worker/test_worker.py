@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -269,6 +270,31 @@ async def test_a_status_that_no_worker_can_set_is_refused() -> None:
         with pytest.raises(InvalidParams, match="must be working"):
             await here.ask(updated(task_id, TaskState.SUBMITTED))
         await here.ask(done(task_id))
+
+
+@pytest.mark.parametrize(
+    ("word", "usage", "fault"),
+    [
+        (Say((Part(data=2**60),)), None, "message[0].data: integers must be within"),
+        (Say(metadata={"a": "x" * 11}), None, "metadata: a text in it has more than 10 characters"),
+        (
+            Give(Artifact(artifact_id="a", parts=(Part(text="x" * 11),))),
+            None,
+            "artifact.parts[0].text has 11 characters",
+        ),
+        (AskCaller((Part(text="Which?"),), note={"n" * 1025: ""}), None, "note has 1025 characters"),
+        (Say(), Usage.of(1, 2, model="m" * 1025), "model has 1025 characters"),
+    ],
+)
+async def test_what_breaks_a_bound_is_refused_and_the_task_goes_on(word: Any, usage: Usage | None, fault: str) -> None:
+    agent = worker()
+    async with house(agent, max_text=10) as here:
+        task_id = await here.begin()
+        item = await taken(agent)
+        with pytest.raises(InvalidParams, match=re.escape(fault)):
+            await agent.tell(item, word, usage=usage)
+        await here.ask(done(task_id, token(item)))
+        assert (await here.get(task_id)).state is TaskState.COMPLETED
 
 
 async def test_a_worker_of_the_agent_ends_the_tasks_of_all_its_callers() -> None:

@@ -256,6 +256,7 @@ class Context(Facts):
         """
         return await self._run.delegate(
             build_order(
+                self._run,
                 agent,
                 self.parts if message is None else parts_of(message),
                 skill=skill,
@@ -264,7 +265,6 @@ class Context(Facts):
                 progress=progress,
                 asks=asks,
                 detach=detach,
-                bounds=self._run.bounds,
             )
         )
 
@@ -281,6 +281,7 @@ class Context(Facts):
     ) -> AsyncGenerator[str | Part, None]:
         """Like `delegate`, but yields the other agent's output as it comes: text as str, everything else as parts."""
         order = build_order(
+            self._run,
             agent,
             self.parts if message is None else parts_of(message),
             skill=skill,
@@ -288,7 +289,6 @@ class Context(Facts):
             timeout_s=timeout_s,
             progress=progress,
             asks=asks,
-            bounds=self._run.bounds,
         )
         return stream_result(self._run, order)
 

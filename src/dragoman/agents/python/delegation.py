@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Run
-from dragoman.engine.bounds import Bounds
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Part
 
@@ -18,11 +17,11 @@ CHUNKS_MAX = 64
 """How many parts wait for an agent that reads more slowly than the other one writes."""
 
 
-def build_order(agent: str, parts: tuple[Part, ...], *, bounds: Bounds, **wishes: Any) -> Delegation:
+def build_order(run: Run, agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
     """Build the order. Raises ValueError or TypeError if a value is invalid."""
     if not isinstance(agent, str) or not agent:
         raise TypeError(f"delegate to {agent!r:.100}: name an agent of this server by its id")
-    return Delegation(agent=agent, parts=parts, **wishes).check(bounds)
+    return Delegation(agent=agent, parts=parts, **wishes).check(run.bounds, run.message.parts)
 
 
 class HeardArtifact:

@@ -25,7 +25,19 @@ from dragoman.agents.worker.leases import (
     Unwanted,
     WorkItem,
 )
-from dragoman.agents.worker.words import AskCaller, EndTask, Give, Hand, Say, Word, adds, says_anything, within, word_of
+from dragoman.agents.worker.words import (
+    AskCaller,
+    EndTask,
+    Give,
+    Hand,
+    Say,
+    Word,
+    adds,
+    says_anything,
+    used_within,
+    within,
+    word_of,
+)
 from dragoman.engine.api import (
     Delegation,
     DelegationFailed,
@@ -175,7 +187,7 @@ class WorkerAgent(Runner):
         run, lease = item.run, item.lease
         if lease is not None and 0 < told.number <= lease.reported:
             return None  # a repeated word: its answer was lost
-        word = within(told.word, run.bounds)
+        word, used = within(told.word, run.bounds), used_within(told.usage)
         if item.asked is not None:
             if isinstance(word, AskCaller) and word.parts == item.asked:
                 return None
@@ -184,8 +196,8 @@ class WorkerAgent(Runner):
             lease.reported = max(told.number, lease.reported)
         if not item.replays:
             run.caught_up()
-        if told.usage is not None:
-            run.usage(told.usage)
+        if used is not None:
+            run.usage(used)
         kept = lease is not None and lease.stored is not None and isinstance(word, Say | Give)
         if kept and lease is not None:  # in the write of the word, so that both are known elsewhere, or neither
             reported = {REPORTED: f"{lease.token}:{told.number}"} if told.number else {}

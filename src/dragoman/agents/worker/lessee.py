@@ -259,7 +259,7 @@ class RemoteRun(DetachedRun):
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent of the server. `hear` gets each artifact only when it is whole."""
-        order = order.check(self.bounds)
+        order = order.check(self.bounds, self.message.parts)
         self._orders += 1
         wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
         told = wire.DelegateRequest(

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.engine.api import Delegation, Run
 from dragoman.engine.bounds import Bounds, steps
+from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.files import same_parts
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState, Usage
 
 QUESTIONS = {
     TaskState.INPUT_REQUIRED: "More input is needed.",
@@ -107,6 +108,14 @@ def within(word: Word, bounds: Bounds) -> Word:
                 )
     except (TypeError, ValueError) as error:
         raise InvalidParams("report", str(error)) from error
+
+
+def used_within(usage: Usage | None) -> Usage | None:
+    """Check the tokens of a report. Raises InvalidParams."""
+    try:
+        return None if usage is None else check_usage(usage)
+    except (TypeError, ValueError) as error:
+        raise InvalidParams("usage", str(error)) from error
 
 
 def artifacts_of(given: Sequence[Artifact]) -> tuple[Artifact, ...]:

@@ -131,6 +131,9 @@ class AutoRun:
         except Replied as reply:
             if not await self._answer(reply.parts):
                 raise
+        except (SystemExit, KeyboardInterrupt) as ended:  # asyncio would take it out of the loop
+            self.become_task()
+            raise RuntimeError(f"{type(ended).__name__} in an agent") from ended
         except BaseException:
             self.become_task()  # a Message cannot tell of such an end
             raise
@@ -360,7 +363,7 @@ class AutoRun:
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent, with this task as its parent."""
-        order = order.check(self.bounds)
+        order = order.check(self.bounds, self.message.parts)
         return await (await self._task_run()).delegate(order, hear)
 
     async def references(self) -> tuple[Record, ...]:

@@ -585,7 +585,7 @@ class TaskRun:
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent, and wait for its outcome."""
         self._check()
-        order = order.check(self.bounds)
+        order = order.check(self.bounds, self.message.parts)
         number = order.number or self._numbered + 1
         self._numbered = max(self._numbered, number)
         delegated = self.replay.delegated(number, order.agent)
