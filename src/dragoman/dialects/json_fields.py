@@ -139,6 +139,28 @@ def timestamp_ms(text: str) -> int | None:
 
     It is rounded up because an event at or after .1235 s is, in whole milliseconds, at or after .124 s.
     """
+    if (found := _utc(text)) is None:
+        return None
+    moment, fraction = found
+    nanoseconds = int(fraction.ljust(9, "0"))
+    return int(moment.timestamp()) * 1000 - -nanoseconds // 1_000_000
+
+
+def utc_text(text: str) -> str | None:
+    """Return an RFC 3339 time stamp in UTC, with all of its digits and at least milliseconds; None if it is not one.
+
+    Times before 1970 are None.
+    """
+    if (found := _utc(text)) is None:
+        return None
+    moment, fraction = found
+    if moment.year < 1970:
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{fraction.ljust(3, '0')}Z"
+
+
+def _utc(text: str) -> tuple[datetime, str] | None:
+    """Return the second of an RFC 3339 time stamp in UTC, and the digits of its fraction; None if it is not one."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
@@ -149,8 +171,7 @@ def timestamp_ms(text: str) -> int | None:
             moment += -offset if match["sign"] == "+" else offset
     except (ValueError, OverflowError):
         return None
-    nanoseconds = int((match["fraction"] or "0").ljust(9, "0"))
-    return int(moment.timestamp()) * 1000 - -nanoseconds // 1_000_000
+    return moment, match["fraction"] or ""
 
 
 def raw_bytes(text: str) -> bytes | None:

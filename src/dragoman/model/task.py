@@ -62,7 +62,10 @@ def phase_of(state: TaskState, *, idle: bool) -> Phase:
 
 
 class TaskStatus(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):
-    """Where a task stands. `timestamp` is UTC with milliseconds: `2026-11-20T07:00:00.000Z` (A2A 1.0 §5.6.1)."""
+    """Where a task stands. `timestamp` is UTC with milliseconds: `2026-11-20T07:00:00.000Z` (A2A 1.0 §5.6.1).
+
+    A client reads those of other servers with as many digits as they have.
+    """
 
     state: TaskState
     message: Message | None = None

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dragoman.dialects import json_bounds
-from dragoman.dialects.json_fields import timestamp_ms
-from dragoman.model import ids
+from dragoman.dialects.json_fields import utc_text
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.task import TaskState
 
@@ -39,7 +38,6 @@ _STATES = {state.removeprefix("TASK_STATE_"): state for state in TaskState} | {
     "TIMEOUT": TaskState.FAILED,
 }
 
-_YEAR_10000_MS = 253_402_300_800_000
 
 _NUMBERED = (
     TaskState.UNSPECIFIED,
@@ -144,7 +142,10 @@ def state(value: object) -> TaskState:
 
 
 def timestamp(value: object) -> str:
-    """Read a time stamp into our form, UTC with milliseconds; empty if it is not one. Without an offset it is UTC."""
+    """Read a time stamp, which is in UTC then; empty if it is not one. Without an offset it is UTC.
+
+    One that is spelled as A2A 1.0 §5.6.1 asks stays as it came, with all of its digits.
+    """
     if not isinstance(value, str) or not value:
         return ""
     if len(value) == 24 and value[10] == "T" and value[19] == "." and value[23] == "Z" and value.isascii():
@@ -154,7 +155,6 @@ def timestamp(value: object) -> str:
         except ValueError:
             return ""
     for spelled in (value, value + "Z"):
-        moment = timestamp_ms(spelled.replace(" ", "T", 1))
-        if moment is not None and 0 <= moment < _YEAR_10000_MS:
-            return ids.timestamp(moment)
+        if (found := utc_text(spelled.replace(" ", "T", 1))) is not None:
+            return value if value.endswith("Z") and value[10] == "T" else found
     return ""

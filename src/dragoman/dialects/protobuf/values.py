@@ -178,9 +178,13 @@ def fill_timestamp(target: Timestamp, text: str) -> None:
 
 
 def timestamp_text(given: Timestamp) -> str:
-    """Return a time stamp as the model spells it; empty if it is before 1970 or after the year 9999."""
-    ms = timestamp_ms(given)
-    return "" if ms is None else ids.timestamp(ms)
+    """Return a time stamp with 3, 6 or 9 digits, whichever it needs; empty if it is no time from 1970 to 9999."""
+    if not (0 <= given.seconds < YEAR_10000_S and 0 <= given.nanos < 1_000_000_000):
+        return ""
+    digits = f"{given.nanos:09d}"
+    while digits.endswith("000") and len(digits) > 3:
+        digits = digits[:-3]
+    return f"{ids.timestamp(given.seconds * 1000)[:-4]}{digits}Z"
 
 
 def timestamp_ms(given: Timestamp) -> int | None:

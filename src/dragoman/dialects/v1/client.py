@@ -403,7 +403,7 @@ def _check_task(task: Task) -> Task | None:
 
 
 def _normalize_time(status: TaskStatus) -> TaskStatus:
-    """Return the status with its time in our spelling: others have more digits, or an offset."""
+    """Return the status with its time in UTC, or empty if it is none."""
     moment = scalars.timestamp(status.timestamp)
     return status if moment == status.timestamp else replace(status, timestamp=moment)
 
