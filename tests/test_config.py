@@ -47,6 +47,23 @@ def test_the_environment_wins_over_the_file_and_flags_win_over_both(tmp_path: Pa
     assert (config.port, config.max_parts, config.max_depth) == (1001, 12, 23)
 
 
+def test_the_shared_key_can_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(" s3cret\n")
+    assert load(written(tmp_path, f'api_key_file = "{key}"\n'), {}, {}).api_key == "s3cret"
+    assert load(None, {"DRAGOMAN_API_KEY_FILE": str(key)}, {}).api_key == "s3cret"
+    for text, said in (("", "is empty: write the secret into it"), ("\udcff", "cannot be read: it is not text")):
+        key.write_text(text, errors="surrogateescape")
+        with pytest.raises(ConfigError, match=said):
+            load(None, {}, {"api_key_file": str(key)})
+    for flags, said in (
+        ({"api_key_file": str(tmp_path / "nowhere")}, "cannot be read: No such file or directory"),
+        ({"api_key_file": str(key), "api_key": "other"}, "is set beside api_key: leave one of them out"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            load(None, {}, flags)
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
     assert load(None, {"DRAGOMAN_PORT": ""}, {}).port == 7870
 

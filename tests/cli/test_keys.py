@@ -15,16 +15,19 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
+from dragoman import Agent
 from dragoman.auth.keys import id_of, matches
 from dragoman.cli import main
-from dragoman.config import settings
+from dragoman.config import Config, settings
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
+from dragoman.server import serving
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import note_server, open_store
 from dragoman.store.sqlite.connection import InUse, ProcessLock
+from tests.ports import kept_port
 
 T = TypeVar("T")
 Run = Callable[..., Result]
@@ -285,6 +288,18 @@ def test_an_agent_that_the_file_does_not_declare_is_warned_of(run: Run) -> None:
     result = run("keys", "create", "ann", "--agent", "ecko", "--json")
     assert "Warning: the file declares no agent 'ecko'; there are echo." in result.stderr
     assert made(result)["agents"] == ["ecko"]
+
+
+async def test_an_agent_that_no_running_server_has_is_warned_of(run: Run, tmp_path: Path) -> None:
+    store, port = f"sqlite:///{tmp_path}/served.db", kept_port()
+    async with serving(Config(port=port, store=store, shutdown_grace_s=0.1), [Agent("echo"), Agent("sum")]) as url:
+        note_server(store, url)
+        for words, place in ((("keys",), ()), (("admin", "keys"), ("--server", url))):
+            given = (*words, "create", "ann", "--agent", "ecko", "--agent", "sum", "--store", store, *place)
+            result = await asyncio.to_thread(run, *given, DRAGOMAN_PORT=str(port))
+            assert result.exit_code == 0, result.output
+            (warning,) = re.findall("Warning: .*", result.stderr)
+            assert warning.startswith("Warning: the server has no agent 'ecko'; there are echo, sum. ")
 
 
 def test_help_does_not_load_the_store() -> None:

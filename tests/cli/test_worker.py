@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import aiohttp
 import pytest
@@ -536,3 +536,52 @@ def test_a_worker_without_a_key_says_once_which_option_gives_it_one(tmp_path: Pa
     assert (
         done.stderr.count("401: this server asks who is calling; give the worker a key: --key or DRAGOMAN_API_KEY") == 1
     )
+
+
+class Keyed(Refusing):
+    """A server that notes the keys that it is shown."""
+
+    keys: ClassVar[list[str | None]] = []
+
+    def do_POST(self) -> None:
+        self.keys.append(self.headers["x-api-key"])
+        super().do_POST()
+
+
+def test_a_worker_takes_its_key_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("from dragoman import Agent\na = Agent('a')\na.skill('x')(lambda ctx: '')\n")
+    (tmp_path / "key").write_text("s3cret\n")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Keyed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = ["worker", "one.py", "--server", f"http://127.0.0.1:{server.server_port}"]
+        for more, variables in ((["--key-file", "key"], {}), ([], {"DRAGOMAN_API_KEY_FILE": "key"})):
+            subprocess.run(
+                [DRAGOMAN, *words, *more],
+                cwd=tmp_path,
+                env=os.environ | {"DRAGOMAN_API_KEY": ""} | variables,
+                capture_output=True,
+                timeout=DEADLINE_S,
+            )
+        server.shutdown()
+    assert set(Keyed.keys) == {"s3cret"}
+
+
+def test_a_worker_says_that_no_server_answers(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("from dragoman import Agent\na = Agent('a')\na.skill('x')(lambda ctx: '')\n")
+    url = f"http://127.0.0.1:{kept_port()}"
+    process = subprocess.Popen(
+        [*ENDS_WITH_US, DRAGOMAN, "worker", "one.py", "--server", url, "--log-level", "error"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(f"dragoman: no server answers at {url}: is it running there?")
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert out == ""

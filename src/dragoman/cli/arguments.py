@@ -44,6 +44,27 @@ class Seconds(click.FloatRange):
         return number_s
 
 
+EXPOSED = "A secret in a flag shows in the process table and in the shell's history: prefer the variable"
+"""Said in the help of each flag that takes a secret."""
+
+
+def secret_of(flag: str, given: str | None, file: str | None) -> str | None:
+    """Return a secret that was given as it is, or the one that a file holds; None without either. Raises UsageError.
+
+    The file is that of the flag `--<flag>-file`.
+    """
+    if file is None:
+        return given
+    if given is not None:
+        raise click.UsageError(f"--{flag} and --{flag}-file exclude each other, also as variables")
+    from dragoman.config import read_secret
+
+    try:
+        return read_secret(file)
+    except ValueError as error:
+        raise click.UsageError(f"--{flag}-file {file!r} {error}") from error
+
+
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Offer files, also where a value may be something else, such as a URL."""
     return [CompletionItem(incomplete, type="file")]

@@ -389,17 +389,39 @@ def _show_fields(key: "KeyLine", **more: object) -> None:
 
 
 def _check_agents(place: TaskPlace, agents: Sequence[str]) -> None:
-    """Check the ids of agents. An id that is not in the file is only a warning: the server may get it from code."""
-    declared = [] if place.server is not None else [entry.id for entry in place.config.agents]
+    """Check the ids of agents. An id that nothing declares is only a warning: a server may get the agent later.
+
+    The file declares agents, and so does the server that is named or runs on the local store.
+    """
     for agent in agents:
         if fault := agent_id_fault(agent):
             raise click.UsageError(f"--agent {agent!r}: {fault}")
-        if declared and agent not in declared:
+    if not agents:
+        return
+    declared = [] if place.server is not None else [entry.id for entry in place.config.agents]
+    served = _served_agents(place)
+    known = list(dict.fromkeys((*declared, *served)))
+    for agent in agents:
+        if known and agent not in known:
+            source = "the server has" if served else "the file declares"
             click.echo(
-                f"Warning: the file declares no agent {agent!r}; there are {', '.join(declared)}. "
-                "The key can reach it only if the server is given it on the command line.",
+                f"Warning: {source} no agent {agent!r}; there are {', '.join(known)}. "
+                "The key can reach it only once a server has it.",
                 err=True,
             )
+
+
+def _served_agents(place: TaskPlace) -> list[str]:
+    """The agents of the server that is named, or that runs on the local store; none if none answers."""
+    import asyncio
+
+    from dragoman.engine.admin.overview import AgentLines
+
+    client = place.server_client()
+    try:
+        return [] if client is None else [each.id for each in asyncio.run(client.get("/agents", {}, AgentLines)).agents]
+    except click.ClickException:
+        return []  # the command itself says so if it needs the server
 
 
 def _age_s(flag: str, text: str, most: timedelta) -> int:

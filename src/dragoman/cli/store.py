@@ -4,6 +4,7 @@ Invariant: neither changes what is in the store that it reads. Tables of an earl
 """
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,13 @@ def copy_(source: str, target: str, restart: bool) -> None:
     from dragoman.store.api import OutcomeUnknown, StoreError
     from dragoman.store.open import copy_store
 
-    with click.progressbar(length=1, label="Copying", file=sys.stderr) as bar:
+    with ExitStack() as shown:
+        bar: Any = None
 
         def show(progress: "CopyProgress") -> None:
+            nonlocal bar
+            if bar is None:  # a copy that is refused says nothing of copying
+                bar = shown.enter_context(click.progressbar(length=1, label="Copying", file=sys.stderr))
             stages = ("copied", "compared")
             bar.label = ("Copying", "Comparing")[stages.index(progress.stage)]
             bar.length = max(1, progress.tasks * len(stages))

@@ -13,16 +13,20 @@ from urllib.parse import urlsplit
 
 import click
 
-from dragoman.cli.arguments import Seconds, WholeNumber, complete_files
+from dragoman.cli.arguments import EXPOSED, Seconds, WholeNumber, complete_files, secret_of
 from dragoman.cli.command_table import collections_paused
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
+    from dragoman.net.egress import Egress
 
 KEY_ENV = "DRAGOMAN_API_KEY"
 SERVER_ENV = "DRAGOMAN_SERVER"
 
-KEY_HELP = f"A key of the role agent, or an api_key, if the server asks for one.  [{KEY_ENV}]"
+KEY_HELP = f"A key of the role agent, or an api_key, if the server asks for one.  [{KEY_ENV}] {EXPOSED}, or --key-file."
+
+REACH_S = 3.0
+"""How long a server may take to accept a connection before the worker says that it does not answer."""
 
 ANSWER_BYTES_MAX = 512 * 1024 * 1024
 """Largest answer of the server: a task comes with its message, its conversation and its artifacts, files included."""
@@ -51,6 +55,13 @@ CLOSING_S = 3.0
     f"[{SERVER_ENV}]",
 )
 @click.option("--key", envvar=KEY_ENV, metavar="KEY", help=KEY_HELP)
+@click.option(
+    "--key-file",
+    envvar=f"{KEY_ENV}_FILE",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help=f"A file that holds nothing but that key.  [{KEY_ENV}_FILE]",
+)
 @click.option("--name", metavar="NAME", help="This worker's name, for the server.  [default: host and process id]")
 @click.option(
     "--tasks", type=WholeNumber(1, 10_000), default=4, show_default=True, help="Most tasks at once, for each agent."
@@ -69,6 +80,7 @@ def worker(
     more: tuple[str, ...],
     servers: tuple[str, ...],
     key: str | None,
+    key_file: str | None,
     name: str | None,
     tasks: int,
     grace_s: float,
@@ -85,6 +97,7 @@ def worker(
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise click.UsageError(f"--server {server!r}: must be a URL such as http://127.0.0.1:7870")
+    key = secret_of("key", key, key_file)
     if not (more or references):
         raise click.UsageError("no agents: name one as MODULE:OBJECT or file.py:OBJECT")
     with collections_paused():
@@ -144,12 +157,32 @@ async def _work(
                     for agent in agents:
                         api = WorkerApi(egress, servers[0], agent.profile.id, key, others=servers[1:])
                         group.create_task(Lessee(agent, api, name=name, tasks=tasks).work(stop, grace_s))
-                    ids = ", ".join(agent.profile.id for agent in agents)
-                    click.echo(f"Working for {', '.join(servers)} as {name}: {ids}. Ctrl-C stops it.")
+                    ids, places = ", ".join(agent.profile.id for agent in agents), ", ".join(servers)
+                    if await _answers(egress, servers):
+                        click.echo(f"Working for {places} as {name}: {ids}. Ctrl-C stops it.")
+                    else:
+                        click.echo(
+                            f"dragoman: no server answers at {places}: is it running there? The worker {name} waits "
+                            f"for it, to work as {ids}. Ctrl-C stops it.",
+                            err=True,
+                        )
             finally:
                 await asyncio.gather(*(agent.close() for agent in living))
     finally:
         await egress.close()
+
+
+async def _answers(egress: "Egress", servers: Sequence[str]) -> bool:
+    """Whether one of the servers accepts a connection."""
+    from dragoman.net.errors import EgressError
+
+    for server in servers:
+        try:
+            await egress.reach(server, timeout_s=REACH_S)
+        except EgressError:
+            continue
+        return True
+    return False
 
 
 def _explain(error: Exception) -> str:

@@ -16,7 +16,7 @@ from dragoman.config.agents import (
     agent_id_fault,
 )
 from dragoman.config.errors import ConfigError
-from dragoman.config.load import FILE, ConfigParts, FaultyEntry, load, load_parts, loopback
+from dragoman.config.load import FILE, ConfigParts, FaultyEntry, load, load_parts, loopback, read_secret
 from dragoman.config.models import OPENAI, Model
 from dragoman.config.prices import Price, Prices
 from dragoman.config.programs import COMMAND, Program
@@ -53,6 +53,7 @@ __all__ = [
     "load",
     "load_parts",
     "loopback",
+    "read_secret",
     "settings",
     "spell",
 ]

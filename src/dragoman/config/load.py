@@ -148,7 +148,30 @@ def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags
         ):
             if given is not None:
                 values[name] = _parse(setting, source, key, given)
+    if (path := values.get("api_key_file")) is not None:
+        if values.get("api_key") is not None:
+            raise ConfigError("settings", "api_key_file", path, "is set beside api_key: leave one of them out")
+        try:
+            values["api_key"] = read_secret(path)
+        except ValueError as error:
+            raise ConfigError("settings", "api_key_file", path, str(error)) from error
     return values
+
+
+def read_secret(path: str) -> str:
+    """Return the secret that a file holds, without the spaces and line ends around it.
+
+    Raises ValueError, which completes a sentence that begins with the file.
+    """
+    try:
+        secret = Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("cannot be read: it is not text") from error
+    if not secret:
+        raise ValueError("is empty: write the secret into it")
+    return secret
 
 
 def _read(file: Path) -> dict[str, Any]:

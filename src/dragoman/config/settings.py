@@ -366,8 +366,12 @@ class Config(Struct, frozen=True, kw_only=True):
         "Whether callers must say who they are: auto asks once there is a way to tell, such as a key.",
     ] = "auto"
     api_key: Annotated[
-        str | None, TEXT, "One key that all callers share (x-api-key or bearer token); agents can have their own."
+        str | None,
+        TEXT,
+        "One key that all callers share (x-api-key or bearer token); agents can have their own. A flag shows in the "
+        "process table: better in the environment, or in api_key_file.",
     ] = None
+    api_key_file: Annotated[str | None, TEXT, "File that holds nothing but that key."] = None
     admin_runs_workers: Annotated[
         bool,
         BOOLEAN,

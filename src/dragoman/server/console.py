@@ -4,7 +4,6 @@ Invariant: without the console none of it exists. Settings of a sign-in that cou
 start.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -14,7 +13,7 @@ from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.sessions import OperatorSessions
 from dragoman.bindings.console import CALLBACK, ProviderDoor
 from dragoman.bindings.remote import RemoteAgents, RemoteWays
-from dragoman.config import Config, loopback
+from dragoman.config import Config, loopback, read_secret
 from dragoman.engine.admin.access import AccessNotes
 from dragoman.engine.handlers.audit import Trail
 from dragoman.server.callers import IssuerEgress
@@ -111,13 +110,9 @@ def _read_secret(config: Config) -> str | None:
     if config.oidc_client_secret is not None:
         raise StartError("oidc_client_secret and oidc_client_secret_file are both set: leave one of them out")
     try:
-        secret = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise StartError(f"oidc_client_secret_file {path!r} cannot be read: {reason}") from error
-    if not secret:
-        raise StartError(f"oidc_client_secret_file {path!r} is empty: write the secret into it")
-    return secret
+        return read_secret(path)
+    except ValueError as error:
+        raise StartError(f"oidc_client_secret_file {path!r} {error}") from error
 
 
 def _make_sign_in(config: Config, provider: "Provider", store: Store, issuers: IssuerEgress) -> "ProviderSignIn":

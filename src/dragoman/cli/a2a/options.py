@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from dragoman.cli.a2a.settings import SETTINGS, Settings, SettingsError, load_settings
-from dragoman.cli.arguments import complete_files, complete_words
+from dragoman.cli.arguments import EXPOSED, complete_files, complete_words
 from dragoman.cli.usage_errors import help_hint, usage_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,8 +20,6 @@ OUTPUTS = ("text", "json")
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)?", re.ASCII)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-_EXPOSED = "A secret in a flag shows in the process table and in the shell's history: prefer the variable."
 
 
 def _option(*names: str, **attributes: Any) -> Callable[[F], F]:
@@ -94,8 +92,8 @@ _AGENT = (
         metavar="ORIGIN",
         help="Also send credentials to this origin, if the card names it; repeatable.",
     ),
-    _option("--bearer", metavar="TOKEN", help=f"Bearer token.  [A2ACLI_BEARER] {_EXPOSED}"),
-    _option("--api-key", metavar="KEY", help=f"API key.  [A2ACLI_API_KEY] {_EXPOSED}"),
+    _option("--bearer", metavar="TOKEN", help=f"Bearer token.  [A2ACLI_BEARER] {EXPOSED}, or a file."),
+    _option("--api-key", metavar="KEY", help=f"API key.  [A2ACLI_API_KEY] {EXPOSED}, or a file."),
     _option(
         "--client-cert",
         metavar="FILE",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.arguments import EXPOSED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -26,7 +27,7 @@ _second_key = click.option(
     "--second-key",
     metavar="KEY",
     envvar="A2ACLI_SECOND_KEY",
-    help="Key of another caller, who must not see the first one's tasks.  [A2ACLI_SECOND_KEY]",
+    help=f"Key of another caller, who must not see the first one's tasks.  [A2ACLI_SECOND_KEY] {EXPOSED}.",
 )
 _interface = click.option(
     "--interface",

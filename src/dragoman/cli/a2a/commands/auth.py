@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.arguments import EXPOSED
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.oauth import Client, DevicePrompt, Endpoints
@@ -29,7 +30,7 @@ def auth() -> None:
     help="How to obtain the token.  [default: client-credentials with a secret, else device-code]",
 )
 @click.option("--client-id", metavar="ID", help="Id of the OAuth client.  [A2ACLI_CLIENT_ID]")
-@click.option("--client-secret", metavar="SECRET", help="Its secret.  [A2ACLI_CLIENT_SECRET: prefer the variable]")
+@click.option("--client-secret", metavar="SECRET", help=f"Its secret.  [A2ACLI_CLIENT_SECRET] {EXPOSED}.")
 @click.option("--token-url", metavar="URL", help="Token endpoint.  [default: what the card says]")
 @click.option("--device-url", default="", metavar="URL", help="Device authorization endpoint.  [default: likewise]")
 @click.option("--scope", multiple=True, metavar="SCOPE", help="Scope to ask for; repeatable.  [default: the card's]")

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.arguments import EXPOSED, WholeNumber, complete_files, secret_of
 
 if TYPE_CHECKING:
     from dragoman.server import ListeningServer
+
+KEY_ENV = "DRAGOMAN_API_KEY"
+"""The variable of the server's setting."""
 
 THIS_MACHINE = ("127.0.0.0/8", "::1/128")
 """Where the agents may call webhooks besides the public network, so that `dragoman receive` gets them."""
@@ -18,8 +21,20 @@ THIS_MACHINE = ("127.0.0.0/8", "::1/128")
 
 @click.command("demo-server")
 @click.option("--port", type=WholeNumber(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1.")
-@click.option("--api-key", metavar="KEY", help="Ask callers for this key.  [default: ask nobody]")
-def demo_server(port: int, api_key: str | None) -> None:
+@click.option(
+    "--api-key",
+    metavar="KEY",
+    envvar=KEY_ENV,
+    help=f"Ask callers for this key.  [{KEY_ENV}; default: ask nobody] {EXPOSED}, or --api-key-file.",
+)
+@click.option(
+    "--api-key-file",
+    metavar="FILE",
+    envvar=f"{KEY_ENV}_FILE",
+    shell_complete=complete_files,
+    help=f"Ask callers for the key that this file holds.  [{KEY_ENV}_FILE]",
+)
+def demo_server(port: int, api_key: str | None, api_key_file: str | None) -> None:
     """Run demo agents, to practise the other commands on.
 
     The server keeps its tasks in memory and ends with Ctrl-C. The agents stream, ask questions, take and give files,
@@ -32,7 +47,7 @@ def demo_server(port: int, api_key: str | None) -> None:
     from dragoman.server import run
     from dragoman.telemetry.logs import log_to
 
-    agents = demo_agents()
+    agents, api_key = demo_agents(), secret_of("api-key", api_key, api_key_file)
 
     def ready(listening: "ListeningServer") -> None:
         base = f"http://127.0.0.1:{listening.config.port}"
