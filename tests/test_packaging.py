@@ -3,8 +3,10 @@
 import re
 import sys
 import tomllib
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 import dragoman
 from scripts.packages import commit_of
@@ -31,6 +33,29 @@ def test_every_dependency_is_pinned_with_hashes() -> None:
     for file in (ROOT / "requirements").glob("*.txt"):
         for pin in re.split(r"\n(?=\S)", file.read_text(encoding="utf-8").strip()):
             assert "--hash=sha256:" in pin, f"{file.name}: {pin}"
+
+
+BOUNDED = {"a2a-sdk": "2"}
+"""The packages whose next major version is known to break this one: see docs/architecture.md, "Bounds"."""
+
+
+def test_packages_that_are_known_to_break_have_an_upper_bound_and_no_others() -> None:
+    """Of what a wheel asks for, as installers read it."""
+    asked = [Requirement(each) for each in requires("dragoman") or ()]
+    bounds = {
+        each.name: bound.version
+        for each in asked
+        for bound in each.specifier
+        if bound.operator in ("<", "<=", "==", "~=")
+    }
+    assert bounds == BOUNDED
+    assert all(any(bound.operator == ">=" for bound in each.specifier) for each in asked)
+
+
+def test_what_is_installed_for_grpc_fits_the_bounds() -> None:
+    (asked,) = (Requirement(each) for each in requires("dragoman") or () if each.startswith("a2a-sdk"))
+    assert asked.specifier.contains(pins("grpc")["a2a-sdk"])
+    assert not asked.specifier.contains("2.0.0")
 
 
 def test_checks_and_tests_run_on_the_versions_that_are_served() -> None:
