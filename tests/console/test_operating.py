@@ -103,6 +103,10 @@ async def test_keys_are_made_limited_replaced_and_revoked(browser: Browser, tmp_
         await expect(page.get_by_role("row").filter(has_text="ops")).to_contain_text("yours")
         await page.get_by_role("button", name="New key").click()
         await page.get_by_label("Name of the caller").fill("ann")
+        role_field = page.get_by_role("combobox", name="Role").last
+        await role_field.select_option("monitor")
+        await expect(page.get_by_label("Tasks a day")).to_have_count(0)
+        await role_field.select_option("caller")
         await page.get_by_label("Tasks a day").fill("7")
         await page.get_by_role("checkbox", name="echo").check()
         await page.get_by_role("button", name="Make the key").click()
@@ -124,8 +128,15 @@ async def test_keys_are_made_limited_replaced_and_revoked(browser: Browser, tmp_
         await page.keyboard.press("Escape")
         await expect(row).to_have_count(2)
         await row.get_by_role("button", name="Revoke").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("It began 0 open streams, 0 webhooks and 0 open tasks")
+        await expect(dialog.get_by_role("checkbox", name="Cancel its open tasks")).to_be_disabled()
+        await dialog.get_by_role("checkbox", name="End its streams").check()
+        await dialog.get_by_role("checkbox", name="Cancel its open tasks").check()
+        await dialog.get_by_role("button", name="Revoke").click()
         await expect(row.filter(has_text="revoked")).to_have_count(2)
+        await page.get_by_role("link", name="Audit").click()
+        await expect(page.get_by_role("row").filter(has_text="keys.stop")).to_contain_text(new.id)
 
 
 async def test_the_first_key_tells_what_changes(browser: Browser, site: Site) -> None:
