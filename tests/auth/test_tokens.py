@@ -14,7 +14,7 @@ from joserfc.jwk import ECKey, OKPKey
 from dragoman.auth.tokens import TokenVerifier
 from dragoman.model.errors import Unauthorized
 from dragoman.model.principal import AccessRole, Principal, Scope
-from tests.auth.issuer import EC, OTHER, RSA, Issuer, Key, b64, issuing, jwk, token, unsigned, verifying
+from tests.auth.issuer import EC, OTHER, RSA, Issuer, Key, b64, issuing, jwk, signed, token, unsigned, verifying
 
 
 @pytest.fixture
@@ -244,8 +244,11 @@ async def test_an_id_of_a_key_is_only_compared(issuer: Issuer, tokens: TokenVeri
 
 @pytest.mark.parametrize("crit", [["b64"], ["exp"], ["x"], [], "x", None])
 async def test_what_must_be_understood_is_not(issuer: Issuer, tokens: TokenVerifier, crit: Any) -> None:
-    text = unsigned({"alg": "RS256", "kid": "r1", "crit": crit, "b64": False}, issuer.claims())
-    await refused(tokens, f"{text}.AAAA")
+    """RFC 7515 §4.1.11. The tokens are well signed: they would be good if nothing had to be understood."""
+    header = {"alg": "RS256", "kid": "r1"}
+    for unencoded in ({}, {"b64": False}, {"b64": True}):
+        await refused(tokens, signed({**header, "crit": crit, **unencoded}, issuer.claims()))
+        assert await tokens.verify(signed({**header, "b64": True}, issuer.claims()))
 
 
 async def test_a_signature_that_is_changed_cut_or_spelled_otherwise(issuer: Issuer, tokens: TokenVerifier) -> None:
