@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
 from dragoman.testing.buses import Hub
 from tests.engine.house import read, sending, seqs, streaming
@@ -36,6 +37,34 @@ async def test_a_follower_gets_every_event_by_hints_and_reads_nothing_for_them()
         assert other.store.reads.total() <= before + 2, other.store.reads  # the reads that follow the subscription
         await until(lambda: not other.bus.followed)
         assert one.bus.figures.received == 0
+
+
+async def test_a_reader_misses_no_event_that_a_refresh_skips_because_a_snapshot_holds_it() -> None:
+    """The other replica refreshes from the newest snapshot, behind which the events in its memory do not go on."""
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        reader = await other.open(Subscribe(id=task_id))
+        items = list(await reader.next() or ())
+        reading = asyncio.create_task(reader.next())
+        await until(lambda: other.bus.followed[task_id])
+        stage.pieces.put_nowait(SMALL)
+        items += await reading or ()
+        hub.down = True
+        for piece in (LARGE * 4, LARGE * 4, SMALL):  # the second is written with a snapshot
+            before = one.seq(task_id)
+            stage.pieces.put_nowait(piece)
+            await until(lambda before=before: one.seq(task_id) > before)
+        stored = await one.store.load(task_id)
+        assert stored.snapshot.seq > other.seq(task_id), "a refresh skips events"
+        again = await other.open(Subscribe(id=task_id))  # refreshes what the replica has in memory
+        assert other.seq(task_id) == one.seq(task_id)
+        hub.down = False
+        stage.pieces.put_nowait(None)
+        items += await read(reader)
+        assert seqs(items) == list(range(seqs(items)[0], len(await one.log(task_id)) + 1))
+        assert seqs(await read(again))[-1] == seqs(items)[-1]
 
 
 async def test_a_page_too_large_for_a_hint_is_read_once_for_all_who_follow() -> None:
