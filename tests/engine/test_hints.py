@@ -191,6 +191,20 @@ async def test_a_message_and_a_cancel_reach_the_run_at_once() -> None:
         assert stage.canceled.is_set()
 
 
+async def test_readers_go_on_at_once_where_the_run_of_a_task_is_taken_from() -> None:
+    """A take-over adds no event. Its replica hears of it nevertheless, and follows the task from then on."""
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await until(lambda: one.seq(task_id) == 2)
+        following = await one.follow(task_id)
+        await other.engine.take_over(task_id)
+        await until(stage.canceled.is_set)
+        stage.pieces.put_nowait(SMALL)
+        stage.pieces.put_nowait(None)
+        assert seqs(await following)[-1] == len(await other.log(task_id))
+
+
 async def test_the_keeper_of_a_suspended_run_learns_at_once_what_became_of_the_task() -> None:
     stage, hub = Stage(), Hub()
     async with replicas(2, stage, hub.bus) as (one, other):

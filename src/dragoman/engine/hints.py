@@ -87,6 +87,8 @@ class Hints:
     def announce(self, task: TaskLog, append: Append, written: Appended) -> None:
         """Announce a commit to those who follow the task, and to the replica that runs it or keeps its run."""
         if not append.events:
+            if append.holder is not None and task.holder not in (None, append.holder):
+                self._bus.publish(task.head.id, written.last_seq, to=task.holder)  # its run has lost the lease
             return
         leases = append.holder is not None
         released = append.release or append.state in TERMINAL
@@ -141,10 +143,12 @@ class Hints:
 
     def _moved(self, task_id: str, seq: int | None, page: bytes | None) -> None:
         task = self._logs.get(task_id)
-        if task is None or not task.seq or task.terminal or (seq is not None and seq <= task.seq):
+        if task is None or not task.seq or task.terminal:
             return
-        if task.attached and seq is not None:
-            self._catch_up(task, seq)  # its run has to learn what became of the lease
+        if task.attached and seq is not None and seq >= task.seq:
+            self._catch_up(task, seq)  # its run has to learn what became of the lease, which may be all that is new
+        elif seq is not None and seq <= task.seq:
+            return
         elif page is None or (decoded := _decode(page)) is None or not task.adopt(decoded):
             self._want(task_id, seq or 0)
 
@@ -260,7 +264,7 @@ class Hints:
         task_id = task.head.id
         try:
             async with task.writes.turn(task):
-                if task.seq < self._catching_up[task_id]:
+                if task.attached or task.seq < self._catching_up[task_id]:
                     await task.refresh()
         except (StoreError, Unknown) as error:
             log.warning("task %s cannot be read now: %s", task_id, error)

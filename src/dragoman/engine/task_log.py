@@ -401,6 +401,7 @@ class TaskLog:
             self.children = None
             if self._attached is not None and not self._attached.leased_anew():
                 self._attached = None
+                self.wake()  # those who wait here have to hear of the task from elsewhere now
 
     async def catch_up(self) -> None:
         """Read what other engines wrote until now. Raises StoreError or Unknown.
