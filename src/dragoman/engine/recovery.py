@@ -121,7 +121,7 @@ class Recovery:
                 if self._failing or loop.time() >= self._check_s:
                     self._check_s = loop.time() + CHECK_S
                     await self._claim_lost(offered=False)
-                elif wanted:
+                if wanted:  # also after a look at all of them, which leaves alone what is being written to
                     await self._claim_lost(offered=True)
                 while self._leases.takes_work and await self._claim_some():
                     pass
@@ -174,8 +174,9 @@ class Recovery:
         that were `offered`, so that the many which run here are not read for each.
         """
         supervisor = self._supervisor
+        busy = supervisor.attends_to if offered else supervisor.works_on  # a caller's write takes no offer up
         for task_id in await self._store.leased(self._leases.holder, offered=offered):
-            if supervisor.works_on(task_id):
+            if busy(task_id):
                 supervisor.pass_over(task_id)
             else:
                 supervisor.errand_on(task_id, partial(self._settle_in_time, None))

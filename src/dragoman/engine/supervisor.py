@@ -136,14 +136,14 @@ class Supervisor:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
+    def attends_to(self, task_id: str) -> bool:
+        """Whether a run or an errand of this process works on the task."""
+        return self.runs.of_id(task_id) is not None or self._errands[task_id] > 0
+
     def works_on(self, task_id: str) -> bool:
-        """Whether a run or an errand of this process works on the task, or it is being written to."""
+        """As `attends_to`, or it is being written to, as a task is whose run has yet to begin."""
         task = self._tasks.known(task_id)
-        return (
-            self.runs.of_id(task_id) is not None
-            or self._errands[task_id] > 0
-            or (task is not None and task.writes.busy)
-        )
+        return self.attends_to(task_id) or (task is not None and task.writes.busy)
 
     def pass_over(self, task_id: str) -> None:
         """Note that a look for offered tasks must leave this one to its errands. Ask for another look after them.
