@@ -147,6 +147,17 @@ def near() -> Agent:
     return agent
 
 
+def curious() -> Agent:
+    agent = Agent("curious")
+
+    @agent.skill
+    async def inquire(ctx: Context) -> str:
+        """Ask and repeat."""
+        return await ctx.ask("Which?")
+
+    return agent
+
+
 @asynccontextmanager
 async def cluster(
     url: str, count: int = 3, *, lease_s: float = 30, queues: bool = True, **said: Any
@@ -155,7 +166,7 @@ async def cluster(
     async with AsyncExitStack() as stack:
         servers, urls = [], []
         for _ in range(count):
-            base = await stack.enter_async_context(serving(config, [far(lease_s, queues=queues), near()]))
+            base = await stack.enter_async_context(serving(config, [far(lease_s, queues=queues), near(), curious()]))
             urls.append(base)
             timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
             servers.append(await stack.enter_async_context(aiohttp.ClientSession(base, timeout=timeout)))
@@ -404,6 +415,46 @@ async def test_a_delegation_of_a_worker_is_made_once_and_its_outcome_is_had_anyw
         await here.report("complete", lease)
         async with here.servers[0].get("/agents/near/tasks", headers=V1) as answer:
             assert (await answer.json())["totalSize"] == 2
+
+
+async def test_a_worker_goes_on_anywhere_after_a_delegation_whose_question_was_passed_on(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0, replays=True))["lease"]
+        order = {"agent": "curious", "message": "find out", "delegation": 1}
+        assert (await here.report("delegate", lease, 0, **order))["outcome"] is None
+        await here.reach(sent["id"], "INPUT_REQUIRED")
+        assert (await here.report("delegate", lease, 1, **order))["outcome"] is None, "it is asked again with patience"
+        await here.send("red", at=2, taskId=sent["id"])
+        while (outcome := (await here.report("delegate", lease, 1, **order, wait_s=15))["outcome"]) is None:
+            pass
+        assert outcome["artifacts"][0]["parts"] == [{"text": "red"}]
+        await here.say(lease, "after ", 1, at=2)
+        await here.say(lease, "that", 2, at=0)
+        await here.report("complete", lease, 1)
+        task = await here.task(sent["id"])
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after that"]
+
+
+async def test_a_worker_is_told_to_try_again_while_the_store_cannot_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question is put once its number is stored, since a replica that did not know it would refuse the next one."""
+
+    async def fail(*args: Any, **said: Any) -> Any:
+        raise StoreUnreachable("it cannot be reached")
+
+    async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0, replays=True))["lease"]
+        with monkeypatch.context() as broken:
+            broken.setattr(whole, "load", fail)
+            assert (await here.act("heartbeat", {"lease": lease}, 1))[0] == 503
+        question = {"lease": lease, "message": "Which?", "question": 1}
+        with monkeypatch.context() as broken:
+            broken.setattr(whole.shared, "put", fail)
+            assert (await here.act("ask", question, 0))[0] == 503
+        assert (await here.task(sent["id"]))["status"]["state"] == "TASK_STATE_WORKING"
+        assert (await here.act("ask", question, 0))[1]["answer"] is None
+        await here.reach(sent["id"], "INPUT_REQUIRED")
 
 
 async def test_delegations_without_numbers_are_counted_on_all_replicas(store: str) -> None:

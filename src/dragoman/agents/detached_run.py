@@ -40,7 +40,7 @@ class DetachedRun(Protocol):
         """Return nothing: no replay happens here."""
         return ()
 
-    def carries_on(self) -> None:
+    def carries_on(self, handed: int) -> None:
         """Do nothing: the output of earlier runs is kept elsewhere."""
         return
 

@@ -249,8 +249,11 @@ class Run(Protocol):
         """
         ...
 
-    def carries_on(self) -> None:
-        """Keep what was emitted since the task was last given to a worker (`replay.DELIVERED`): it is still at work."""
+    def carries_on(self, handed: int) -> None:
+        """Keep what was emitted since the task was last given to a worker (`replay.DELIVERED`): it is still at work.
+
+        It has given the first `handed` delegations of the task, and does not repeat what it said before their outcomes.
+        """
         ...
 
     def goes_on(self) -> None:

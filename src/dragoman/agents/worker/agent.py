@@ -169,7 +169,7 @@ class WorkerAgent(Runner):
                 return told
             try:
                 ends = await self._carry_out(item, told, questions)
-            except InvalidParams as fault:
+            except (InvalidParams, Unavailable) as fault:
                 if not told.taken.done():
                     told.taken.set_exception(fault)
                 continue
@@ -212,12 +212,13 @@ class WorkerAgent(Runner):
                 pass  # the answer arrived while the question was repeated
             case AskCaller():
                 item.asked = word.parts
-                await self.leases.asks(item)
+                await self._store_question(item)
                 questions.create_task(self._ask(item, word))
                 await asyncio.sleep(0)  # lets `_ask` begin and put the question
                 await run.written()
             case Hand(order):
                 if order.number not in item.handed:
+                    await self.leases.hands(item, order.number)
                     item.handed[order.number] = questions.create_task(self._delegate(item, order))
             case EndTask(_, _, artifacts):
                 for artifact in artifacts:
@@ -228,6 +229,16 @@ class WorkerAgent(Runner):
         if kept:
             await run.written()
         return None
+
+    async def _store_question(self, item: WorkItem) -> None:
+        """Store that the worker puts its next question. Raises Unavailable; then there is no question."""
+        try:
+            await self.leases.asks(item)
+        except Unavailable:
+            item.asked = None
+            if item.lease is None:  # the worker has lost it meanwhile
+                item.inbox.put_nowait(Lost())
+            raise
 
     async def _ask(self, item: WorkItem, question: AskCaller) -> None:
         """Wait for the caller's answer, and give it to the worker's next heartbeat. Without a worker the run ends."""
@@ -287,6 +298,8 @@ class WorkerAgent(Runner):
         while True:
             if not await self.leases.wait_for_answer(token, wait_s):
                 return None
+            if self.leases.has(token) and not await self.leases.confirm(token):
+                continue  # its run has gone: it would take an earlier message for the answer
             item = await self.leases.hold(token)
             answered = 0 if item.lease is None else len(item.lease.answers)
             number = number or answered + 1
@@ -312,6 +325,8 @@ class WorkerAgent(Runner):
         None if there is none within `wait_s`: ask again with the same number. Raises LeaseLost.
         """
         while True:
+            if order.number and not await self.leases.wait_for_answer(token, wait_s):
+                return None  # the other agent's question has been passed on
             item = await self.leases.hold(token)
             shared = self.leases.desk is not None
             number = order.number or await self.leases.number_order(item)

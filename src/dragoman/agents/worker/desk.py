@@ -47,7 +47,7 @@ class StoredLease(Struct, frozen=True):
     """A lease as it is stored.
 
     The caller has sent `base` messages to the task that earlier workers have dealt with. The worker has put `asked`
-    questions since, and given `handed` delegations that it did not number. `first`: nobody had a lease of the task
+    questions since, and given the first `handed` delegations. `first`: nobody had a lease of the task
     before. See `Lease` for the others.
     """
 

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from dragoman.agents.worker.roster import Roster, RosterEntry, WorkerWord, merge
 from dragoman.agents.worker.words import Word
 from dragoman.engine.api import Run
 from dragoman.engine.runs.replay import DELIVERED, USED
+from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part, Role
@@ -264,7 +266,7 @@ class Leases:
         """Let a run go on with the lease that a worker has already. It may have begun on another replica."""
         stored, run = found.lease, item.run
         said = run.known(stored.base + stored.asked, replays=stored.replays)
-        run.carries_on()
+        run.carries_on(stored.handed)
         token, _, number = (run.record.note or {}).get(REPORTED, "").rpartition(":")
         lease = Lease(
             stored.token,
@@ -329,13 +331,22 @@ class Leases:
                 self._expire(item)
 
     async def asks(self, item: WorkItem) -> None:
-        """Store that the worker puts its next question, so that the answer finds it on any replica."""
+        """Store that the worker puts its next question, so that the answer finds it on any replica.
+
+        Raises Unavailable. A replica that did not know of the question would refuse the next one.
+        """
         lease = item.lease
         if lease is not None and lease.stored is not None:
-            try:
-                await self._change(item, lease, replace(lease.stored, asked=len(lease.answers) + 1))
-            except StoreError:
-                pass  # the worker may have to repeat its question, if it turns to another replica meanwhile
+            await self._note(item, lease, replace(lease.stored, asked=len(lease.answers) + 1))
+
+    async def hands(self, item: WorkItem, number: int) -> None:
+        """Store that the worker gives its delegation of that number. Raises Unavailable.
+
+        A replica that did not know of it would take what the worker says next for a repetition.
+        """
+        lease = item.lease
+        if lease is not None and lease.stored is not None and number > lease.stored.handed:
+            await self._note(item, lease, replace(lease.stored, handed=number))
 
     def answered(self, lease: Lease, answer: Message) -> None:
         """Give an answer to the worker that asked."""
@@ -351,17 +362,17 @@ class Leases:
         number = max(item.handed, default=0) + 1
         if lease is not None and lease.stored is not None:
             number = max(number, lease.stored.handed + 1)
-            try:
-                await self._change(item, lease, replace(lease.stored, handed=number))
-            except StoreError as error:
-                raise Unavailable("the server's store cannot answer now: try again", 5) from error
+            await self._note(item, lease, replace(lease.stored, handed=number))
         return number
 
-    async def _change(self, item: WorkItem, lease: Lease, stored: StoredLease) -> None:
-        """Change a lease, here and in the store. Raises StoreError."""
-        lease.stored = stored
+    async def _note(self, item: WorkItem, lease: Lease, stored: StoredLease) -> None:
+        """Change a lease in the store, and then here. Raises Unavailable."""
         if self.desk is not None:
-            await self._store(self.desk, item.run.head.id, lease, stored)
+            try:
+                await self._store(self.desk, item.run.head.id, lease, stored)
+            except StoreError as error:
+                raise Unavailable("the server's store cannot answer now: try again", 5) from error
+        lease.stored = stored
 
     async def _store(self, desk: Desk, task_id: str, lease: Lease, stored: StoredLease) -> None:
         """Replace the stored lease, unless another worker has the task by now. Raises StoreError."""
@@ -516,7 +527,7 @@ class Leases:
         stored = (await desk.check(token)).lease
         self.saw(stored.worker, "heartbeat")
         desk.hear(task_id, self.lease_s)
-        async with desk.host.watch(task_id) as log:
+        async with _watch(desk, task_id) as log:
             while log is not None:
                 if token in self._leases:
                     return None
@@ -545,7 +556,7 @@ class Leases:
         deadline = _now() + min(wait_s, self.lease_s / 2)
         await desk.check(token)
         desk.hear(task_id, self.lease_s)
-        async with desk.host.watch(task_id) as log:
+        async with _watch(desk, task_id) as log:
             while log is not None and log.state in INTERRUPTED:
                 if self._closed or _now() >= deadline:
                     return False
@@ -567,6 +578,10 @@ class Leases:
         await self.desk.check(token)
         await self.bring(task_of(token), token)
         return self._find(token)[0]
+
+    def has(self, token: str) -> bool:
+        """Whether the run of a lease is here, or was a moment ago."""
+        return token in self._leases
 
     async def confirm(self, token: str) -> bool:
         """Whether the run that is here is still the one of the lease, so that what it refuses is refused.
@@ -728,6 +743,16 @@ class Leases:
                 lease.expiry.cancel()
             del self._leases[lease.token]
         return lease
+
+
+@asynccontextmanager
+async def _watch(desk: Desk, task_id: str) -> AsyncIterator[TaskLog | None]:
+    """A task that is kept up to date in the block; None if there is none. Raises Unavailable."""
+    try:
+        async with desk.host.watch(task_id) as log:
+            yield log
+    except StoreError as error:
+        raise Unavailable("the server's store cannot answer now: try again", 5) from error
 
 
 def _now() -> float:

@@ -7,7 +7,6 @@ takes to stop.
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -464,9 +463,10 @@ class Lessee:
         """Keep the lease. Returns when the task is canceled or lost."""
         wait_s = min(run.expires_s * self._server.beat_part, wire.WAIT_S_MAX)
         request = wire.HeartbeatRequest(run.lease, wait_s, answers=1 << 30)  # answers come by `ask` instead
-        heard = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        heard = clock()
         while True:
-            began = time.monotonic()
+            began = clock()
             try:
                 pulse = await self._server.call("heartbeat", request, wire.HeartbeatReply, wait_s, self._server.beat_s)
             except (EgressError, CallRefused) as error:
@@ -475,16 +475,16 @@ class Lessee:
                 if isinstance(error, CallRefused) and not error.temporary:
                     log.warning("task %s is lost: %s", run.head.id, error)
                     return
-                if time.monotonic() - heard > run.expires_s:
+                if clock() - heard > run.expires_s:
                     log.warning("task %s is lost: the server cannot be reached: %s", run.head.id, error)
                     return
             else:
-                heard = time.monotonic()
+                heard = clock()
                 if pulse is None or pulse.cancel:
                     run.canceled = pulse is not None
                     log.info("task %s is canceled", run.head.id)
                     return
-            await asyncio.sleep(max(0.0, BEAT_S_MIN - (time.monotonic() - began)))
+            await asyncio.sleep(max(0.0, BEAT_S_MIN - (clock() - began)))
 
     async def _give_back(self, run: RemoteRun) -> None:
         """Let another worker have the task at once. The server refuses this for one that was canceled or lost."""

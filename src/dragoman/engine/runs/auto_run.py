@@ -350,7 +350,7 @@ class AutoRun:
         run = self._taken_over()
         return () if run is None else run.known(count, replays=replays)
 
-    def carries_on(self) -> None:
+    def carries_on(self, handed: int) -> None:
         """Do nothing: there is no earlier run."""
 
     def goes_on(self) -> None:

@@ -165,7 +165,7 @@ class DirectRun:
         """Return nothing: there is no earlier run."""
         return ()
 
-    def carries_on(self) -> None:
+    def carries_on(self, handed: int) -> None:
         """Do nothing: there is no earlier run."""
 
     def working(self) -> None:

@@ -559,8 +559,9 @@ class TaskRun:
         late = (self._late.popleft() for _ in range(min(len(self._late), max(0, count - len(answers)))))
         return (*answers, *late)
 
-    def carries_on(self) -> None:
-        """Keep what was emitted since the task was last given to a worker."""
+    def carries_on(self, handed: int) -> None:
+        """Keep what was emitted since the task was last given to a worker, which has given `handed` delegations."""
+        self.replay.skip_delegated(handed)
         self._written |= self.replay.delivered
         self._used = noted_usage(self.log.record().note) or self.log.usage
 
