@@ -14,8 +14,14 @@ from dragoman.model.events import Delegated, Logged, MessageReceived, StatusChan
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import INTERRUPTED, Record, TaskState
 
-AGENTS = {"again": True, "once": False, "other": True}
+HIRED = "hired"
+"""The agent whose tasks workers do."""
+
+AGENTS = {"again": True, "once": False, "other": True, HIRED: True}
 """The agents, and whether they are restartable."""
+
+WORKER_LEASE_S = 4.0
+"""How long a worker may keep silent before its task is another's."""
 
 ARTIFACT = "out"
 
@@ -146,5 +152,5 @@ def text_of(record: Record) -> str:
 
 
 def agents(begun: Callable[[Run], None], names: Collection[str]) -> Mapping[str, ScriptedAgent]:
-    """One replica's agents."""
-    return {name: ScriptedAgent(name, begun) for name in names}
+    """The agents of one replica that run there."""
+    return {name: ScriptedAgent(name, begun) for name in names if name != HIRED}

@@ -10,7 +10,7 @@ from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitt
 from dragoman.model.lifecycle import FOLLOWS, SPELLED
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from tests.simulation import history as h
-from tests.simulation.agents import AGENTS, expected, own_answers, text_of
+from tests.simulation.agents import AGENTS, HIRED, expected, own_answers, text_of
 from tests.simulation.database import Database, Row
 
 
@@ -18,6 +18,7 @@ class Known:
     """The facts known of a task as the history goes on."""
 
     def __init__(self) -> None:
+        self.agent = ""
         self.events: list[Event] = []
         self.states: list[TaskState] = [TaskState.SUBMITTED]
         self.epoch = 0
@@ -93,6 +94,7 @@ class _Checking:
 
     def _committed(self, made: h.Committed) -> Iterable[str]:
         task, where = self._task(made.task_id), f"task {made.task_id}, seq {made.first}"
+        task.agent = made.agent
         if made.first != len(task.events) + 1:
             yield f"{where}: the log has {len(task.events)} events (invariant 3)"
         if made.run is not None:
@@ -126,7 +128,8 @@ class _Checking:
 
     def _leased(self, made: h.Leased) -> Iterable[str]:
         task = self._task(made.task_id)
-        if made.alive and not made.lapsed and made.before != made.holder:
+        moves = task.agent == HIRED  # a run goes to the replica that its worker calls
+        if made.alive and not made.lapsed and made.before != made.holder and not moves:
             yield f"task {made.task_id}: leased to {made.holder}, though {made.before} is alive (invariant 5)"
         task.epoch = made.epoch
 
@@ -238,7 +241,8 @@ def _check_reason(row: Row, *, canceled: bool, died: bool) -> Iterable[str]:
         reason = str((last.message.metadata or {}).get("reason", ""))
     match row.state:
         case TaskState.FAILED:
-            possible = {"agent_error"} if "f" in script else set()
+            failure = "" if row.head.agent == HIRED else "agent_error"  # a worker gives no reason for programs
+            possible = {failure} if "f" in script else set()
             if died and not AGENTS[row.head.agent]:
                 possible.add("interrupted")
             if reason not in possible:

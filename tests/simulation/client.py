@@ -33,7 +33,6 @@ from dragoman.model.operations import (
 )
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
-from tests.simulation.agents import AGENTS
 from tests.simulation.history import Asked, Erred, Followed, History, Leaked, Left, Listed, Registered, Told
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.replica import Connection, Lost, Place
@@ -61,6 +60,7 @@ class Clients:
         self.unfinished: dict[str, str] = {}
         """The asyncio tasks of the clients."""
         self.random = Random(f"clients {seed}")
+        self.agents = sorted({agent for place in places for agent in place.serves})
         self.talkative = self.random.random() < 0.5
         """Whether clients say much unasked, to agents that ask much."""
         self._ids = 0
@@ -97,8 +97,9 @@ class Client:
         random, unfinished = self.random, self.shared.unfinished
         unfinished[name] = "waits"
         await asyncio.sleep(random.random() * 8)
-        script = write_script(random, asks=0.4 if self.shared.talkative else 0.18)
-        job = Job(self, name, random.choice(tuple(AGENTS)), script)
+        agents = self.shared.agents
+        script = write_script(random, agents, asks=0.4 if self.shared.talkative else 0.18)
+        job = Job(self, name, random.choice(agents), script)
         await job.run()
         del unfinished[name]
 
@@ -428,7 +429,7 @@ class Job:
         if foreign and random.random() < 0.7:
             agent, task_id = random.choice(foreign)
         else:
-            agent, task_id = random.choice([agent for agent in AGENTS if agent != self.agent]), self.task_id
+            agent, task_id = random.choice([agent for agent in self.shared.agents if agent != self.agent]), self.task_id
         said = Message(
             message_id=self.shared.message_id(), role=Role.USER, parts=(Part(text="spying"),), task_id=task_id
         )
@@ -445,7 +446,7 @@ class Job:
             self.history.add(Leaked(name, what, task_id))
 
 
-def write_script(random: Random, depth: int = 0, asks: float = 0.18) -> str:
+def write_script(random: Random, agents: Sequence[str], depth: int = 0, asks: float = 0.18) -> str:
     """A random script: see `tests.simulation.agents`."""
     steps: list[str] = []
     if random.random() < 0.15:
@@ -461,8 +462,8 @@ def write_script(random: Random, depth: int = 0, asks: float = 0.18) -> str:
         elif chance < 0.7 + asks or depth:
             steps.append("a")
         else:
-            inner = write_script(random, depth + 1, asks).replace(" ", ",")
-            steps.append(f"{random.choice('ddD')}:{random.choice(tuple(AGENTS))}:{inner}")
+            inner = write_script(random, agents, depth + 1, asks).replace(" ", ",")
+            steps.append(f"{random.choice('ddD')}:{random.choice(agents)}:{inner}")
     if random.random() < 0.06:
         steps.append(random.choice("fr"))
     return " ".join(steps) or "c1"

@@ -43,6 +43,7 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.replicas import Replica
+from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
 from tests.simulation.outbox import OutboxRows
 
@@ -103,6 +104,14 @@ class ReplicaRow(Struct):
     dead: bool = False
 
 
+class SharedRow(Struct):
+    """An entry that all replicas see until it expires."""
+
+    value: bytes
+    version: int
+    until_ms: int
+
+
 class Witness(Protocol):
     """Hears of everything that is committed, in that order."""
 
@@ -134,6 +143,7 @@ class Guard:
     claims_from_the_living = False
     renews_the_expired = False
     keeps_offers_for_ever = False
+    takes_over_in_the_same_epoch = False
 
 
 class Database:
@@ -166,6 +176,8 @@ class Database:
         self._lag_s = lag_s
         self._calls: dict[bytes, tuple[Repeat, int, float]] = {}
         self._days: dict[tuple[str, int], int] = {}
+        self._shared: dict[str, SharedRow] = {}
+        self._numbers = 0
 
     # -- writes --------------------------------------------------------------------------------------------------------
 
@@ -219,7 +231,7 @@ class Database:
         now_ms, row = self.now_ms(), copy(before)
         ends_lease = append.state in TERMINAL or (append.release and append.holder is None)
         leases = append.holder is not None
-        row.epoch += leases
+        row.epoch += leases and not (self.guard.takes_over_in_the_same_epoch and not append.events)
         row.state, row.status_ms = append.state, max(before.status_ms, append.status_ms)
         row.holder = None if ends_lease else append.holder or before.holder
         if ends_lease:
@@ -348,6 +360,45 @@ class Database:
         if quota.max_daily_tasks and self._days.get((owner, quota.day), 0) >= quota.max_daily_tasks:
             return "max_daily_tasks"
         return None
+
+    # -- entries that expire -------------------------------------------------------------------------------------------
+
+    def entry(self, key: str) -> SharedEntry | None:
+        """As `Shared.get`."""
+        row, now_ms = self._shared.get(key), self.now_ms()
+        if row is None or row.until_ms <= now_ms:
+            return None
+        return SharedEntry(key, row.value, row.version, row.until_ms - now_ms)
+
+    def entries(self, prefix: str) -> tuple[SharedEntry, ...]:
+        """As `Shared.scan`."""
+        found = [self.entry(key) for key in sorted(self._shared) if key.startswith(prefix)]
+        return tuple([entry for entry in found if entry is not None])
+
+    def put_entry(self, key: str, value: bytes, ttl_ms: int, version: int | None) -> int | None:
+        """As `Shared.put`."""
+        known = self.entry(key)
+        before = 0 if known is None else known.version
+        if version is not None and version != before:
+            return None
+        self._numbers += 1
+        self._shared[key] = SharedRow(value, self._numbers, self.now_ms() + ttl_ms)
+        return self._numbers
+
+    def renew_entries(self, keys: Collection[str], ttl_ms: int) -> frozenset[str]:
+        """As `Shared.renew`."""
+        alive = [key for key in keys if self.entry(key) is not None]
+        for key in alive:
+            self._shared[key].until_ms = max(self._shared[key].until_ms, self.now_ms() + ttl_ms)
+        return frozenset(alive)
+
+    def delete_entry(self, key: str, version: int | None) -> bool:
+        """As `Shared.delete`."""
+        known = self.entry(key)
+        if known is None or version not in (None, known.version):
+            return False
+        del self._shared[key]
+        return True
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 

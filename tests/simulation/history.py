@@ -80,6 +80,28 @@ class Began(Struct, gc=False):
     epoch: int
 
 
+class Took(Struct, gc=False):
+    """A worker begins with a task."""
+
+    worker: str
+    task_id: str
+
+
+class Let(Struct, gc=False):
+    """A worker has a task no longer. `gives_back`: others may have it at once, else when its lease is over."""
+
+    worker: str
+    task_id: str
+    gives_back: bool
+
+
+class Idle(Struct, gc=False):
+    """A worker begins or ceases to wait for a task."""
+
+    worker: str
+    waits: bool
+
+
 class Asked(Struct, gc=False):
     """A client sends a request."""
 
@@ -198,6 +220,9 @@ Happening = (
     | Beat
     | Gone
     | Began
+    | Took
+    | Let
+    | Idle
     | Asked
     | Told
     | Followed
@@ -284,8 +309,12 @@ def trace(history: History, beats: bool = False) -> str:
                 state = "alive" if alive else "dead"
                 text = f"{by:12} leases {short(task_id)} to {holder}, epoch {epoch}; before: {before} ({state})"
                 text += ", whose offer ran out" if lapsed else ""
-            case Held() | Left():
+            case Held() | Left() | Idle():
                 continue
+            case Took(worker, task_id):
+                text = f"{worker:12} takes {short(task_id)}"
+            case Let(worker, task_id, gives_back):
+                text = f"{worker:12} lets {short(task_id)} go" + ("" if gives_back else ", as it is dead")
             case Beat(replica, alive):
                 if alive and not beats:
                     continue

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.agents.worker.leases import Lease, Leases, WorkItem
 from dragoman.engine.api import Run
 from dragoman.engine.effects import CancelChildren, Effect, Effects
 from dragoman.engine.leases import TaskLeases
@@ -165,6 +166,21 @@ def _drop(world: World, kind: type[Effect]) -> None:
     world.patch(Effects, "put", put_others)
 
 
+def take_over_without_the_fence(world: World) -> None:
+    """A run that goes where its worker calls leaves the one before it the right to write."""
+    world.database.guard.takes_over_in_the_same_epoch = True
+
+
+def renew_in_full_what_is_left(world: World) -> None:
+    """A replica that hears from the store that a worker's lease goes on renews it."""
+    renew = Leases._renew  # noqa: SLF001
+
+    def renew_in_full(leases: Leases, item: WorkItem, lease: Lease, left_s: float | None = None) -> None:
+        renew(leases, item, lease)
+
+    world.patch(Leases, "_renew", renew_in_full)
+
+
 def _say_nothing(*said: object) -> None:
     """Take the place of something that is to be said to others."""
 
@@ -191,6 +207,8 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         let_children_outlive_their_parent,
         keep_suspended_runs_that_are_gone,
         run_again_what_is_not_restartable,
+        take_over_without_the_fence,
+        renew_in_full_what_is_left,
     )
 }
 """All mutations by name."""

@@ -8,14 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.desk import Desk
+from dragoman.bindings.http import Gone, HttpRequest, HttpResponse
+from dragoman.bindings.limits import make_limits
+from dragoman.bindings.routes import Route
+from dragoman.bindings.workers import Workers
 from dragoman.dialects.api import PushForm
 from dragoman.engine.announcements import PutOff, Step
-from dragoman.engine.api import Run
+from dragoman.engine.api import Run, Runner
 from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
+from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound, Unavailable
 from dragoman.model.ids import Clock, new_id
 from dragoman.model.operations import Call, PushConfig
+from dragoman.model.principal import AccessRole, Principal
 from dragoman.model.task import TaskHead
 from dragoman.net.egress import HttpReply
 from dragoman.net.errors import Unreachable
@@ -26,8 +34,8 @@ from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import Hub, HubBus
-from tests.simulation.agents import ScriptedAgent, agents
-from tests.simulation.history import Began, Delivered, Fault, History, Weather
+from tests.simulation.agents import HIRED, WORKER_LEASE_S, ScriptedAgent, agents
+from tests.simulation.history import Began, Complained, Delivered, Fault, History, Weather
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.store import Network, Server, SimulatedStore
 
@@ -48,6 +56,10 @@ class SimulatedHub(Hub):
             for delay_s in self.fate():
                 self._loop.post(self.places[bus].process, delay_s, self._arrive, bus, deliver)
 
+
+HIRED_PROFILE = Profile(id=HIRED, name=HIRED, description="Done by workers", version="1", skills=())
+
+LIMITS = make_limits(1 << 20, 64, 1000)
 
 SETTINGS = EngineSettings(
     blocking_timeout_s=3.0,
@@ -142,6 +154,8 @@ class Place:
         self.process = Process(name)
         self.process.dead = True
         self.serving: Engine | None = None
+        self.workers: Workers
+        """The endpoint of workers in the present process."""
         self.deaf = 0.0
         """How likely a message between a client and this replica is lost, together with the connection."""
         self.down_s = 1.0
@@ -238,9 +252,11 @@ class Place:
             settings=COURIER,
             chance=self._random,
         )
+        hired = WorkerAgent(HIRED_PROFILE, queues=True, lease_s=WORKER_LEASE_S) if HIRED in self.serves else None
+        runners: Mapping[str, Runner] = self.make_agents(self._begun, self.serves)
         engine = Engine(
             store,
-            self.make_agents(self._begun, self.serves),
+            runners if hired is None else {**runners, HIRED: hired},
             clock=store.clock,
             settings=self._settings,
             holder=name,
@@ -248,19 +264,28 @@ class Place:
             name="simulation",
             bus=bus,
         )
+        desk = Desk(store.shared, engine)
         await bus.open()
         async with asyncio.TaskGroup() as group:
             self._stop = loop.create_future()
+            if hired is not None:
+                hired.leases.open(desk)
+                self.workers = Workers(engine, {HIRED: hired}, LIMITS)
             await engine.start(JobGroup(group))
             courier.start(JobGroup(group))
+            renewing = group.create_task(desk.run())
             self.serving = engine
             self.disturb(self._recovers_s if self._starts > 1 else 0.0)
             await self._stop
             self._history.add(Fault(f"{name} drains"))
             self.disturb(float("inf"))
             self.serving = None
+            if hired is not None:
+                hired.leases.close()
             await engine.drain(DRAIN_S)
             await courier.drain(DRAIN_S)
+            renewing.cancel()
+            await desk.close()
         await bus.close()
         await store.close()
         self._history.add(Fault(f"{name} has stopped"))
@@ -289,6 +314,59 @@ class Place:
 
         loop.post(process, self._delay_s(), taken)
         return connection
+
+    def work(self, worker: Process, agent: str, action: str, body: bytes) -> Connection:
+        """Send a worker's call. The connection brings the status and the body of its answer."""
+        loop = self._loop
+        connection = Connection(loop, worker, self._delay_s)
+        if not self.running or self._random() < self.deaf:
+            connection.send(Lost("the connection is refused"))
+            return connection
+        self._connections[connection] = None
+        process = self.process
+
+        def taken() -> None:
+            if self.serving is None:
+                connection.send(Lost("the connection is refused"))
+                return
+            loop.create_task(self._let_work(agent, action, body, connection))
+
+        loop.post(process, self._delay_s(), taken)
+        return connection
+
+    async def _let_work(self, agent: str, action: str, body: bytes, connection: Connection) -> None:
+        loop, process, workers = self._loop, self.process, self.workers
+        messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+        left = loop.create_future()
+        connection.leave = lambda: _ignored(loop.post(process, self._delay_s(), _finish, left))
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            await left
+            return {"type": "http.disconnect"}
+
+        request = HttpRequest(
+            method="POST",
+            path=f"/workers/{agent}/{action}",
+            headers={b"content-type": b"application/json"},
+            header_list=[(b"content-type", b"application/json")],
+            receive=receive,
+            body_arrived=True,
+            route=Route("workers", {"POST": None}, mount="/workers", agent=agent, ids={"action": action}),
+            principal=Principal("worker", role=AccessRole.AGENT),
+        )
+        try:
+            answer = await workers.answer(request)
+        except Gone:
+            self._connections.pop(connection, None)
+            return
+        except A2AError as error:
+            answer = workers.refuse(request, error)
+        except Exception as error:  # noqa: BLE001  a fault of the binding or of what is behind it
+            self._history.add(Complained(process.name, f"{action}: {error!r}"))
+            answer = HttpResponse(500, [], b"")
+        self._reply(connection, (answer.status, answer.body))
 
     def _delay_s(self) -> float:
         return 0.0005 + self._random() * 0.002

@@ -14,7 +14,7 @@ from msgspec import Struct
 from dragoman.model.events import MessageReceived, StatusChanged, Submitted
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from tests.simulation import history as h
-from tests.simulation.agents import AGENTS, lingers_s
+from tests.simulation.agents import AGENTS, HIRED, WORKER_LEASE_S, lingers_s
 
 SOON_S = 2.0
 """Within this time of the database's clock everything happens that nothing has to wait for."""
@@ -67,6 +67,12 @@ class Watched:
         self.at_work: int | None = None
         """The epoch in which its agent is at work, if it is."""
         self.hooked: set[str] = set()
+        self.worker: str | None = None
+        """The worker that has it."""
+        self.free_s: float | None = None
+        """Since when workers may take it."""
+        self.lapses_s = 0.0
+        """When the lease of a worker that died is over. A heartbeat renews it that waits for half of it then."""
 
 
 def check_soon(history: h.History, terms: Terms) -> list[str]:
@@ -86,10 +92,14 @@ class _Watch:
         self._terms = terms
         self._tasks: dict[str, Watched] = {}
         self._children: dict[str, list[str]] = {}
+        self._last_idle = 0.0
+        """Since when the worker that has just ceased to wait had waited."""
         self._disturbed: dict[str, float] = {}
         """Until when each cause disturbs."""
         self._streams: dict[tuple[str, int], tuple[str, int, float]] = {}
         """For each open stream its task, its last seq, and when it was opened."""
+        self._idle: dict[str, float] = {}
+        """The workers that wait for a task, and since when."""
         self._hooks: dict[tuple[str, str], float] = {}
         """The webhooks that are to hear of the end of their task, and since when."""
 
@@ -142,6 +152,15 @@ class _Watch:
                 return self._held(at_s, happening)
             case h.Began(task_id, by, epoch):
                 return self._works(task_id, self._task(task_id), by, epoch)
+            case h.Took(worker, task_id):
+                return self._took(at_s, worker, task_id)
+            case h.Let(worker, task_id, gives_back):
+                self._let(at_s, worker, task_id, gives_back=gives_back)
+            case h.Idle(worker, waits):
+                if waits:
+                    self._idle[worker] = at_s
+                else:
+                    self._last_idle = self._idle.pop(worker, at_s)
             case h.Told():
                 return self._told(at_s, happening)
             case h.Followed():
@@ -162,6 +181,7 @@ class _Watch:
             task.told_s.append(at_s)
             if isinstance(event, Submitted):
                 task.script = event.message.text
+                task.free_s = at_s
                 self._join(made.task_id, task, made)
             if isinstance(event, Submitted | MessageReceived):
                 task.messages[event.message.message_id] = seq
@@ -184,13 +204,15 @@ class _Watch:
             task.settlings.append(seq)
         if event.state in INTERRUPTED:
             task.asked_s, task.asked_by, task.at_work = at_s, made.by, None
-            task.idle_s = task.offered_s = None
+            task.idle_s = task.offered_s = task.free_s = None
+        elif not task.settled and task.worker is None and task.free_s is None:
+            task.free_s = max(at_s, task.lapses_s)
 
     def _ended(self, at_s: float, task_id: str, task: Watched) -> Iterable[str]:
         task.ended_s = at_s
         if task.idle_s is not None and self._late(task.idle_s, at_s) and task.state is not TaskState.CANCELED:
             yield f"task {task_id}: nobody worked on it from {task.idle_s:.3f} to its end"
-        task.idle_s = task.offered_s = None
+        task.idle_s = task.offered_s = task.free_s = None
         parent = None if task.parent is None or task.detached else self._tasks.get(task.parent)
         if parent is not None and parent.ended_s is not None:
             yield from self._outlived(at_s, task_id, task, parent)
@@ -206,7 +228,7 @@ class _Watch:
 
     def _held(self, at_s: float, made: h.Held) -> Iterable[str]:
         task = self._task(made.task_id)
-        if task.settled:
+        if task.settled or task.agent == HIRED:  # a queued task waits for a worker
             task.idle_s = task.offered_s = None
             return
         if made.holder is not None and not made.offered:
@@ -248,6 +270,24 @@ class _Watch:
         if task.at_work is not None and task.at_work < epoch and not AGENTS[task.agent]:
             yield f"task {task_id} of {task.agent}, which is not restartable, is run again by {by} in epoch {epoch}"
         task.at_work = epoch
+
+    def _took(self, at_s: float, worker: str, task_id: str) -> Iterable[str]:
+        """A worker takes a task, for which it or another one has waited."""
+        task = self._task(task_id)
+        yield from self._waits(at_s, task_id, task, self._last_idle)
+        task.worker, task.free_s = worker, None
+
+    def _waits(self, at_s: float, task_id: str, task: Watched, idle_s: float) -> Iterable[str]:
+        since_s = min((idle_s, *self._idle.values()))
+        if task.free_s is not None and self._late(max(task.free_s, since_s), at_s):
+            yield f"task {task_id} waits for a worker since {task.free_s:.3f}, and one for a task since {since_s:.3f}"
+
+    def _let(self, at_s: float, worker: str, task_id: str, *, gives_back: bool) -> None:
+        task = self._task(task_id)
+        if task.worker == worker:
+            task.worker, task.lapses_s = None, at_s + (0.0 if gives_back else 1.5 * WORKER_LEASE_S)
+            if not task.settled:
+                task.free_s = task.lapses_s
 
     def _told(self, at_s: float, made: h.Told) -> Iterable[str]:
         task = self._task(made.task_id)
@@ -303,6 +343,8 @@ class _Watch:
             if task.idle_s is not None and self._late(task.idle_s, at_s):
                 yield f"task {task_id}: nobody has worked on it since {task.idle_s:.3f}"
             yield from self._lapsed(at_s, task_id, task)
+            if task.agent == HIRED:
+                yield from self._waits(at_s, task_id, task, float("inf"))
             if task.ended_s is None:
                 continue
             for child_id in self._children.get(task_id, ()):

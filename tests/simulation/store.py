@@ -41,6 +41,7 @@ from dragoman.store.api import (
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, PausedHost, Registration, Settled
 from dragoman.store.replicas import Replica
+from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
 from tests.simulation.database import Database, Row
 from tests.simulation.loop import Process, SimulatedLoop
@@ -149,6 +150,7 @@ class SimulatedStore:
         self.loop = server.loop
         self.replicas = SimulatedReplicas(self)
         self.outbox = SimulatedOutbox(self)
+        self.shared: Any = SimulatedShared(self)
         self.keys: Any = None
         self.audit: Any = None
         self.usage: Any = None
@@ -505,6 +507,34 @@ class SimulatedReplicas:
     async def all(self) -> tuple[Replica, ...]:
         found: tuple[Replica, ...] = await self._store.request(self._store.database.living)
         return found
+
+
+class SimulatedShared:
+    """The part of the Shared protocol that the leases of workers use, by requests."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self._store = store
+        self._database = store.database
+
+    async def get(self, key: str) -> SharedEntry | None:
+        entry: SharedEntry | None = await self._store.request(partial(self._database.entry, key))
+        return entry
+
+    async def scan(self, prefix: str) -> tuple[SharedEntry, ...]:
+        entries: tuple[SharedEntry, ...] = await self._store.request(partial(self._database.entries, prefix))
+        return entries
+
+    async def put(self, key: str, value: bytes, ttl_ms: int, *, version: int | None = None) -> int | None:
+        written: int | None = await self._store.request(partial(self._database.put_entry, key, value, ttl_ms, version))
+        return written
+
+    async def renew(self, keys: Collection[str], ttl_ms: int) -> frozenset[str]:
+        alive: frozenset[str] = await self._store.request(partial(self._database.renew_entries, tuple(keys), ttl_ms))
+        return alive
+
+    async def delete(self, key: str, *, version: int | None = None) -> bool:
+        deleted: bool = await self._store.request(partial(self._database.delete_entry, key, version))
+        return deleted
 
 
 class SimulatedOutbox:

@@ -13,8 +13,9 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.engine.recovery import CHECK_S
 from dragoman.model import ids
-from tests.simulation.agents import AGENTS
+from tests.simulation.agents import AGENTS, HIRED
 from tests.simulation.checks import check, check_end
 from tests.simulation.client import Client, Clients
 from tests.simulation.database import Database
@@ -23,6 +24,7 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.replica import SETTINGS, Place, SimulatedHub
 from tests.simulation.soon import Terms, check_soon
 from tests.simulation.store import Server
+from tests.simulation.workers import DOWN_S, Worker
 
 START_MS = 1_800_000_000_000
 
@@ -40,6 +42,9 @@ QUIET_S = 6.0
 
 CALM = 0.4
 """The part of the worlds in which little goes wrong, so that it shows what does not happen soon."""
+
+HIRES = 0.4
+"""The part of the worlds in which workers do the tasks of an agent."""
 
 GOOD, SLOW, BAD = (0.0, 0.0, 0.003), (0.0, 0.2, 0.8), (0.5, 0.2, 0.3)
 """How likely a hint is lost, how likely it comes twice, and how long it takes at most."""
@@ -96,6 +101,7 @@ class World:
         self.calm = self.random.random() < CALM
         self._hints = self.random.choice((GOOD, SLOW) if self.calm else (GOOD, SLOW, BAD))
         settings = replace(SETTINGS, suspend_max_s=self.random.choice((0.2, 1.0, 3600.0)))
+        self.hires = self.random.random() < HIRES
         serves = self._share_agents(self.random.choice((2, 3, 3)))
         self.terms = Terms(
             claim_s=settings.claim_s,
@@ -120,6 +126,17 @@ class World:
             )
             for name, agents in serves.items()
         ]
+        self.workers = [
+            Worker(
+                f"w{number}",
+                self.loop,
+                self.places,
+                self.history,
+                Random(f"worker {seed} {number}"),
+                tasks=self.random.choice((1, 1, 3)),
+            )
+            for number in range(1, self.random.choice((1, 2, 3)) + 1 if self.hires else 1)
+        ]
         self.clients = Clients(self.loop, self.places, self.history, seed)
         self._patched: list[tuple[type, str, object]] = []
 
@@ -135,7 +152,8 @@ class World:
 
     def _share_agents(self, count: int) -> Mapping[str, tuple[str, ...]]:
         """The agents of each replica: in half of the worlds the same, in the others each has some of them."""
-        names, agents = [f"r{number}" for number in range(1, count + 1)], tuple(AGENTS)
+        names = [f"r{number}" for number in range(1, count + 1)]
+        agents = tuple(agent for agent in AGENTS if agent != HIRED or self.hires)
         if self.random.random() < 0.5:
             return dict.fromkeys(names, agents)
         shares = {name: {agent for agent in agents if self.random.random() < 0.6} for name in names}
@@ -148,6 +166,8 @@ class World:
         for place in self.places:
             place.network.latency_s = 0.001
             place.start()
+        for worker in self.workers:
+            self._at(0.1, worker.start)
         for number in range(self.random.choice((1, 2, 3))):
             Client(f"c{number + 1}", self.clients, self.random.randrange(1, 4))
         self._plan_faults()
@@ -155,8 +175,8 @@ class World:
         self._heal()
         finished = self.loop.run(FAULTY_S + CALM_S, done=lambda: not self.clients.unfinished)
         if finished:
-            until_s = self.loop.time() + QUIET_S
-            self.loop.run(until_s)
+            quiet_s = self.loop.time() + QUIET_S
+            self.loop.run(quiet_s if self.calm else max(quiet_s, FAULTY_S + CHECK_S + QUIET_S))
 
     def _fate(self) -> Sequence[float]:
         """The fate of a hint: it is lost, comes twice, late, and so in another order."""
@@ -172,6 +192,10 @@ class World:
     def _plan_faults(self) -> None:
         """Decide what goes wrong and when. Most seeds have a few kinds of faults only."""
         random, places = self.random, self.places
+        for worker in self.workers:
+            for _ in range(random.choice((0, 0, 1, 2))):
+                leave = random.choice((worker.kill, worker.stop))
+                self._at(random.random() * FAULTY_S, self._end_worker, worker, leave)
         if self.calm:
             if random.random() < 0.5:
                 kind = random.choice((self._kill, self._drain, self._deafen))
@@ -216,6 +240,16 @@ class World:
     def _calm_down(self, cause: str) -> None:
         """Note that a disturbance is over. What it has harmed recovers from now on."""
         self.history.add(Weather(cause, self.loop.time() + self.terms.recovers_s))
+
+    def _end_worker(self, worker: Worker, leave: Callable[[], None]) -> None:
+        leave()
+        self._at(2 * DOWN_S, self._start_worker, worker)
+
+    def _start_worker(self, worker: Worker) -> None:
+        if worker.process.dead:
+            worker.start()
+        else:
+            self._at(DOWN_S, self._start_worker, worker)
 
     def _kill(self, place: Place) -> None:
         if place.running:
@@ -326,7 +360,8 @@ def simulate(seed: int, change: Callable[[World], None] | None = None) -> Outcom
             wrong.append(f"these are stuck: {world.clients.unfinished}")
         wrong += check_end(world.database, world.history)
         wrong += check_soon(world.history, world.terms)
-        world.loop.close()
+        with _listening(world):  # what is cut off here may complain, and nobody looks
+            world.loop.close()
     return Outcome(seed, wrong, world.history, world.loop.steps)
 
 
