@@ -31,9 +31,10 @@ UNUSED = frozenset(
         "a_list_without_artifacts_takes_a_fraction_of_the_memory",
         "a_list_has_its_order_on_every_page",
         "contexts_are_listed_by_their_newest_task",
+        "webhooks_are_found_by_the_key_that_made_them",
     }
 )
-"""Cases of what a simulation does not use: text that cannot be encoded, figures, sizes, sweeps, lists of operators."""
+"""Cases of what a simulation does not use: text that cannot be encoded, figures, sizes, sweeps, operators, keys."""
 
 ALL = (*APPENDS, *REPEATS, *LEASES, *REPLICAS, *CALLS, *READS, *LISTS, *QUOTAS, *WEBHOOKS, *ENGINES)
 
