@@ -1,5 +1,6 @@
 """The values that may be yielded or returned, and the parts they become."""
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman import Answer, Artifact, Message, Part, Role
-from dragoman.agents.content import json_of, parts_of, sound_artifact
+from dragoman.agents.content import TOO_DEEP, json_of, parts_of, readable_json, sound_artifact
 
 
 @dataclass
@@ -164,3 +165,21 @@ def test_an_artifact_that_cannot_be_sent_is_refused(artifact: Artifact, fault: s
 def test_metadata_of_an_artifact_is_json() -> None:
     artifact = Artifact(artifact_id="a", parts=(Part(text="a"),), metadata={"at": datetime(2026, 1, 1, tzinfo=UTC)})
     assert sound_artifact(artifact).metadata == {"at": "2026-01-01T00:00:00Z"}
+
+
+def test_what_a_tool_says_is_made_readable() -> None:
+    """Nobody can be asked to say it otherwise: an id of 64 bits is a text."""
+    said = {"id": 2**60, "all": [math.nan, {"n": -math.inf}, 1.5, True], "text": "cut \ud83d"}
+    assert readable_json(said) == {"id": str(2**60), "all": [None, {"n": None}, 1.5, True], "text": "cut ?"}
+    assert readable_json(2**53) == 2**53
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    kept = readable_json(deep)
+    assert TOO_DEEP in str(kept)
+    assert json_of({"metadata": [kept]})
+    itself: list[Any] = []
+    itself.append(itself)
+    assert readable_json(itself) == TOO_DEEP
+    with pytest.raises(TypeError):
+        readable_json(object())

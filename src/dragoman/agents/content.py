@@ -6,17 +6,34 @@ replaces what the earlier one left.
 """
 
 from collections.abc import Iterable
+from math import isfinite
 from sys import maxsize
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from dragoman.engine.api import Run
-from dragoman.engine.bounds import Bounds, flag, name_or_none, sequence, whole_characters
+from dragoman.engine.bounds import (
+    DEPTH_MAX,
+    INTEGER_MAX,
+    Bounds,
+    flag,
+    json_form,
+    name_or_none,
+    sequence,
+    whole_characters,
+)
 from dragoman.model.message import Artifact, Message, Part
 
 BYTES_MEDIA_TYPE = "application/octet-stream"
 """The media type of bytes when no other is given (RFC 2046 §4.5.1)."""
+
+READABLE_DEPTH = DEPTH_MAX - 8
+"""How deep a value is kept as it is. It goes into metadata, below a few members of ours."""
+
+TOO_DEEP = "(nested too deeply to be shown)"
+"""The text in place of what is nested deeper than that."""
 
 _FORM = Bounds(max_text=maxsize)
 """The checks of the form of content. Its run checks how long the texts are, because it knows the setting."""
@@ -70,6 +87,40 @@ def json_of(value: object, argument: str = "data") -> Any:
     beyond ±2^53, half of a surrogate pair. The error names the `argument`.
     """
     return _FORM.json(argument, value)
+
+
+def readable_json(value: object) -> Any:
+    """As `json_of`, for what a model, a tool or a framework says of a call: nobody can be asked to say it otherwise.
+
+    An integer beyond ±2^53 becomes text, NaN and infinity become null, and a text takes the place of what is nested too
+    deeply. Raises TypeError if the value has no JSON form.
+    """
+    try:
+        return json_of(value)
+    except ValueError:
+        pass
+    try:
+        return _readable(msgspec.to_builtins(value, str_keys=True, enc_hook=json_form), 1)
+    except RecursionError:
+        return TOO_DEEP
+
+
+def _readable(value: Any, depth: int) -> Any:
+    match value:
+        case str():
+            return whole_characters(value)
+        case int() if not -INTEGER_MAX <= value <= INTEGER_MAX:
+            return str(value)
+        case float() if not isfinite(value):
+            return None
+        case dict() | list() | tuple() if depth > READABLE_DEPTH:
+            return TOO_DEEP
+        case dict():
+            return {whole_characters(name): _readable(each, depth + 1) for name, each in value.items()}
+        case list() | tuple():
+            return [_readable(each, depth + 1) for each in value]
+        case _:
+            return value
 
 
 class Artifacts:

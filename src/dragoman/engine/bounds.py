@@ -149,7 +149,7 @@ class Bounds(Struct, frozen=True):
         if value is None or value is True or value is False:
             return value
         try:
-            encoded = msgspec.json.encode(value, enc_hook=_json_form)
+            encoded = msgspec.json.encode(value, enc_hook=json_form)
             suspicious = (
                 len(encoded) > self.max_text
                 or b"null" in encoded
@@ -157,7 +157,7 @@ class Bounds(Struct, frozen=True):
                 or _LONG_NUMBER.search(encoded) is not None
             )
             if suspicious:
-                self._walk(argument, msgspec.to_builtins(value, str_keys=True, enc_hook=_json_form))
+                self._walk(argument, msgspec.to_builtins(value, str_keys=True, enc_hook=json_form))
             return msgspec.json.decode(encoded)
         except UnicodeEncodeError:
             raise ValueError(f"{argument}: {HALF_A_CHARACTER}") from None
@@ -309,7 +309,7 @@ def type_name(value: object) -> str:
     return type(value).__name__
 
 
-def _json_form(value: object) -> Any:
+def json_form(value: object) -> Any:
     """msgspec's hook for types that it does not know. Subclasses of the JSON types land here, too."""
     for plain in _JSON_TYPES:
         if isinstance(value, plain):

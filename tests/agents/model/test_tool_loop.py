@@ -1,6 +1,7 @@
 """A model that calls tools: what it is told, what its caller is told and asked."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -113,6 +114,20 @@ async def test_calls_without_ids_get_some(api: Completions) -> None:
 async def test_what_a_tool_gives_to_the_caller_is_an_artifact(api: Completions) -> None:
     ran = await asked(model(api.url, tools=Adding(parts=(Part(raw=b"\x89PNG", media_type="image/png"),))))
     assert [part.media_type for part in ran.files] == ["image/png"]
+
+
+@pytest.mark.parametrize("approves", [(), ("add",)])
+async def test_a_number_of_64_bits_in_a_call_or_its_result_is_told_as_text(approves: tuple[str, ...]) -> None:
+    """Ids of many services are such numbers. The tool itself gets the number."""
+    large = 2**60
+    tools = Adding(*approves, parts=(Part(data={"id": large}),))
+    async with completions() as endpoint:
+        endpoint.answers(called(("c1", "add", json.dumps({"a": large, "b": 1}))), said("Done."))
+        ran = await asked(model(endpoint.url, tools=tools), answers=["yes"] if approves else [])
+    assert tools.calls[0][1] == {"a": large, "b": 1}
+    assert ran.data == [{"id": str(large)}]
+    told = [event.metadata for event in ran.events if isinstance(event, StatusChanged) and event.metadata]
+    assert {each[TOOL_CALL]["args"]["a"] for each in told} == {str(large)}
 
 
 async def test_calls_without_end_are_ended(api: Completions) -> None:

@@ -241,6 +241,8 @@ async def test_what_it_said_before_it_failed_is_there(bash: Made, ends: str, key
         ("kill -SEGV $$", "SIGSEGV", "program_exit"),
         ('echo \'{"fail": "No paper"}\'; sleep 60', "No paper", "agent_failed"),
         ("echo '{\"progress\": 1}'; sleep 60", "cannot be read (reference", "program_output"),
+        ("echo '{\"data\": 9007199254740993}'; sleep 60", "cannot be read (reference", "program_output"),
+        ("echo '{\"ask\": [9007199254740993]}'; sleep 60", "cannot be read (reference", "program_output"),
         ("echo '{\"data\": 1}'; exit 65", "exit code 65", "program_exit"),
     ],
 )

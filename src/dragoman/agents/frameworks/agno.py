@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from contextlib import aclosing
 from typing import Any
 
-from dragoman.agents.content import json_of
+from dragoman.agents.content import json_of, readable_json
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial, result_question
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message, session_of
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent, flush_output, text_sink
@@ -214,7 +214,7 @@ def _questions(requirement: Any) -> Iterator[RunQuestion]:
         case "confirmation":
             yield approval_of(tool.tool_name, tool.tool_args)
         case "external_execution":
-            yield result_question(tool.tool_name, json_of(tool.tool_args))
+            yield result_question(tool.tool_name, readable_json(tool.tool_args))
         case "user_feedback":
             for wanted in requirement.user_feedback_schema or ():
                 options = [option.label for option in wanted.options or ()]

@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any
 
-from dragoman.agents.content import json_of
+from dragoman.agents.content import readable_json
 from dragoman.agents.frameworks.runs import RunQuestion, flush_output
 from dragoman.agents.python.context import Answer, Context
 
@@ -65,7 +65,7 @@ class Calls:
 
 def approval_of(name: str, arguments: Any, *, hint: str = "") -> RunQuestion:
     """The question whether a tool may be called with these arguments. `hint` is the framework's comment on it."""
-    given = json_of(arguments_of(arguments))
+    given = readable_json(arguments_of(arguments))
     shown = "" if given in (None, {}, "") else json.dumps(given, ensure_ascii=False)
     if len(shown) > ARGUMENTS_CHARS_MAX:
         shown = shown[:ARGUMENTS_CHARS_MAX] + "…"
@@ -116,6 +116,6 @@ def arguments_of(arguments: Any) -> Any:
 
 def _json_or_text(value: Any) -> Any:
     try:
-        return json_of(value)
+        return readable_json(value)
     except (TypeError, ValueError):
         return str(value)

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.agents.content import json_of
+from dragoman.agents.content import json_of, readable_json
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, result_question
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
@@ -149,14 +149,14 @@ class AdkRun(FrameworkRun):
         """Report the tool calls and results of an event, and keep the calls that wait for the caller."""
         for call in event.get_function_calls():
             if call.id in (event.long_running_tool_ids or ()):
-                waiting[call.id] = json_of({"name": call.name, "args": call.args or {}})
+                waiting[call.id] = readable_json({"name": call.name, "args": call.args or {}})
             if call.name not in SPECIAL:
                 await self._calls.report_start(call.id, call.name, call.args)
         asked = {subject_of(call) for call in waiting.values()}
         asked |= set(event.actions.requested_tool_confirmations) | set(event.actions.requested_auth_configs)
         for response in event.get_function_responses():
             if response.id in waiting:
-                waiting[response.id]["response"] = json_of(response.response)
+                waiting[response.id]["response"] = readable_json(response.response)
             elif response.name not in SPECIAL and response.id not in asked:
                 result = response.response or {}
                 failed = str(result["error"]) if set(result) == {"error"} else None

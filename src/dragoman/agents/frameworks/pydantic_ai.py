@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from dragoman.agents.content import json_of
+from dragoman.agents.content import json_of, readable_json
 from dragoman.agents.frameworks.calls import (
     Calls,
     answer_value,
@@ -137,7 +137,7 @@ class PydanticAiRun(FrameworkRun):
     def _pause(self, result: Any) -> RunPause:
         requests = result.output
         approvals = [approval_of(call.tool_name, call.args) for call in requests.approvals]
-        calls = [result_question(call.tool_name, json_of(arguments_of(call.args))) for call in requests.calls]
+        calls = [result_question(call.tool_name, readable_json(arguments_of(call.args))) for call in requests.calls]
         state = {
             "messages": result.all_messages_json().decode(),
             "open": self._calls.open,

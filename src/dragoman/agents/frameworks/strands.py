@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from typing import Any
 
-from dragoman.agents.content import json_of
+from dragoman.agents.content import json_of, readable_json
 from dragoman.agents.frameworks.calls import Calls, answer_value
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent, flush_output, text_sink
@@ -218,7 +218,7 @@ def _pause(twin: Any, interrupts: Iterable[Any]) -> RunPause:
 
 def _question(interrupt: Any) -> RunQuestion:
     try:
-        reason = json_of(interrupt.reason)
+        reason = readable_json(interrupt.reason)
     except (TypeError, ValueError):
         reason = str(interrupt.reason)
     text = reason if isinstance(reason, str) else json.dumps(reason, ensure_ascii=False)

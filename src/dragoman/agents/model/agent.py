@@ -198,8 +198,8 @@ class ChatAgent(Runner):
         said = _strip_fence(text).encode()
         try:
             json_bounds.check(said)
-            data = msgspec.json.decode(said)
-        except (A2AError, msgspec.MsgspecError, RecursionError) as error:
+            data = run.bounds.json("data", msgspec.json.decode(said))
+        except (A2AError, ValueError, RecursionError) as error:
             raise failures.failed(f"{run.head.agent} did not answer in JSON.", "model_not_json") from error
         artifact = Artifact(artifact_id="result", parts=(Part(data=data, media_type="application/json"),))
         await run.artifact(artifact, append=False, last_chunk=True)

@@ -8,8 +8,10 @@ twice, and makes a call that may have side effects at most once.
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from dragoman.agents.content import readable_json
 from dragoman.agents.model.completion import Called
 from dragoman.agents.model.request import ChatMessage
 from dragoman.agents.tools import ModelTool, ToolReport, Tools
@@ -132,7 +134,9 @@ class Calling:
         self, call: str, called: Called, arguments: dict[str, Any] | None, tool: ModelTool | None, refusal: str | None
     ) -> CallOutcome:
         told = ToolReport(
-            id=called.id, name=called.name, arguments=called.arguments if arguments is None else arguments
+            id=called.id,
+            name=called.name,
+            arguments=readable_json(called.arguments if arguments is None else arguments),
         )
         fault = UNREAD if arguments is None else refusal
         cut = self._transcript.begun(call)
@@ -145,7 +149,8 @@ class Calling:
             await self._transcript.begin(call)
         result = await self._tools.call(self._run, called.name, arguments, called.id)
         if result.parts:
-            artifact = Artifact(artifact_id=f"tool-{call}", parts=result.parts, name=called.name)
+            parts = tuple(map(_readable, result.parts))
+            artifact = Artifact(artifact_id=f"tool-{call}", parts=parts, name=called.name)
             await self._run.artifact(artifact, append=False, last_chunk=True)
         return await self._finish(told, CallOutcome(result.text, result.error))
 
@@ -199,8 +204,16 @@ def _question(called: Called, arguments: dict[str, Any]) -> Part:
     shown = msgspec.json.encode(arguments).decode()
     return Part(
         text=f"May I call {called.name} with {shown}? Answer yes or no.",
-        metadata={"toolCallId": called.id, "name": called.name, "args": arguments},
+        metadata={"toolCallId": called.id, "name": called.name, "args": readable_json(arguments)},
     )
+
+
+def _readable(part: Part) -> Part:
+    """The part of a tool's result as every caller can read it."""
+    if part.data is UNSET and part.metadata is None:
+        return part
+    data = part.data if part.data is UNSET else readable_json(part.data)
+    return replace(part, data=data, metadata=readable_json(part.metadata))
 
 
 def _words_of(answer: Message) -> str:
