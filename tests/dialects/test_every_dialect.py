@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman.dialects.api import Dialect, RestRequest
 from dragoman.dialects.extensions import UNREADABLE
 from dragoman.dialects.registry import load_systems
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotFound, ParseError
+from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
 from dragoman.model.ids import timestamp
+from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import GetTask, Operation
-from dragoman.model.task import STATES, TaskHead, TaskState
+from dragoman.model.task import STATES, Record, TaskHead, TaskState, TaskStatus
 from dragoman.store.damage import bare_record
 from tests.dialects.table import EVERYWHERE, SPOKEN, Row
 
@@ -235,6 +238,21 @@ def test_a_task_that_cannot_be_read_has_one_entry_of_metadata(name: str, state: 
         assert task["metadata"] == {UNREADABLE: True}
         assert task["id"] == "t"
         assert not any(task.get(member) for member in ("artifacts", "history", "data"))
+
+
+@pytest.mark.parametrize("name", [name for name in SPOKEN if name != "python-a2a, messages"])
+def test_a_part_without_content_and_a_time_that_is_none_do_not_break_an_answer(name: str) -> None:
+    """An earlier program or a bad disk has left them in a store: all of it can be decoded."""
+    empty = (Part(text="x"), Part(), Part(metadata={"a": 1}, filename="f"))
+    said = Message(message_id="m", role=Role.USER, parts=empty)
+    status = TaskStatus(state=TaskState.COMPLETED, message=said, timestamp="2027-01-1b")
+    made = replace(UNKNOWN, created_at="\x00")
+    artifacts = (Artifact(artifact_id="a", parts=empty),)
+    record = Record(head=made, seq=3, status=status, artifacts=artifacts, history=(said,))
+    for dialect in dialects_of(SPOKEN[name]):
+        assert json.loads(dialect.encode_result(GetTask(id="t"), record))["id"] == "t"
+        for event in (Submitted(said, "x"), ArtifactChunk(artifacts[0]), StatusChanged(status.state, "x", said)):
+            assert all(dialect.encode_event(made, event, record))
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ the same as from the system's own clients. An option for which a system has no w
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from dragoman.dialects.api import RpcCall
 from dragoman.dialects.client.encode import encoded
@@ -63,7 +63,7 @@ def encode_part(part: Part, tag: str) -> Json:
             content["name"] = part.filename
         body = {tag: "file", "file": content}
     else:
-        body = {tag: "data", "data": part.data}
+        body = {tag: "data", "data": {} if part.data is UNSET else part.data}  # see `v03.encode.plain_data`
     if part.metadata:
         body["metadata"] = part.metadata
     return body

@@ -47,8 +47,11 @@ def timestamp(ms: int) -> str:
 
 @lru_cache(maxsize=64)
 def timestamp_ms(text: str) -> int:
-    """Convert a result of `timestamp` back to milliseconds since the epoch."""
-    return int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
+    """Convert a result of `timestamp` back to milliseconds since the epoch. Any other text, of a damaged row, is 0."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
+    except (ValueError, OverflowError):
+        return 0
 
 
 @lru_cache(maxsize=4)

@@ -102,14 +102,11 @@ class Codec:
     def __init__(self) -> None:
         self.numbers = {state: number for number, state in enumerate(STATES)}
         self._packer = msgspec.msgpack.Encoder()
-        self._heads = (msgspec.msgpack.Decoder(TaskHead), msgspec.json.Decoder(TaskHead))
-        self._pages = (msgspec.msgpack.Decoder(tuple[Event, ...]), msgspec.json.Decoder(tuple[Event, ...]))
-        self._pages_around = (
-            msgspec.msgpack.Decoder(tuple[EventAround, ...]),
-            msgspec.json.Decoder(tuple[EventAround, ...]),
-        )
-        self._snapshots = (msgspec.msgpack.Decoder(Kept), msgspec.json.Decoder(Kept))
-        self._messages = (msgspec.msgpack.Decoder(Message), msgspec.json.Decoder(Message))
+        self._heads = _decoders(TaskHead)
+        self._pages = _decoders(tuple[Event, ...])
+        self._pages_around = _decoders(tuple[EventAround, ...])
+        self._snapshots = _decoders(Kept)
+        self._messages = _decoders(Message)
 
     def encode(self, value: TaskHead | tuple[Event, ...] | Message | Kept) -> bytes:
         """Encode one of these. Raises TypeError or ValueError if a value in it has no JSON form."""
@@ -229,6 +226,15 @@ def first_parts(events: Sequence[Event]) -> tuple[Part, ...]:
     """The parts of the message that made a task, by the first events of its log."""
     first = events[0]
     return first.message.parts if isinstance(first, Submitted) else ()
+
+
+def _decoders(kind: type[T]) -> tuple[msgspec.msgpack.Decoder[T], msgspec.json.Decoder[T]]:
+    return msgspec.msgpack.Decoder(kind, ext_hook=_refuse_extension), msgspec.json.Decoder(kind)
+
+
+def _refuse_extension(code: int, data: memoryview) -> None:
+    """Raises ValueError: no value of ours has extended types, which no JSON could show."""
+    raise ValueError(f"it has a value of the extended type {code}")
 
 
 def _some(events: tuple[T, ...]) -> tuple[T, ...]:

@@ -166,12 +166,9 @@ def add_event_id(kind: type[Message], frame: bytes, event_id: str) -> bytes:
 
 
 def fill_timestamp(target: Timestamp, text: str) -> None:
-    """Write a time stamp of the model, such as `2026-11-20T07:00:00.000Z`; an empty one is left out."""
-    if not text:
-        return
-    try:
-        ms = ids.timestamp_ms(text)
-    except ValueError:
+    """Write a time stamp of the model, such as `2026-11-20T07:00:00.000Z`; one that is none is left out."""
+    ms = ids.timestamp_ms(text)
+    if not ms:
         return
     target.seconds, rest = divmod(ms, 1000)
     target.nanos = rest * 1_000_000

@@ -10,6 +10,7 @@ Invariant: the fields that the official 0.3 clients require are always present: 
 from typing import Any, assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Stands, Told
@@ -177,9 +178,14 @@ def submitted(head: TaskHead, event: Submitted) -> Record:
 
 
 def plain_data(part: Part) -> tuple[Json, Json | None]:
-    """Return the data and metadata of a data part. 0.3 knows only objects, so any other value is wrapped and marked."""
+    """Return the data and metadata of a data part. 0.3 knows only objects, so any other value is wrapped and marked.
+
+    A part without any content, which an earlier program or a bad disk left in the store, is an empty object.
+    """
     if isinstance(part.data, dict):
         return part.data, part.metadata
+    if part.data is UNSET:
+        return {}, part.metadata
     return {"value": part.data}, {**(part.metadata or {}), WRAPPED: True}
 
 
