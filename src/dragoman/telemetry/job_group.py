@@ -32,7 +32,8 @@ ONCE = "work done once"
 class JobFailure(Struct):
     """The failures of a job since it was last sound. `until_s` is the loop's time of its next start; None: it runs."""
 
-    kind: type[BaseException]
+    kind: type[BaseException] | None = None
+    """The kind that the log has told last."""
     times: int = 0
     until_s: float | None = None
 
@@ -52,10 +53,8 @@ class JobFailures:
     def fail(self, name: str, error: BaseException, now_s: float) -> float:
         """Note a failure of a job, and return the pause until its next start. The log tells of each kind once."""
         self.count(name)
-        failure = self._failing.get(name)
-        if told := failure is not None and failure.kind is type(error):
-            pass
-        failure = self._failing.setdefault(name, JobFailure(type(error)))
+        failure = self._failing.setdefault(name, JobFailure())
+        told = failure.kind is type(error)
         pause_s = min(FIRST_PAUSE_S * (1 << min(failure.times, 16)), LAST_PAUSE_S)
         failure.kind, failure.times, failure.until_s = type(error), failure.times + 1, now_s + pause_s
         if not told:
@@ -128,10 +127,12 @@ class JobGroup:
         """
         contained = self._contain(name or ONCE, work)
         try:
-            return self._group.create_task(contained, name=name, context=context)
+            task = self._group.create_task(contained, name=name, context=context)
         except RuntimeError:
             contained.close()
             raise
+        task.add_done_callback(lambda _: work.close())  # a task that is canceled before its first turn never awaits it
+        return task
 
     async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         loop, failures = asyncio.get_running_loop(), self._failures
