@@ -107,12 +107,15 @@ class KeyStops:
         version = await self._put(claimed, ASKED_KEPT_MS, entry.version)
         return None if version is None else (claimed, version)
 
-    async def settle(self, request: StopRequest, version: int, left: int) -> None:
-        """Note the outcome of an attempt, after which `left` tasks go on, unless there is a newer request."""
+    async def settle(self, request: StopRequest, version: int, *, found: bool, left: int) -> None:
+        """Note the outcome of an attempt, unless there is a newer request.
+
+        The request is done after an attempt that `found` nothing to end. `left` tasks could not be canceled.
+        """
         now_ms = self._clock.now_ms()
         if left:
             await self._put(replace(request, left=left, claimed_ms=now_ms + RETRY_MS), ASKED_KEPT_MS, version)
-        elif now_ms < request.asked_ms + SETTLED_MS:
+        elif found or now_ms < request.asked_ms + SETTLED_MS:
             await self._put(replace(request, left=0, claimed_ms=0), ASKED_KEPT_MS, version)
         else:
             await self._put(replace(request, left=0, done_ms=now_ms), DONE_KEPT_MS, version)

@@ -130,8 +130,9 @@ class KeyStopper:
         ended = Ended(webhooks=await self._remove_webhooks(request))
         if request.tasks:
             await self._cancel_tasks(request, ended)
-        await self._stops.settle(request, version, ended.left)
-        if ended.webhooks or ended.tasks or ended.left:
+        found = bool(ended.webhooks or ended.tasks)
+        await self._stops.settle(request, version, found=found, left=ended.left)
+        if found or ended.left:
             log.info(
                 "key %s of %s was stopped by %s: removed %d webhooks, canceled %d tasks%s",
                 request.key,
