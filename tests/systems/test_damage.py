@@ -25,7 +25,7 @@ from dragoman.testing.store_cases.spoiling import cut, flip
 from tests.push.receiver import receiving
 from tests.spec import grpc_lane
 from tests.spec.lanes import GRPC_03, GRPC_1, Lane
-from tests.spoil import spoil_file
+from tests.spoil import spoil_database, spoil_file
 from tests.systems.conftest import DEADLINE_S, Site, site
 from tests.systems.grpc_speakers import CLIENTS, Client, GrpcSpeaker
 from tests.systems.speakers import ALL, NEW, Speaker, V
@@ -198,8 +198,18 @@ async def test_a_webhook_hears_that_a_damaged_task_was_set_aside(
     tmp_path: Path, table: str, column: str, dialect: str
 ) -> None:
     path = tmp_path / "store.db"
+    await set_aside(f"sqlite:///{path}", spoil_file(path), table, column, dialect)
+
+
+@pytest.mark.parametrize(("table", "column"), [("tasks", "head"), ("pages", "events")])
+async def test_a_damaged_task_of_a_dead_replica_is_set_aside(used_postgres_url: str, table: str, column: str) -> None:
+    await set_aside(used_postgres_url, spoil_database(used_postgres_url), table, column, "1.0")
+
+
+async def set_aside(store: str, spoil: Spoil, table: str, column: str, dialect: str) -> None:
+    """Damage a task that was at work when its server ended, and start a server: it fails, and its webhook hears it."""
     now_ms = SystemClock().now_ms()
-    opened = open_store(f"sqlite:///{path}", SystemClock())
+    opened = open_store(store, SystemClock())
     await opened.open("killed")
     head = TaskHead(
         id="t", context_id="c", agent="desk", owner=ANONYMOUS.id, dialect=dialect, mount="/", created_at=timestamp(1)
@@ -218,8 +228,8 @@ async def test_a_webhook_hears_that_a_damaged_task_was_set_aside(
             )
         )
         await opened.close()
-        await spoil_task(spoil_file(path), table, column, "t")
-        async with site(store=f"sqlite:///{path}") as served:
+        await spoil_task(spoil, table, column, "t")
+        async with site(store=store) as served:
             async with asyncio.timeout(DEADLINE_S):
                 await receiver.came(1)
             task = (await served.rpc("/agents/desk", "GetTask", {"id": "t"}, **V)).result
