@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError
 from dragoman.store.codec import Codec, Unreadable
-from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, locate, translated
+from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, fetch, locate, translated
 
 log = logging.getLogger("dragoman.store")
 
@@ -198,7 +198,9 @@ def check(path: Path) -> list[str]:
     connection = connect(locate(f"sqlite:///{path}"), readonly=True)
     try:
         return [
-            f"{name}: {row}" for name, sql in read_statements("checks.sql").items() for row in connection.execute(sql)
+            f"{name}: {row}"
+            for name, sql in read_statements("checks.sql").items()
+            for row in fetch(connection.cursor(), sql)
         ]
     finally:
         connection.close()
