@@ -6,14 +6,14 @@ Time is virtual: a sleep is exact, and takes no time.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from dragoman.bus import cluster
 from dragoman.bus.carrier import CarrierDown, Dropped, Received
 from dragoman.bus.cluster import ClusterBus
-from dragoman.bus.interest import SUBJECTS
+from dragoman.bus.interest import FORGET_S
 from tests.virtual_time import in_virtual_time
 
 Hint = tuple[str, int | None, bytes | None]
@@ -23,7 +23,7 @@ class Air:
     """A carrier, which brings everything to everybody at once, unless it is told otherwise."""
 
     name = "air"
-    bytes_max = 2000
+    bytes_max: int = 2000
     advice = "open a window"
 
     def __init__(self, gather_s: float = 0.0) -> None:
@@ -141,31 +141,57 @@ async def test_a_connection_through_which_nothing_comes_back_is_not_healthy(capl
 
 
 @in_virtual_time
-async def test_only_subjects_with_followers_are_received_and_a_while_longer() -> None:
+async def test_a_replica_hears_of_what_it_follows_and_a_while_longer() -> None:
     air, hints = Air(), list[Hint]()
-    async with a_bus(air, hints) as bus:
-        bus.serve("me", ["echo"])
-        await asyncio.sleep(1)
-        (wind,) = air.connections
-        assert len(wind.subjects) == 3  # its own, its replica's, its agent's
+    async with a_bus(air, hints) as bus, a_bus(air) as other:
+        await asyncio.sleep(FORGET_S + 1)
+
+        def reaches(seq: int) -> bool:
+            other.publish("t", seq)
+            return other.wants("t")
+
+        assert not reaches(1)
         bus.follow("t")
         bus.follow("t")
         await asyncio.sleep(0.1)
-        assert len(wind.subjects) == 4
+        assert hints == [("t", None, None), ("t", 1, None)]
         bus.unfollow("t")
         bus.unfollow("t")
         await asyncio.sleep(cluster.LINGER_S / 2)
         bus.follow("t")  # it has been heard all the time, so that nothing was missed
         await asyncio.sleep(cluster.LINGER_S)
-        assert (len(wind.subjects), hints) == (4, [("t", None, None)])
-        bus.unfollow("t")
-        await asyncio.sleep(cluster.LINGER_S + 2)
-        assert len(wind.subjects) == 3
-        for number in range(5000):
-            bus.follow(f"t{number}")
+        assert reaches(2)
         await asyncio.sleep(0.1)
-        assert len(wind.subjects) == 3 + SUBJECTS
-        assert len(hints) == 5001
+        assert hints[2:] == [("t", 2, None)]
+        bus.unfollow("t")
+        await asyncio.sleep(cluster.LINGER_S + 3)
+        assert not reaches(3)
+
+
+@in_virtual_time
+async def test_many_followers_hear_little_that_they_do_not_follow() -> None:
+    air, followers = Air(), list[tuple[ClusterBus, list[Hint], set[str]]]()
+    air.bytes_max = 6000  # as NOTIFY has
+    async with AsyncExitStack() as buses:
+        teller = await buses.enter_async_context(a_bus(air))
+        for replica in range(3):
+            hints, tasks = list[Hint](), {f"t{number}" for number in range(replica, 6000, 3)}
+            bus = await buses.enter_async_context(a_bus(air, hints))
+            for task_id in tasks:
+                bus.follow(task_id)
+            followers.append((bus, hints, tasks))
+        await asyncio.sleep(FORGET_S + 1)
+        before = [bus.figures.received for bus, _, _ in followers]
+        for _, hints, _ in followers:
+            hints.clear()
+        for number in range(6000):
+            teller.publish(f"t{number}", 7)
+        await asyncio.sleep(0.1)
+        for (bus, hints, tasks), received in zip(followers, before, strict=True):
+            assert {task_id for task_id, _, _ in hints} == tasks
+            assert len(hints) == 2000
+            assert bus.figures.received - received < 2000 + 400
+        assert (teller.figures.dropped, len(air.connections[1].subjects)) == (0, 3)
 
 
 @in_virtual_time

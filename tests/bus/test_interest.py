@@ -5,8 +5,10 @@ Time is virtual: a sleep is exact, and takes no time.
 
 import asyncio
 
+import pytest
+
 from dragoman.bus.cluster import ClusterBus
-from dragoman.bus.interest import ALL, FORGET_S, KEPT_MAX, KEPT_S, Interest
+from dragoman.bus.interest import FORGET_S, KEPT_MAX, KEPT_S, SLOTS, Interest, spell_all, spell_some
 from tests.bus.test_cluster import Air, Hint, a_bus
 from tests.virtual_time import in_virtual_time
 
@@ -21,7 +23,7 @@ def publishes(bus: ClusterBus, task_id: str = "t", seq: int = 1) -> bool:
 
 
 @in_virtual_time
-async def test_a_hint_goes_out_only_while_another_replica_receives_its_subject() -> None:
+async def test_a_hint_goes_out_only_while_another_replica_follows_its_task() -> None:
     air, hints = Air(), list[Hint]()
     async with a_bus(air) as bus, a_bus(air, hints) as other:
         assert bus.wants("t")
@@ -89,34 +91,54 @@ async def test_the_replica_that_a_hint_is_for_gets_it_though_it_follows_nothing(
         assert hints == [("t", 7, b"page")]
 
 
-def test_a_replica_that_does_not_say_what_it_receives_is_sent_everything() -> None:
+def known(*said: tuple[str, int]) -> Interest:
+    """The interest of a replica that has heard the others: each with the slot that it follows."""
     interest = Interest()
     interest.begin(0)
-    interest.hear("new", b"", FORGET_S)
-    assert not any(map(interest.is_wanted, ALL))
-    interest.withhold(3, "t", 5)
-    assert interest.hear("old", None, FORGET_S) == [("t", 5)]
-    assert all(map(interest.is_wanted, ALL))
+    for sender, slot in said:
+        interest.hear(sender, spell_all([slot]), FORGET_S)
+    return interest
+
+
+def test_a_hint_is_for_those_who_follow_its_slot() -> None:
+    interest = known(("r1", 3), ("r2", 3), ("r3", 4))
+    assert [interest.followers(slot) for slot in (3, 4, 5)] == [("r1", "r2"), ("r3",), ()]
+    interest.hear_more("r3", spell_some([3, SLOTS - 1]), FORGET_S)
+    assert interest.followers(3) is None, "everybody"
+    assert interest.followers(SLOTS - 1) == ("r3",)
+
+
+@pytest.mark.parametrize("said", [None, b"", b"odd", b"x" * 64, spell_all(range(SLOTS))])
+def test_a_replica_that_does_not_say_what_it_follows_is_sent_everything(said: bytes | None) -> None:
+    interest = known(("new", 3))
+    interest.keep(9, "t", 5)
+    assert interest.hear("old", said, FORGET_S) == [("t", 5)]
+    assert all(interest.followers(slot) == ("old",) for slot in range(4, SLOTS))
+
+
+def test_a_new_follower_gets_what_others_have_heard_already() -> None:
+    interest = known(("r1", 3))
+    interest.keep(3, "t", 5)
+    assert interest.hear("r1", spell_all([3]), FORGET_S) == []
+    assert interest.hear_more("r2", spell_some([3]), FORGET_S) == [("t", 5)]
+    assert interest.hear_more("r2", spell_some([3]) + b"x", FORGET_S) == []
 
 
 def test_a_replica_that_is_not_heard_any_more_is_forgotten() -> None:
-    interest = Interest()
-    interest.begin(0)
-    interest.hear("r1", bytes([3]), FORGET_S)
-    interest.hear("r2", bytes([4]), FORGET_S + 5)
+    interest = known(("r1", 3))
+    interest.hear("r2", spell_all([4]), FORGET_S + 5)
     interest.age(2 * FORGET_S + 1)
-    assert (interest.is_wanted(3), interest.is_wanted(4)) == (False, True)
+    assert (interest.followers(3), interest.followers(4)) == ((), ("r2",))
 
 
 def test_hints_are_kept_for_a_while_and_not_for_ever() -> None:
-    interest = Interest()
-    interest.begin(0)
+    interest = known()
     interest.age(FORGET_S)
-    interest.withhold(3, "t", 5)
+    interest.keep(3, "t", 5)
     interest.age(FORGET_S + KEPT_S)
-    interest.withhold(3, "t", 6)
+    interest.keep(3, "t", 6)
     interest.age(FORGET_S + 2 * KEPT_S)
-    assert interest.hear("r1", bytes([3]), FORGET_S + 2 * KEPT_S) == [("t", 6)]
+    assert interest.hear("r1", spell_all([3]), FORGET_S + 2 * KEPT_S) == [("t", 6)]
     for number in range(3 * KEPT_MAX):
-        interest.withhold(4, f"t{number}", 1)
-    assert len(interest.hear("r1", bytes([4]), FORGET_S + 2 * KEPT_S)) == 2 * KEPT_MAX
+        interest.keep(4, f"t{number}", 1)
+    assert len(interest.hear("r1", spell_all([4]), FORGET_S + 2 * KEPT_S)) == 2 * KEPT_MAX

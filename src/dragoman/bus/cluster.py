@@ -6,7 +6,6 @@ with the news that hints were lost. The bus is healthy only while this replica h
 
 import asyncio
 import logging
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import assert_never
 from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Heard, Moved, Work
 from dragoman.bus.carrier import BusConnection, Carrier, CarrierDown
 from dragoman.bus.envelope import Envelope, MessageKind, Seal
-from dragoman.bus.interest import SUBJECTS, Interest
+from dragoman.bus.interest import Interest, slot_of, spell_all, spell_some
 from dragoman.model.ids import new_id
 
 log = logging.getLogger("dragoman.bus")
@@ -32,7 +31,7 @@ ECHO_S = 1.0
 """The time between two messages of a replica to itself. The others hear them, too, and know that it is there."""
 
 UNASKED = 0
-"""The number of a message that only says what a replica receives: its return is not waited for."""
+"""The number of a message that only says what a replica has begun to follow: its return is not waited for."""
 
 HEALTHY_S = 3.0
 """How long a bus counts as healthy after the last of these has come back: one may be late, or two be lost."""
@@ -45,7 +44,15 @@ ALONE_S = 10.0
 that it follows."""
 
 LINGER_S = 10.0
-"""How long a replica still receives a subject after its last follower has left. Others tend to come."""
+"""How long a replica still receives the hints of a slot after its last follower has left. Others tend to come."""
+
+HINTS = (MessageKind.MOVED, MessageKind.FOLLOWED_MOVED)
+
+GATHER_S = 0.01
+"""The shortest time between two words of what a replica has begun to follow."""
+
+ECHO_BYTES = 128
+"""The most bytes of an echo beside what it says: sender, number, seal and the marks between them."""
 
 WAITING_MAX = 10_000
 """How many messages wait to be sent at most, about a second of a busy server. More are dropped."""
@@ -63,8 +70,8 @@ class ClusterBus:
         self._prefix = f"dragoman.{self._seal.cluster}"
         self._me = new_id()
         self._echo = f"{self._prefix}.e"
-        self._of_tasks = tuple(f"{self._prefix}.t.{number}" for number in range(SUBJECTS))
-        """The subjects of tasks. A replica hears all tasks of those in which it follows one."""
+        self._for_all = f"{self._prefix}.t"
+        """The subject of hints for everybody. Once the others have said what they follow, each has its own."""
         self._interest = Interest()
         self._moved: Moved = lambda task_id, seq, page: None
         self._work: Work = lambda: None
@@ -72,10 +79,14 @@ class ClusterBus:
         self._standing: set[str] = set()
         """The subjects of this replica and its agents."""
         self._followed: Counter[str] = Counter()
-        self._tasks: dict[str, set[str]] = {}
-        """The followed tasks by their subject."""
-        self._active: dict[str, float | None] = {}
-        """The subjects that are received for certain, and the loop time since when nobody needs them, if so."""
+        self._tasks: dict[int, set[str]] = {}
+        """The followed tasks by their slot."""
+        self._slots: dict[int, float | None] = {}
+        """The slots that the others were told of, and the loop time since when nobody needs them, if so."""
+        self._fresh: set[int] = set()
+        """The slots that the others have to be told of."""
+        self._active: set[str] = set()
+        """The subjects that are received for certain."""
         self._changed = asyncio.Event()
         self._waiting: list[tuple[str, bytes]] = []
         self._sendable, self._sent = asyncio.Event(), asyncio.Event()
@@ -129,29 +140,29 @@ class ClusterBus:
         """As the protocol says."""
         if page is not None and len(page) > PAGE_BYTES_MAX:
             page = None
-        number = _number(task_id)
-        if self._is_wanted(number):
-            subjects = [self._of_tasks[number]]
-        else:
-            self._interest.withhold(number, task_id, seq)
-            subjects = []
-        if to is not None:
-            subjects.append(self._of_replica(to))
+        slot = slot_of(task_id)
+        followers = self._followers(slot)
+        if followers is not None:
+            self._interest.keep(slot, task_id, seq)
+        subjects = (self._for_all,) if followers is None else tuple(map(self._of_follower, followers))
         if subjects:
-            self._send(subjects, Envelope(self._me, MessageKind.MOVED, task_id, seq, page))
+            self._send(subjects, Envelope(self._me, MessageKind.FOLLOWED_MOVED, task_id, seq, page))
+        if to is not None:
+            self._send((self._of_replica(to),), Envelope(self._me, MessageKind.MOVED, task_id, seq, page))
 
     def wants(self, task_id: str) -> bool:
         """As the protocol says."""
-        return self._connection is not None and self._is_wanted(_number(task_id))
+        return self._connection is not None and self._followers(slot_of(task_id)) != ()
 
     def follow(self, task_id: str) -> None:
         """As the protocol says."""
         self._followed[task_id] += 1
         if self._followed[task_id] > 1:
             return
-        subject = self._of_task(task_id)
-        self._tasks.setdefault(subject, set()).add(task_id)
-        if subject not in self._active:
+        slot = slot_of(task_id)
+        self._tasks.setdefault(slot, set()).add(task_id)
+        if slot not in self._slots:
+            self._fresh.add(slot)
             self._changed.set()
 
     def unfollow(self, task_id: str) -> None:
@@ -160,11 +171,11 @@ class ClusterBus:
         if self._followed[task_id]:
             return
         del self._followed[task_id]
-        subject = self._of_task(task_id)
-        tasks = self._tasks[subject]
+        slot = slot_of(task_id)
+        tasks = self._tasks[slot]
         tasks.discard(task_id)
         if not tasks:
-            del self._tasks[subject]
+            del self._tasks[slot]
 
     def tell(self, replica_id: str) -> None:
         """As the protocol says."""
@@ -203,8 +214,8 @@ class ClusterBus:
 
     # -- subjects ------------------------------------------------------------------------------------------------------
 
-    def _of_task(self, task_id: str) -> str:
-        return self._of_tasks[_number(task_id)]
+    def _of_follower(self, sender: str) -> str:
+        return f"{self._prefix}.f.{_digest(sender)}"
 
     def _of_replica(self, replica_id: str) -> str:
         return f"{self._prefix}.r.{_digest(replica_id)}"
@@ -217,14 +228,24 @@ class ClusterBus:
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
-    def _is_wanted(self, number: int) -> bool:
-        """Whether others may follow a task of a subject. A replica that does not even hear itself cannot know."""
-        return self._interest.is_wanted(number) or not self.healthy
+    def _followers(self, slot: int) -> tuple[str, ...] | None:
+        """Those who may follow a task of a slot. None: anybody may. A replica that does not hear itself cannot know."""
+        return self._interest.followers(slot) if self.healthy else None
 
-    def _say_here(self, number: int) -> None:
-        """Tell everybody that this replica is there, and which subjects it receives."""
-        received = bytes(place for place, subject in enumerate(self._of_tasks) if subject in self._active)
-        self._send((self._echo,), Envelope(self._me, MessageKind.ECHO, number=number, payload=received))
+    def _say_here(self) -> None:
+        """Tell everybody that this replica is there, and what it follows, unless that is too long for the carrier."""
+        said: bytes | None = spell_all(self._slots)
+        if said is not None and len(said) + ECHO_BYTES > self._carrier.bytes_max:
+            said = None
+        self._send((self._echo,), Envelope(self._me, MessageKind.ECHO, number=self._echoes, payload=said))
+
+    def _say_more(self, slots: Collection[int]) -> None:
+        """Tell everybody what this replica has begun to follow."""
+        most = (self._carrier.bytes_max - ECHO_BYTES) // 2
+        if len(slots) <= most:
+            self._send((self._echo,), Envelope(self._me, MessageKind.ECHO, number=UNASKED, payload=spell_some(slots)))
+        else:
+            self._say_here()
 
     def _send(self, subjects: Iterable[str], envelope: Envelope) -> None:
         if self._connection is None:
@@ -232,8 +253,8 @@ class ClusterBus:
         if envelope.kind is not MessageKind.ECHO and asyncio.get_running_loop().time() > self._others_s:
             return
         sealed = self._seal.seal(envelope)
-        if len(sealed) > self._carrier.bytes_max and envelope.kind is MessageKind.MOVED:
-            sealed = self._seal.seal(Envelope(self._me, MessageKind.MOVED, envelope.name, envelope.number))
+        if len(sealed) > self._carrier.bytes_max and envelope.kind in HINTS:
+            sealed = self._seal.seal(Envelope(self._me, envelope.kind, envelope.name, envelope.number))
         for subject in subjects:
             if len(self._waiting) >= WAITING_MAX or len(sealed) > self._carrier.bytes_max:
                 self._dropped += 1
@@ -279,6 +300,9 @@ class ClusterBus:
         match envelope.kind:
             case MessageKind.MOVED:
                 self._moved(envelope.name, envelope.number, envelope.payload)
+            case MessageKind.FOLLOWED_MOVED:
+                if envelope.name in self._followed:
+                    self._moved(envelope.name, envelope.number, envelope.payload)
             case MessageKind.WORK:
                 self._work()
             case MessageKind.SIGNAL:
@@ -289,8 +313,13 @@ class ClusterBus:
                 now_s = asyncio.get_running_loop().time()
                 self._seen[envelope.sender] = now_s
                 self._others_s = now_s + ALONE_S
-                for task_id, seq in self._interest.hear(envelope.sender, envelope.payload, now_s):
-                    self._send((self._of_task(task_id),), Envelope(self._me, MessageKind.MOVED, task_id, seq))
+                if envelope.number == UNASKED:
+                    kept = self._interest.hear_more(envelope.sender, envelope.payload or b"", now_s)
+                else:
+                    kept = self._interest.hear(envelope.sender, envelope.payload, now_s)
+                for task_id, seq in kept:
+                    hint = Envelope(self._me, MessageKind.FOLLOWED_MOVED, task_id, seq)
+                    self._send((self._of_follower(envelope.sender),), hint)
             case _:
                 assert_never(envelope.kind)
 
@@ -361,6 +390,8 @@ class ClusterBus:
         finally:
             self._connection = None
             self._active.clear()
+            self._slots.clear()
+            self._fresh = set(self._tasks)
             self._waiting.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
@@ -373,7 +404,8 @@ class ClusterBus:
         echo_s = connected_s
         while True:
             self._changed.clear()
-            more = await self._subscribe(connection)
+            await self._subscribe(connection)
+            more = self._note_slots()
             now_s = loop.time()
             if now_s - (self._echoed_s or connected_s) > SILENT_S:
                 raise CarrierDown(f"nothing comes back through it: {self._carrier.advice}")
@@ -382,10 +414,12 @@ class ClusterBus:
                 self._echoes += 1
                 self._echo_sent_s = now_s
                 self._interest.age(now_s)
-                self._say_here(self._echoes)
+                self._drop_slots(now_s)
+                self._say_here()
                 self._tried.set()
             elif more:
-                self._say_here(UNASKED)
+                self._say_more(more)
+                await asyncio.sleep(GATHER_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(echo_s - now_s):
                     await self._changed.wait()
@@ -395,38 +429,38 @@ class ClusterBus:
         for task_id in tuple(task_ids):
             self._moved(task_id, None, None)
 
-    async def _subscribe(self, connection: BusConnection) -> bool:
-        """Receive the needed subjects, and drop those that have not been needed for a while.
-
-        Returns whether there are subjects of tasks that were not received before. Raises CarrierDown.
-        """
-        wanted = {self._echo, *self._standing, *map(self._of_signal, self._heard), *self._tasks}
-        new = wanted - self._active.keys()
-        if new:
+    async def _subscribe(self, connection: BusConnection) -> None:
+        """Receive the subjects of this replica, and no others. Raises CarrierDown."""
+        fixed = {self._echo, self._for_all, self._of_follower(self._me), *map(self._of_signal, self._heard)}
+        wanted = fixed | self._standing
+        if new := wanted - self._active:
             await connection.subscribe(new)
-            for subject in new:
-                self._active[subject] = None
-                if self._echoed_s is not None:
-                    self._look_at(self._tasks.get(subject, ()))
-        now_s = asyncio.get_running_loop().time()
-        old: list[str] = []
-        for subject, since_s in self._active.items():
-            if subject in wanted or subject in self._tasks:
-                self._active[subject] = None
-            elif since_s is None:
-                self._active[subject] = now_s
-            elif now_s - since_s > LINGER_S:
-                old.append(subject)
-        if old:
-            for subject in old:
-                del self._active[subject]
+            self._active |= new
+        if old := self._active - wanted:
+            self._active -= old
             await connection.unsubscribe(old)
-        return not new.isdisjoint(self._of_tasks)
 
+    def _note_slots(self) -> list[int]:
+        """Note in which slots tasks are followed by now. Returns those that the others have to be told of.
 
-def _number(task_id: str) -> int:
-    """The subject of a task."""
-    return zlib.crc32(task_id.encode()) % SUBJECTS
+        Hints that cross this word on their way come when it arrives; see `Interest`.
+        """
+        new, self._fresh = [slot for slot in self._fresh if slot in self._tasks], set()
+        for slot in new:
+            self._slots[slot] = None
+            if self._echoed_s is not None:
+                self._look_at(self._tasks[slot])
+        return new
+
+    def _drop_slots(self, now_s: float) -> None:
+        """Forget the slots that have not been needed for a while."""
+        for slot, since_s in tuple(self._slots.items()):
+            if slot in self._tasks:
+                self._slots[slot] = None
+            elif since_s is None:
+                self._slots[slot] = now_s
+            elif now_s - since_s > LINGER_S:
+                del self._slots[slot]
 
 
 def _digest(name: str) -> str:

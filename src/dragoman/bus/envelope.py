@@ -21,9 +21,10 @@ TAG_BYTES = 16
 
 
 class MessageKind(StrEnum):
-    """The kinds of messages."""
+    """The kinds of messages. A hint is for one replica, or for all who follow its task."""
 
     MOVED = "m"
+    FOLLOWED_MOVED = "f"
     WORK = "w"
     SIGNAL = "s"
     ECHO = "e"
