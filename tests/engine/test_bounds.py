@@ -13,14 +13,20 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from dragoman import Agent, Answer, Artifact, Context, Message, Part, Role
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.lessee import Lessee, WorkerApi
+from dragoman.client import connect
+from dragoman.config import Config
 from dragoman.dialects.registry import load_systems
 from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run
 from dragoman.model.errors import InternalError, UnsupportedOperation
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import GetTask, ListTasks
-from dragoman.model.task import TERMINAL, ModelUsage, Record, TaskState, Usage
+from dragoman.model.task import TERMINAL, ModelUsage, Record, Task, TaskState, Usage
+from dragoman.net.egress import Egress, operator_named
+from dragoman.server import serving
 from dragoman.store.api import Append, Appended, Repeat
-from tests.engine.house import House, Scripted, echo, house, read, streaming, text_of
+from tests.engine.house import DEADLINE_S, House, Scripted, echo, house, read, streaming, text_of
 
 S = TaskState
 
@@ -447,3 +453,41 @@ async def test_a_chunk_of_text_in_any_script_is_passed_on(text: str) -> None:
 
     async with house(Scripted(script)) as h:
         assert text_of(await h.send()) == 3 * text
+
+
+async def test_a_worker_is_refused_where_it_says_it_by_the_bounds_of_its_server() -> None:
+    caught: list[str] = []
+    agent = Agent("desk")
+
+    @agent.skill
+    async def say(ctx: Context) -> str:
+        """Say too much, and then enough."""
+        for speak in (ctx.artifact, ctx.status, ctx.ask):
+            try:
+                await speak("x" * 2000)
+            except ValueError as error:
+                caught.append(str(error))
+        return "done"
+
+    there, egress, stop = WorkerAgent(agent.profile, queues=True), Egress(operator_named), asyncio.Event()
+    config = Config(port=0, store="memory:", shutdown_grace_s=0.2, max_text=1024)
+    try:
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            serving(config, [there]) as url,
+            connect(f"{url}/agents/desk") as connection,
+        ):
+            working = asyncio.create_task(
+                Lessee(agent, WorkerApi(egress, url, "desk"), name="w", tasks=1).work(stop, 0.2)
+            )
+            try:
+                task = await connection.send("go")
+            finally:
+                stop.set()
+                await working
+    finally:
+        await egress.close()
+    assert isinstance(task, Task)
+    assert (task.status.state, [artifact.parts for artifact in task.artifacts]) == (S.COMPLETED, [(Part(text="done"),)])
+    assert len(caught) == 3
+    assert all("has 2000 characters: at most 1024 are allowed (max_text)" in said for said in caught)

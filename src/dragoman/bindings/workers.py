@@ -106,6 +106,7 @@ class Workers:
                 traceparent=run.traceparent,
                 lineage=run.lineage,
                 note=_worker_note(run.record.note),
+                max_text=run.bounds.max_text,
             )
         )
         return replace(delivered, refused=partial(agent.leases.release, token))

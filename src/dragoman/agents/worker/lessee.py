@@ -21,7 +21,7 @@ from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.client.http import Requester
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner, came_to
-from dragoman.engine.bounds import flag, integer, steps
+from dragoman.engine.bounds import Bounds, flag, integer, steps
 from dragoman.engine.bounds import usage as check_usage
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.ids import new_id
@@ -146,6 +146,7 @@ class RemoteRun(DetachedRun):
         self.extensions = delivery.extensions
         self.traceparent = delivery.traceparent
         self.lineage = delivery.lineage
+        self.bounds = Bounds(delivery.max_text)
         self.epoch = 1
         self.ending = False
         """Whether the end of the task is on its way. The lease ends with it."""

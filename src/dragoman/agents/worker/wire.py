@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from dragoman.dialects.json_bounds import MAX_TEXT
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import STATES as KNOWN_STATES
 from dragoman.model.task import ModelUsage, Task, TaskState, Usage
@@ -86,7 +87,7 @@ class LeasedTask(Struct):
     """The answer to `lease`: a task and the request that created it.
 
     `message` is the one that created the task; `metadata` is that of its request. `note` holds the notes of earlier
-    workers.
+    workers. `max_text` is how many characters a text in a report may have.
     """
 
     lease: str
@@ -102,6 +103,7 @@ class LeasedTask(Struct):
     traceparent: str | None = None
     lineage: tuple[str, ...] = ()
     note: dict[str, str] | None = None
+    max_text: int = MAX_TEXT
 
 
 class HeartbeatRequest(Struct, omit_defaults=True):
