@@ -131,7 +131,7 @@ async def test_a_worker_asks_and_hears_the_answer(site: Site) -> None:
     task_id = (await site.send())["id"]
     lease = (await site.take())["lease"]
     question = {"lease": lease, "message": "Which city?", "question": 1, "wait_s": 0}
-    assert await site.act("ask", question) == (200, {"answer": None, "expires_s": 30.0, "metadata": None})
+    assert await site.act("ask", question) == (200, {"answer": None, "expires_s": 30.0})
     assert (await site.task(task_id))["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     asking = asyncio.create_task(site.act("ask", {**question, "wait_s": 5}))
     await site.send("Lyon", taskId=task_id)

@@ -200,7 +200,7 @@ class AskRequest(Struct, omit_defaults=True):
     note: dict[str, str] | None = None
 
 
-class AskReply(Struct):
+class AskReply(Struct, omit_defaults=True):
     """The answer to `ask`, None while the caller has not answered, and the `metadata` of its request."""
 
     answer: Message | None
