@@ -1,5 +1,6 @@
 """Streams of other servers that were joined late, or tell of more than their task: what is stored of them in front."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from dragoman.client import Connection, Timeouts
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
+from dragoman.model.updates import ArtifactUpdate
 from dragoman.server import serving
 from tests.client.test_stream import (
     TASK,
@@ -248,6 +250,22 @@ async def test_the_rest_of_an_answer_is_passed_on_with_word_of_what_was_left_out
     assert state is TaskState.COMPLETED
     assert text.startswith(f"Done.\n{NO_TEXT[:-1]}; part.data: integers must be within ±2^53")
     assert artifacts == {"a": (Part(text="12"),)}
+
+
+async def test_what_was_left_out_of_a_stream_makes_nothing_come_twice(peer: Peer, connection: Connection) -> None:
+    bad = {"data": 2**60}
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", bad, "2", append=False))],
+        GetTask=[result(shown("WORKING", a=["1", bad, "2"])), result(shown("COMPLETED", a=["1", bad, "2", "3"]))],
+        SubscribeToTask=[streaming({"task": shown("WORKING", a=["1", bad, "2"])}, grown("3"), stands("COMPLETED"))],
+    )
+    texts: list[str] = []
+    async with asyncio.timeout(60):
+        async for update in connection.stream("hello"):
+            if isinstance(update, ArtifactUpdate):
+                texts += [part.text or "" for part in update.artifact.parts]
+    assert "".join(texts) == "123"
 
 
 async def test_an_artifact_whose_name_breaks_a_bound_is_passed_on_without_it(

@@ -57,8 +57,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     ListTasks. `poll_s` is how often the engine reads what other engines on the same store wrote to the tasks that it
     has in memory; 0 says that there are no others. While the bus brings hints it does so every `healthy_poll_s`.
     If there are others, `claim_s` is how often it looks for tasks that nobody alive works on, and `agent_absent_s` how
-    long tasks wait for an agent that nobody serves. `max_text` bounds each text that an
-    agent says.
+    long tasks wait for an agent that nobody serves. `max_text` bounds each text that an agent says.
     """
 
     blocking_timeout_s: float = 300.0

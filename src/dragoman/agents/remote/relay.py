@@ -202,6 +202,8 @@ class Relay:
         if task.artifacts:
             self._overlaps = overlaps(self._run.record.artifacts)
         for artifact in map(self._content, task.artifacts):
+            if self.faults:  # what was left out of the chunks is left out here, so that the rest is recognised
+                artifact = replace(artifact, parts=self.readable(artifact.parts))
             if artifact.parts:
                 self.emitted = True
                 await self._emit_new(with_joined_text(artifact), append=False, last_chunk=ended)
