@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dragoman.bindings.grpc import GrpcServer
     from dragoman.server.tls import ServerTls
 
-PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "a2a", "google")
+PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "google")
 """The modules of the extra."""
 
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+
+from dragoman.dialects.protobuf.schema import POOL
 
 NAME: str = reflection.SERVICE_NAME
 
@@ -22,7 +25,9 @@ class ReflectionService:
     """The service, for services whose message types are loaded."""
 
     def __init__(self, services: Collection[str]) -> None:
-        self._servicer: Any = reflection.aio.ReflectionServicer([*services, NAME])
+        for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+            POOL.AddSerializedFile(file.serialized_pb)  # a file that is there already is left as it is
+        self._servicer: Any = reflection.aio.ReflectionServicer([*services, NAME], pool=POOL)
         self._closing = asyncio.Event()
 
     def handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:

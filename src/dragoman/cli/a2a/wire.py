@@ -109,14 +109,15 @@ def redact(text: str, secrets: Sequence[str]) -> str:
 def _protobuf_json(method: str, message: bytes, *, is_request: bool) -> str:
     """Return a message of gRPC as JSON; what cannot be read as one is described by its size."""
     from google.protobuf import json_format
-    from google.protobuf.descriptor_pool import Default
     from google.protobuf.message import DecodeError
     from google.protobuf.message_factory import GetMessageClass
+
+    from dragoman.dialects.protobuf.schema import POOL
 
     service, _, name = method.rpartition("/")
     try:
         # The client has loaded the types of the service that it called.
-        found = Default().FindServiceByName(service.rpartition("/")[2]).FindMethodByName(name)
+        found = POOL.FindServiceByName(service.rpartition("/")[2]).FindMethodByName(name)
         kind = GetMessageClass(found.input_type if is_request else found.output_type)
         return json_format.MessageToJson(kind.FromString(message), indent=None)
     except (KeyError, AttributeError, DecodeError, json_format.Error, RecursionError):

@@ -38,7 +38,7 @@ _HTTP_STATUS = re.compile(r"Received http2 header with status: ([0-9]{3})", re.A
 def installed() -> bool:
     """Whether the packages of the extra `grpc` are there, without loading them."""
     try:
-        return all(find_spec(name) is not None for name in ("grpc", "google.protobuf", "a2a"))
+        return all(find_spec(name) is not None for name in ("grpc", "google.protobuf", "google.rpc"))
     except ModuleNotFoundError:  # there is no package `google` at all
         return False
 

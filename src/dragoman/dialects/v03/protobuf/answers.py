@@ -8,7 +8,6 @@ from functools import partial
 from typing import assert_never
 
 import msgspec
-from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from google.protobuf import json_format
 
 from dragoman.dialects.protobuf import values
@@ -21,6 +20,7 @@ from dragoman.dialects.v03.encode import (
     record_metadata,
     submitted,
 )
+from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.protobuf.objects import (
     FileBytes,
     write_artifact,

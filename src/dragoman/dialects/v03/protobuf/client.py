@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
 import msgspec
-from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from google.protobuf import json_format
 from google.protobuf.message import Message as ProtoMessage
 
@@ -17,6 +16,7 @@ from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.encode import named, no_earlier
 from dragoman.dialects.client.objects import artifact_id, beyond, derive_id
 from dragoman.dialects.protobuf.values import read, timestamp_text
+from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.protobuf.objects import (
     ROLES_READ,
     STATES_READ,

@@ -11,13 +11,13 @@ import base64
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from google.protobuf.struct_pb2 import Struct
 
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, struct_dict
 from dragoman.dialects.v03.decode import unwrap_data
 from dragoman.dialects.v03.encode import plain_data
+from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskState, TaskStatus

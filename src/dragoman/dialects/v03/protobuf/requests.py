@@ -6,14 +6,13 @@ without `configuration` leaves it to the server whether to wait; with one, an ab
 
 from collections.abc import Callable
 
-from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
-
 from dragoman.dialects import push
 from dragoman.dialects.json_fields import Violations, refuse
 from dragoman.dialects.protobuf import bounds
 from dragoman.dialects.protobuf.bounds import STRUCT, Shape
 from dragoman.dialects.protobuf.values import read
 from dragoman.dialects.v03.decode import checked_id, named_skill
+from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.protobuf.objects import ROLES_READ, FileBytes, read_metadata, read_parts
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.message import Message

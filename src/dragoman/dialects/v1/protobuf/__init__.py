@@ -1,7 +1,7 @@
 """A2A 1.0 over gRPC (§10): the dialect of the server's side, and the client's side.
 
-Message types are those that the official SDK generates from the proto file, so that the wire is the official one by
-construction. Imported only where gRPC is used, because it needs an extra.
+Message types are made from a table (`messages`), which tests compare with the official SDK. Imported only where gRPC is
+used, because it needs an extra.
 """
 
 from msgspec.structs import replace

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
-from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.json_format import SerializeToJsonError as Unjson
 from google.protobuf.message import DecodeError
@@ -30,6 +29,7 @@ from dragoman.dialects.v1.errors import DOMAIN
 from dragoman.dialects.v1.protobuf.decode import ROLES, STATES, part_of
 from dragoman.dialects.v1.protobuf.encode import STATES as STATE_NUMBERS
 from dragoman.dialects.v1.protobuf.encode import fill_message
+from dragoman.dialects.v1.protobuf.messages import pb
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, ParseError, UnsupportedOperation
 from dragoman.model.message import Artifact, Message, Role
 from dragoman.model.operations import (

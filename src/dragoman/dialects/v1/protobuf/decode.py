@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from a2a.types import a2a_pb2 as pb
 from msgspec import UNSET, Struct
 
 from dragoman.dialects import push
@@ -17,6 +16,7 @@ from dragoman.dialects.protobuf import bounds
 from dragoman.dialects.protobuf.bounds import STRUCT, VALUE, Shape
 from dragoman.dialects.protobuf.values import read, struct_dict, timestamp_ms, value_of
 from dragoman.dialects.v1.decode import MAX_ID, ONE_CONTENT, REQUIRED
+from dragoman.dialects.v1.protobuf.messages import pb
 from dragoman.model.errors import MethodNotFound
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET
@@ -18,6 +17,7 @@ from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.protobuf import values
 from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_value, struct_of_numbers
 from dragoman.dialects.v1.encode import status_metadata
+from dragoman.dialects.v1.protobuf.messages import pb
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.events import (
