@@ -1,7 +1,8 @@
 """The compliance report: what the checks of a run show for each requirement, as Markdown and as YAML.
 
-Invariant: fail-closed. A requirement passes only if a check has passed against a live agent, and none has failed. One
-that no check exercised, or only a scripted agent, is `not_measured`.
+Invariant: fail-closed. A requirement passes only if a check has passed against a live agent, none has failed, and a
+check of it has failed on a planted fault. One that no check exercised, or only a scripted agent, or whose checks have
+not been seen to fail, is `not_measured`.
 """
 
 import json
@@ -34,12 +35,16 @@ DEFAULT_001 = "A2ACLI_DEFAULT_001"
 
 
 class Row(Struct, frozen=True):
-    """The result of a run for one requirement. `evidence` are its checks, each with the agents that it ran against."""
+    """The result of a run for one requirement. `evidence` are its checks, each with the agents that it ran against.
+
+    `faults` are the planted faults on which a check of it has failed.
+    """
 
     requirement: Requirement
     status: str
     note: str = ""
     evidence: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
 
 class Report(Struct, frozen=True):
@@ -75,28 +80,34 @@ class Report(Struct, frozen=True):
         return [name for id_, names in shown.items() if id_ in passed for name in names]
 
 
-def judge(checks: Sequence[Check], *, date: str, version: str, environment: str) -> Report:
-    """Judge the checks of a run."""
+def judge(
+    checks: Sequence[Check], found: Mapping[str, Sequence[str]], *, date: str, version: str, environment: str
+) -> Report:
+    """Judge the checks of a run. `found` has the planted faults that the checks of each requirement have found."""
     of = {each.id: [check for check in checks if each.id in check.requirements] for each in REQUIREMENTS}
     defaults = {row: _shown(check for check in checks if check.default == row) for row in DEFAULTS}
     codes = {code: _shown(check for check in checks if check.error_code == code) for code in ERROR_CODES}
-    rows = tuple(_judge_one(each, of[each.id], defaults) for each in REQUIREMENTS)
+    rows = tuple(_judge_one(each, of[each.id], tuple(found.get(each.id, ())), defaults) for each in REQUIREMENTS)
     return Report(date, version, environment, rows, defaults, codes)
 
 
-def _judge_one(requirement: Requirement, checks: Sequence[Check], defaults: Mapping[str, bool]) -> Row:
+def _judge_one(
+    requirement: Requirement, checks: Sequence[Check], faults: tuple[str, ...], defaults: Mapping[str, bool]
+) -> Row:
     evidence = evidence_of(checks)
     failed = sorted({check.test for check in checks if check.outcome == "failed"})
     if failed:
-        return Row(requirement, "fail", f"failed: {', '.join(failed)}", evidence)
+        return Row(requirement, "fail", f"failed: {', '.join(failed)}", evidence, faults)
     counting = {*AGENTS} if requirement.agent else {*AGENTS, TOOL}
     if not any(check.outcome == "passed" and check.agent in counting for check in checks):
         note = "no check ran against a live agent" if checks else "no check exercises it"
-        return Row(requirement, "not_measured", note, evidence)
+        return Row(requirement, "not_measured", note, evidence, faults)
     missing = [DEFAULTS[row] for row, shown in defaults.items() if not shown]
     if requirement.id == DEFAULT_001 and missing:
-        return Row(requirement, "not_measured", f"not shown: {', '.join(missing)}", evidence)
-    return Row(requirement, "pass", evidence=evidence)
+        return Row(requirement, "not_measured", f"not shown: {', '.join(missing)}", evidence, faults)
+    if not faults:
+        return Row(requirement, "not_measured", "none of its checks has failed on a planted fault", evidence)
+    return Row(requirement, "pass", evidence=evidence, faults=faults)
 
 
 def evidence_of(checks: Iterable[Check]) -> tuple[str, ...]:
@@ -161,6 +172,7 @@ def _yaml_lines(report: Report) -> Iterator[str]:
             "status": row.status,
             "note": row.note or None,
             "evidence": list(row.evidence) or None,
+            "planted_faults": list(row.faults) or None,
         }
         for key, value in values.items():
             yield f"    {key}: {_json(value)}"
@@ -198,7 +210,8 @@ def _markdown_lines(report: Report) -> Iterator[str]:
         "# Compliance with the a2a-cli specification",
         "",
         "`make compliance` writes this page and [the same as YAML](a2a-cli-compliance.yaml). A requirement passes only",
-        "if a check of it has passed against a live agent, and none has failed.",
+        "if a check of it has passed against a live agent, none has failed, and a check of it has failed on a fault",
+        "that was planted in a copy of the tool.",
         "",
         "## 1. Summary",
         "",
@@ -255,6 +268,8 @@ def _markdown_lines(report: Report) -> Iterator[str]:
         "",
         "- **How the tool was exercised:** `make compliance`. The YAML names each check with its agents.",
         f"- **Environment:** {report.environment}",
+        "- **Planted faults** (`tests/compliance/faults.py`) are put into a copy of the tool, one at a time. The notes",
+        "  name those on which a check of the requirement has failed. All checks pass on a copy without a fault.",
         "- **Scripted agents** show what no official server does on demand, such as a card with every kind of",
         "  credential. They count only against a requirement.",
         "",
@@ -271,4 +286,5 @@ def _markdown_lines(report: Report) -> Iterator[str]:
 
 def _notes(row: Row) -> str:
     checks = len(row.evidence)
-    return row.note or f"{checks} {'check' if checks == 1 else 'checks'}"
+    told = row.note or f"{checks} {'check' if checks == 1 else 'checks'}"
+    return f"{told}; seen to fail when {', or '.join(row.faults)}" if row.faults else told

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from scripts.compliance import run_checks
 from tests.compliance.evidence import DEMO, SCRIPTED, TOOL, Check
+from tests.compliance.faults import FAULTS, PACKAGE, plant
 from tests.compliance.report import MARKS, evidence_of, judge, write_markdown, write_yaml
 from tests.compliance.requirements import DEFAULTS, ERROR_CODES, REQUIREMENTS, REVISION
 
@@ -22,9 +23,12 @@ PASSED = [Check(f"test_{id_}", (id_,), DEMO, "passed") for id_ in IDS] + [
 ]
 
 
+FOUND = {id_: ["it is broken"] for id_ in IDS}
+
+
 def judged(checks: list[Check]) -> dict[str, str]:
     """The state of each requirement."""
-    return {row.requirement.id: row.status for row in judge(checks, date="", version="", environment="").rows}
+    return {row.requirement.id: row.status for row in judge(checks, FOUND, date="", version="", environment="").rows}
 
 
 def read_requirements(text: str) -> dict[str, dict[str, Any]]:
@@ -47,7 +51,7 @@ def test_the_registry_has_its_66_requirements() -> None:
 
 
 def test_a_report_without_a_failure_claims_the_third_tier() -> None:
-    report = judge(PASSED, date="2026-01-02", version="1", environment="")
+    report = judge(PASSED, FOUND, date="2026-01-02", version="1", environment="")
     assert set(judged(PASSED).values()) == {"pass"}
     assert report.tier_claimed == 3
     assert 'tier_1: {"total": 39, "pass": 39,' in write_yaml(report)
@@ -61,10 +65,27 @@ def test_a_report_without_a_failure_claims_the_third_tier() -> None:
 def test_only_a_check_that_passed_on_a_live_agent_counts(outcome: str, agent: str, state: str) -> None:
     checks = [replace(PASSED[0], outcome=outcome, agent=agent), *PASSED[1:]]
     assert judged(checks)[IDS[0]] == state
-    report = judge(checks, date="", version="", environment="")
+    report = judge(checks, FOUND, date="", version="", environment="")
     assert report.tier_claimed == 0
     assert [report.satisfied(tier) for tier in (1, 2, 3)] == [False, False, False]
     assert set(judged([]).values()) == {"not_measured"}
+
+
+def test_a_check_that_has_not_been_seen_to_fail_shows_nothing() -> None:
+    report = judge(PASSED, {**FOUND, IDS[0]: []}, date="", version="", environment="")
+    assert [row.requirement.id for row in report.rows if row.status == "not_measured"] == [IDS[0]]
+    assert report.tier_claimed == 0
+
+
+def test_each_requirement_has_a_fault_that_can_be_planted(tmp_path: Path) -> None:
+    assert {id_ for fault in FAULTS for id_ in fault.requirements} == {*IDS}
+    for fault in FAULTS:
+        for edit in fault.edits:
+            assert (PACKAGE / edit.file).read_text(encoding="utf-8").count(edit.old) == 1, fault.words
+    plant(FAULTS[0], tmp_path)
+    changed = (tmp_path / "dragoman" / FAULTS[0].edits[0].file).read_text(encoding="utf-8")
+    assert FAULTS[0].edits[0].new in changed
+    assert FAULTS[0].edits[0].old not in changed
 
 
 def test_a_check_without_an_agent_counts_where_no_agent_is_needed() -> None:
@@ -91,6 +112,9 @@ def test_the_committed_report_has_every_requirement_and_its_two_forms_agree() ->
         assert (row["tier"], row["area"], row["spec"]) == (each.tier, each.area, each.section)
         assert row["status"] in MARKS
         assert (row["note"] is None) == (row["status"] == "pass")
+        planted = {fault.words for fault in FAULTS if each.id in fault.requirements}
+        assert {*(row["planted_faults"] or ())} <= planted
+        assert row["planted_faults"] or row["status"] != "pass"
         assert f"| `{each.id}` | {each.words} | {each.section} | {MARKS[row['status']]} |" in page
 
 

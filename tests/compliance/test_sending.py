@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.a2a.command import DEADLINE_S, Shell
 from tests.compliance.agents import Caller
+from tests.compliance.proxied import proxied
 
 requirement = pytest.mark.requirement
 
@@ -149,6 +150,19 @@ def test_a_refused_task_id_fails_and_starts_nothing(caller: Caller) -> None:
     assert (ran.status, ran.json["error"]["code"]) == (1, "TaskNotFoundError")
     assert "--debug" in ran.json["error"]["hint"]
     assert caller.task("list", "-o", "json", what="echo").json["totalSize"] == before["totalSize"]
+
+
+@requirement("INTERACT_002", "EXIT_001")
+def test_a_message_to_a_task_that_has_ended_is_refused_once(caller: Caller) -> None:
+    task = caller.send("echo").fields["Task"]
+    with proxied(caller.live.url) as proxy:
+        card = caller.shell.run("card", "get", "-o", "json", *caller.to("echo")).json
+        moved = json.dumps(card).replace(caller.live.url, proxy.url)
+        (caller.shell.work / "moved.json").write_text(moved)
+        ran = caller.shell.run("send", "again", "--task-id", task, "-a", "moved.json", "-o", "json")
+        assert (ran.status, ran.json["error"]["code"]) == (1, "UnsupportedOperationError"), ran.out
+        assert "--debug" in ran.json["error"]["hint"]
+        assert sum(b"again" in request for request in proxy.asked) == 1
 
 
 @requirement("EXIT_002")

@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import urllib.request
+from typing import Any
 
 import pytest
 
@@ -25,6 +28,29 @@ def test_a_task_is_read_with_its_artifacts_and_history(caller: Caller) -> None:
     assert (document["id"], len(document["history"])) == (task, 1)
     assert document["artifacts"]
     assert not caller.task("get", task, "-o", "json", "--history", "0", what="echo").json.get("history")
+
+
+def read_task(caller: Caller, task: str) -> dict[str, Any]:
+    """Read a task over HTTP+JSON without the tool (A2A 1.0 §11.3)."""
+    card = caller.shell.run("card", "get", "-o", "json", *caller.to("echo")).json
+    url = next(
+        each["url"]
+        for each in card["supportedInterfaces"]
+        if (each["protocolBinding"], each["protocolVersion"]) == ("HTTP+JSON", "1.0")
+    )
+    headers = {"A2A-Version": "1.0", "x-api-key": caller.shell.environment.get("A2ACLI_API_KEY", "")}
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/tasks/{task}", headers=headers), timeout=30) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+@requirement("TASK_GET_001")
+def test_json_is_the_task_as_the_agent_tells_it(caller: Caller) -> None:
+    task = caller.send("echo").fields["Task"]
+    for binding in ("HTTP+JSON", "JSONRPC"):
+        assert caller.task("get", task, "-o", "json", "--transport", binding, what="echo").json == read_task(
+            caller, task
+        )
 
 
 @requirement("TASK_POLL_001", "TASK_POLL_003")
@@ -132,6 +158,26 @@ def test_a_webhook_is_created_shown_listed_called_and_deleted(caller: Caller) ->
     finally:
         receiving.kill()
         receiving.communicate()
+
+
+@requirement("PUSH_002", "EXIT_001")
+@pytest.mark.parametrize("live", [KEYED], indirect=True)
+def test_an_interrupt_ends_a_receiver_that_has_received(caller: Caller) -> None:
+    task = caller.send("ask", "-o", "json").json["task"]["id"]
+    receiving = caller.shell.start("receive", "-o", "json")
+    try:
+        assert receiving.stderr is not None
+        assert receiving.stdout is not None
+        (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
+        assert caller.task("push-config", "create", task, "--url", url, what="ask").status == 0
+        caller.shell.run("send", "--task-id", task, "--text", "Oslo", *caller.to("ask"))
+        assert len(json.loads(receiving.stdout.readline())) == 1
+        receiving.send_signal(signal.SIGINT)
+        receiving.communicate(timeout=DEADLINE_S)
+    finally:
+        receiving.kill()
+        receiving.communicate()
+    assert receiving.returncode == 0
 
 
 @requirement("AUTH_011", "TASK_POLL_003", "EXIT_002")

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.cli.a2a.peer import Asked, serve_http
 from tests.client.proxy import Fault
 from tests.compliance.agents import OFFICIAL, Caller
 from tests.compliance.evidence import KEYED
@@ -60,6 +61,20 @@ def test_a_card_is_logged_too(caller: Caller) -> None:
     ran = caller.shell.run("card", "get", "--debug", "-o", "json", *caller.to("echo"))
     (logged,) = re.findall(r"< (\{.*)", ran.err)
     assert json.loads(logged) == ran.json
+
+
+@requirement("CARD_GET_001", "CARD_GET_002")
+def test_the_url_of_a_card_is_used_as_it_is(caller: Caller) -> None:
+    whole, came = read_card(caller), []
+
+    def answer(asked: Asked) -> tuple[int, Any]:
+        came.append(asked.line)
+        return (200, whole) if asked.line == "GET /cards/mine?of=me" else (200, {**whole, "name": "another"})
+
+    with serve_http(answer) as url:
+        ran = caller.shell.run("card", "get", "--validate", "-a", f"{url}/cards/mine?of=me")
+    assert (ran.status, ran.fields["Name"], ran.fields.get("Valid")) == (0, whole["name"], "yes"), ran.err
+    assert set(came) == {"GET /cards/mine?of=me"}
 
 
 @requirement("CARD_GET_002")

@@ -72,6 +72,8 @@ CASES = [
     ("message-blocks", but(Attempt.SEND, AttemptOutcome(kind="Message", context_id="c")), ""),
     ("message-context", ACTIVE, "green"),
     ("message-context", but(Attempt.SEND, AttemptOutcome(kind="Message")), "red"),
+    ("message-context", but(Attempt.SEND, AttemptOutcome(kind="Message"), tried_at=OLD), ""),
+    ("message-context", but(Attempt.SEND, replace(DONE, context_id=""), tried_at=OLD), "red"),
     ("message-repeated", ACTIVE, "green"),
     ("message-repeated", but(Attempt.REPEAT, OTHER), "grey"),
     ("message-repeated", but(Attempt.REPEAT, OTHER, tried_at=PROMISES), "red"),

@@ -228,10 +228,13 @@ def _places_below(base: str, cards: Sequence[str], given: str) -> Places:
 
 
 def is_card(document: Any) -> bool:
-    """Whether a JSON value has what only a card has: a name, and an endpoint or skills."""
-    if not isinstance(document, dict) or not isinstance(document.get("name"), str):
-        return False
-    return any(key in document for key in ("supportedInterfaces", "url", "skills", "capabilities"))
+    """Whether a JSON value has what only a card has: a name, and an endpoint or skills, or the endpoints of A2A 1.0."""
+    match document:
+        case {"name": str(), **rest}:
+            return bool(rest.keys() & {"supportedInterfaces", "url", "skills", "capabilities"})
+        case {"supportedInterfaces": list()}:
+            return True
+    return False
 
 
 def _path(url: str) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-_TEXT, _LIST, _OBJECT, _FLAG = "a text", "a list", "an object", "true or false"
+_TEXT, _LIST, _TEXTS, _OBJECT, _FLAG = "a text", "a list", "a list of texts", "an object", "true or false"
 
-_KINDS: dict[str, Any] = {_TEXT: str, _LIST: list, _OBJECT: dict, _FLAG: bool}
+_KINDS: dict[str, Any] = {_TEXT: str, _LIST: list, _TEXTS: list, _OBJECT: dict, _FLAG: bool}
 
 _CARD = (
     ("name", _TEXT, True),
@@ -17,8 +17,8 @@ _CARD = (
     ("supportedInterfaces", _LIST, True),
     ("version", _TEXT, True),
     ("capabilities", _OBJECT, True),
-    ("defaultInputModes", _LIST, True),
-    ("defaultOutputModes", _LIST, True),
+    ("defaultInputModes", _TEXTS, True),
+    ("defaultOutputModes", _TEXTS, True),
     ("skills", _LIST, True),
     ("provider", _OBJECT, False),
     ("documentationUrl", _TEXT, False),
@@ -39,10 +39,11 @@ _SKILL = (
     ("id", _TEXT, True),
     ("name", _TEXT, True),
     ("description", _TEXT, True),
-    ("tags", _LIST, True),
-    ("examples", _LIST, False),
-    ("inputModes", _LIST, False),
-    ("outputModes", _LIST, False),
+    ("tags", _TEXTS, True),
+    ("examples", _TEXTS, False),
+    ("inputModes", _TEXTS, False),
+    ("outputModes", _TEXTS, False),
+    ("securityRequirements", _LIST, False),
 )
 _PROVIDER = (("url", _TEXT, True), ("organization", _TEXT, True))
 _CAPABILITIES = (
@@ -59,14 +60,34 @@ _EXTENSION = (
 )
 _SIGNATURE = (("protected", _TEXT, True), ("signature", _TEXT, True), ("header", _OBJECT, False))
 
-SCHEMES = (
-    "apiKeySecurityScheme",
-    "httpAuthSecurityScheme",
-    "oauth2SecurityScheme",
-    "openIdConnectSecurityScheme",
-    "mtlsSecurityScheme",
-)
-"""The kinds of security schemes, of which a scheme has exactly one (A2A 1.0 §4.5.1)."""
+Fields = tuple[tuple[str, str, bool], ...]
+
+SCHEMES: dict[str, Fields] = {
+    "apiKeySecurityScheme": (("location", _TEXT, True), ("name", _TEXT, True), ("description", _TEXT, False)),
+    "httpAuthSecurityScheme": (
+        ("scheme", _TEXT, True),
+        ("bearerFormat", _TEXT, False),
+        ("description", _TEXT, False),
+    ),
+    "oauth2SecurityScheme": (
+        ("flows", _OBJECT, True),
+        ("oauth2MetadataUrl", _TEXT, False),
+        ("description", _TEXT, False),
+    ),
+    "openIdConnectSecurityScheme": (("openIdConnectUrl", _TEXT, True), ("description", _TEXT, False)),
+    "mtlsSecurityScheme": (("description", _TEXT, False),),
+}
+"""The kinds of security schemes, of which a scheme has exactly one (A2A 1.0 §4.5.1), with the fields of each."""
+
+_LOCATIONS = ("query", "header", "cookie")
+"""Where an API key may be (A2A 1.0 §4.5.2)."""
+
+_FLOWS: dict[str, Fields] = {
+    "authorizationCode": (("authorizationUrl", _TEXT, True), ("tokenUrl", _TEXT, True), ("scopes", _OBJECT, False)),
+    "clientCredentials": (("tokenUrl", _TEXT, True), ("scopes", _OBJECT, False)),
+    "deviceCode": (("deviceAuthorizationUrl", _TEXT, True), ("tokenUrl", _TEXT, True), ("scopes", _OBJECT, False)),
+}
+"""The flows of OAuth 2 that are not deprecated (A2A 1.0 §4.5.7 to §4.5.10), with their required fields."""
 
 
 def card_faults(card: dict[str, Any]) -> list[str]:
@@ -76,6 +97,7 @@ def card_faults(card: dict[str, Any]) -> list[str]:
 
 def _faults(card: dict[str, Any]) -> Iterator[str]:
     yield from _check(card, _CARD, "")
+    yield from _entry_faults(card)
     listed = card.get("supportedInterfaces")
     if isinstance(listed, list):
         if not listed:
@@ -95,15 +117,20 @@ def _faults(card: dict[str, Any]) -> Iterator[str]:
     for path, each in _objects(card.get("signatures"), "signatures"):
         yield from _check(each, _SIGNATURE, path)
     yield from _scheme_faults(card)
-    for name, value in (
-        ("defaultInputModes", card.get("defaultInputModes")),
-        ("defaultOutputModes", card.get("defaultOutputModes")),
-    ):
-        if isinstance(value, list) and not all(isinstance(mode, str) for mode in value):
-            yield f"{name}: every entry is a media type"
 
 
-def _check(given: dict[str, Any], fields: tuple[tuple[str, str, bool], ...], path: str) -> Iterator[str]:
+def _entry_faults(card: dict[str, Any]) -> Iterator[str]:
+    """Name the entries of lists of objects that are no objects."""
+    capabilities = card.get("capabilities")
+    lists = {name: card.get(name) for name in ("supportedInterfaces", "skills", "signatures", "securityRequirements")}
+    lists["capabilities.extensions"] = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+    for name, values in lists.items():
+        for index, each in enumerate(values if isinstance(values, list) else ()):
+            if not isinstance(each, dict):
+                yield f"{name}[{index}]: is {type(each).__name__}, not an object"
+
+
+def _check(given: dict[str, Any], fields: Fields, path: str) -> Iterator[str]:
     for name, kind, required in fields:
         value = given.get(name)
         if value is None:
@@ -113,6 +140,8 @@ def _check(given: dict[str, Any], fields: tuple[tuple[str, str, bool], ...], pat
             yield f"{path}{name}: is {type(value).__name__}, not {kind}"
         elif required and value == "":
             yield f"{path}{name}: is empty"
+        elif kind is _TEXTS and not all(isinstance(each, str) for each in value):
+            yield f"{path}{name}: is a list with entries that are no texts"
 
 
 def _check_url(interface: dict[str, Any], path: str) -> Iterator[str]:
@@ -134,6 +163,18 @@ def _scheme_faults(card: dict[str, Any]) -> Iterator[str]:
         kinds = [kind for kind in SCHEMES if isinstance(scheme, dict) and kind in scheme]
         if len(kinds) != 1:
             yield f"securitySchemes.{name}: has {len(kinds)} of {', '.join(SCHEMES)}, not one"
+            continue
+        kind, path = kinds[0], f"securitySchemes.{name}.{kinds[0]}"
+        if not isinstance(inner := scheme[kind], dict):
+            yield f"{path}: is {type(inner).__name__}, not an object"
+            continue
+        yield from _check(inner, SCHEMES[kind], f"{path}.")
+        if kind == "apiKeySecurityScheme" and inner.get("location") not in (*_LOCATIONS, None):
+            yield f"{path}.location: is {inner['location']!r}, not one of {', '.join(_LOCATIONS)}"
+        flows = inner.get("flows")
+        for flow, fields in _FLOWS.items():
+            if isinstance(flows, dict) and isinstance(given := flows.get(flow), dict):
+                yield from _check(given, fields, f"{path}.flows.{flow}.")
     for path, requirement in _objects(card.get("securityRequirements"), "securityRequirements"):
         named = requirement.get("schemes", requirement)
         for name in named if isinstance(named, dict) else ():
@@ -142,7 +183,7 @@ def _scheme_faults(card: dict[str, Any]) -> Iterator[str]:
 
 
 def _objects(value: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a list, each with its path. Other entries are faults of the list itself."""
+    """Yield the objects of a list, each with its path; `_entry_faults` names other entries."""
     for index, each in enumerate(value if isinstance(value, list) else ()):
         if isinstance(each, dict):
             yield f"{name}[{index}].", each

@@ -68,7 +68,8 @@ TASK = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED",
 class FarAgent:
     """An agent with a card of the test's choice. It records its requests, and completes every task at once.
 
-    `tasks` are the answers to GetTask, the last one for good; `status` is that of all answers to calls.
+    `tasks` are the answers to GetTask, the last one for good; `status` is that of all answers to calls. `refused` are
+    methods that are refused with a code.
     """
 
     def __init__(self) -> None:
@@ -77,6 +78,7 @@ class FarAgent:
         self.interface: dict[str, Any] = {}
         self.capabilities: dict[str, Any] = {}
         self.status = 200
+        self.refused: dict[str, int] = {}
         self.tasks: list[dict[str, Any]] = [TASK]
         self.asked: list[Asked] = []
 
@@ -104,6 +106,8 @@ class FarAgent:
         if self.status != 200:
             return self.status, "no"
         call = asked.json
+        if (code := self.refused.get(call["method"])) is not None:
+            return 200, {"jsonrpc": "2.0", "id": call["id"], "error": {"code": code, "message": "no"}}
         result: Mapping[str, Any] = {"task": self.tasks[0]}
         if call["method"] == "GetTask":
             result = self.tasks.pop(0) if len(self.tasks) > 1 else self.tasks[0]

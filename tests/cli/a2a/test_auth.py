@@ -1,5 +1,6 @@
 """`dragoman auth`: tokens by device code, by client credentials and from an OpenID provider; where they are kept."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator, Mapping
@@ -8,6 +9,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from dragoman.cli.a2a.tokens import stored_token
+from dragoman.client import BearerToken
+from dragoman.net.egress import Egress
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.peer import Asked, FarAgent, far_agent, serve_http
 
@@ -34,6 +38,8 @@ class Issuer:
                 "token_endpoint": f"{self.url}/token",
                 "device_authorization_endpoint": f"{self.url}/device",
             }
+        if path == "/":
+            return 404, "no"
         if path == "/device":
             return 200, {
                 "device_code": "device-s3cret",
@@ -105,12 +111,16 @@ def test_a_device_code_is_shown_and_polled_for(shell: Shell, agent: FarAgent, is
 
 
 @pytest.mark.requirement("AUTH_010")
-def test_an_openid_provider_is_asked_for_its_endpoints(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:
-    url = f"{issuer.url}/.well-known/openid-configuration"
-    agent.schemes = {"oidc": {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}}
+@pytest.mark.parametrize("named", ["", "/.well-known/openid-configuration"])
+def test_an_openid_provider_is_asked_for_its_endpoints(
+    shell: Shell, agent: FarAgent, issuer: Issuer, named: str
+) -> None:
+    agent.schemes = {"oidc": {"openIdConnectSecurityScheme": {"openIdConnectUrl": issuer.url + named}}}
     assert login(shell, agent, issuer, "--scope", "openid", "--scope", "a2a")[0] == 0
-    assert [path for path, _, _ in issuer.asked] == ["/.well-known/openid-configuration", "/device", "/token"]
-    assert issuer.asked[1][1]["scope"] == "openid a2a"
+    paths = [path for path, _, _ in issuer.asked]
+    assert paths[-3:] == ["/.well-known/openid-configuration", "/device", "/token"]
+    assert len(paths) == (3 if named else 4)
+    assert issuer.asked[-2][1]["scope"] == "openid a2a"
     assert shell.run("send", "-a", agent.url, "hello").status == 0
     assert sent_tokens(agent) == {"Bearer t0ken-1"}
 
@@ -187,6 +197,27 @@ def test_an_expired_token_is_renewed(shell: Shell, agent: FarAgent, issuer: Issu
     ran = shell.run("send", "-a", agent.url, "hello")
     assert "could not be renewed" in ran.err
     assert sent_tokens(agent) == {None}
+
+
+@pytest.mark.requirement("AUTH_007")
+@pytest.mark.parametrize("secret", [SECRET, ""])
+def test_commands_that_run_at_once_renew_a_token_once(
+    shell: Shell, agent: FarAgent, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    agent.schemes, issuer.life_s = issuer.schemes, 5
+    assert login(shell, agent, issuer, **({"A2ACLI_CLIENT_SECRET": secret} if secret else {}))[0] == 0
+    issuer.life_s = 3600
+    monkeypatch.setenv("HOME", str(shell.home))
+
+    async def ask() -> list[BearerToken | None]:
+        egress = Egress()
+        try:
+            return await asyncio.gather(*(stored_token(agent.url, egress) for _ in range(12)))
+        finally:
+            await egress.close()
+
+    assert {each and each.token for each in asyncio.run(ask())} == {"t0ken-2"}
+    assert issuer.granted == 2
 
 
 def test_logins_are_listed_and_deleted(shell: Shell, agent: FarAgent, issuer: Issuer) -> None:

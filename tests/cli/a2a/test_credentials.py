@@ -1,10 +1,12 @@
 """Credentials of client commands: they go where the card wants them, and nowhere else."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.a2a.command import Shell
+from tests.certificates import Authority
+from tests.cli.a2a.command import Shell, demo_agents_with, demo_server
 from tests.cli.a2a.peer import FarAgent
 
 
@@ -95,6 +97,63 @@ def test_a_refusal_says_whether_credentials_were_missing_or_wrong(
     ran = shell.run("send", "-a", agent.url, "hello", "-o", "json", *words)
     assert ran.status == 4
     assert ran.json["error"]["code"] == f"A2ACLI_ERR_{code}"
+
+
+def test_a_key_that_was_not_sent_is_not_asked_for_again(shell: Shell, agent: FarAgent) -> None:
+    agent.status = 401
+    ran = shell.run("send", "-a", f"{agent.url}/far", "hello", "--api-key", "s3cret")
+    assert ran.status == 4
+    assert "--api-key is not sent: the agent's card declares no scheme that takes an API key" in ran.err
+    assert "A2ACLI_ERR_CREDENTIALS_MISSING" in ran.err
+    assert "your credentials were not sent, for the reason above; --svc-param NAME:VALUE sends any header" in ran.err
+    assert "give --api-key" not in ran.err
+
+
+def test_http_to_a_server_with_tls_names_https(shell: Shell, tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue()
+    with demo_agents_with(f"tls_cert={str(issued.cert)!r}, tls_key={str(issued.key)!r}") as url:
+        for reference in (url, url.removeprefix("http://"), f"{url}/agents/echo"):
+            for words in (("send", "hello"), ("card", "get"), ("doctor",)):
+                ran = shell.run(*words, "-a", reference, "-o", "json")
+                assert (ran.status, ran.json["error"]["code"]) == (3, "A2ACLI_ERR_UNREACHABLE"), ran.err
+                assert ran.json["error"]["message"].endswith(" speaks TLS: use https://")
+                assert ran.json["error"]["hint"].startswith("give --agent-card https://127.0.0.1:")
+
+
+def test_the_demo_server_takes_its_key_from_a_flag_a_variable_or_a_file(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("s3cret\n")
+    for flags, environment in (
+        (("--api-key", "s3cret"), {}),
+        (("--api-key-file", str(tmp_path / "key")), {}),
+        ((), {"DRAGOMAN_API_KEY": "s3cret"}),
+        ((), {"DRAGOMAN_API_KEY_FILE": str(tmp_path / "key")}),
+    ):
+        with demo_server(*flags, environment=environment) as url:
+            assert shell.run("send", "-a", url, "hello").status == 4
+            assert shell.run("send", "-a", url, "hello", A2ACLI_API_KEY="s3cret").status == 0
+    ran = shell.run("demo-server", "--api-key", "x", DRAGOMAN_API_KEY_FILE="y")
+    assert (ran.status, "exclude each other" in ran.err) == (2, True)
+    ran = shell.run("demo-server", "--api-key-file", "nowhere")
+    assert (ran.status, "--api-key-file 'nowhere' cannot be read: No such file" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("send", "--api-key"),
+        ("send", "--bearer"),
+        ("demo-server", "--api-key"),
+        ("serve", "--api-key"),
+        ("worker", "--key"),
+        ("doctor", "--second-key"),
+        ("auth login", "--client-secret"),
+    ],
+)
+def test_help_says_that_others_see_a_secret_in_a_flag(shell: Shell, command: str, flag: str) -> None:
+    text = " ".join(shell.run("help", *command.split(), COLUMNS="200").out.split())
+    said = text.partition(f" {flag} ")[2][:400]
+    assert "process table" in said
+    assert "[A2ACLI_" in said or "[DRAGOMAN_" in said
 
 
 @pytest.mark.requirement("AUTH_004", "OUT_007")

@@ -1,13 +1,17 @@
 """`dragoman receive` and `task push-config`: webhooks of an agent, received and printed."""
 
+import http.client
+import io
 import json
 import re
 import signal
 import urllib.error
 import urllib.request
+from email.message import Message
 
 import pytest
 
+from dragoman.cli.a2a.commands.receive import BODY_BYTES_MAX, read_body
 from tests.cli.a2a.command import DEADLINE_S, Shell
 from tests.cli.a2a.peer import FarAgent
 
@@ -54,6 +58,47 @@ def test_an_interrupt_ends_a_receiver_after_the_reports_that_came(
     assert receiving.returncode == status
     assert (len(out.splitlines()), "interrupted" in err) == (1, status != 0)
     assert "Traceback" not in err
+
+
+def test_a_report_in_chunks_is_received(shell: Shell) -> None:
+    receiving = shell.start("receive", "-o", "json", "--count", "1")
+    try:
+        assert receiving.stderr is not None
+        (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
+        connection = http.client.HTTPConnection(url.split("/")[2], timeout=30)
+        connection.request("POST", "/", iter([REPORT[:10], REPORT[10:]]), encode_chunked=True)
+        assert connection.getresponse().status == 204
+        connection.close()
+        out, _ = receiving.communicate(timeout=DEADLINE_S)
+    finally:
+        receiving.kill()
+        receiving.communicate()
+    assert json.loads(out)["message"]["parts"] == [{"text": "hello"}]
+
+
+CHUNKED = {"Transfer-Encoding": "chunked"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent", "came"),
+    [
+        ({}, b"", 411),
+        ({"Content-Length": "-1"}, b"", 411),
+        ({"Content-Length": str(BODY_BYTES_MAX + 1)}, b"", 413),
+        ({"Content-Length": "2"}, b"hello", b"he"),
+        (CHUNKED, b"3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nX: y\r\n\r\n", b"hello"),
+        (CHUNKED, b"0\r\n\r\n", b""),
+        (CHUNKED, b"x\r\n", 400),
+        (CHUNKED, b"", 400),
+        (CHUNKED, b"1\r\nab\r\n", 400),
+        (CHUNKED, b"7fffffff\r\n", 413),
+    ],
+)
+def test_a_body_is_read_whole_or_refused(headers: dict[str, str], sent: bytes, came: bytes | int) -> None:
+    message = Message()
+    for name, value in headers.items():
+        message[name] = value
+    assert read_body(message, io.BytesIO(sent)) == came
 
 
 def post(url: str, body: bytes, token: str) -> int:

@@ -42,6 +42,33 @@ def test_the_version_is_in_every_request_and_never_empty(shell: Shell, agent: Fa
     assert {asked.headers["a2a-version"] for asked in agent.asked} == {"1.0"}
 
 
+@pytest.mark.requirement("INTERACT_002")
+@pytest.mark.parametrize(("words", "sends"), [(("--task-id", "t"), 1), ((), 2)])
+def test_a_refused_message_is_sent_again_only_without_a_task(
+    shell: Shell, agent: FarAgent, words: tuple[str, ...], sends: int
+) -> None:
+    agent.capabilities = {"streaming": True}
+    agent.refused = {"SendStreamingMessage": -32004}  # it does not stream, or the task has ended
+    ran = shell.run("send", "-a", agent.url, "hello", *words, "-o", "json")
+    assert (ran.status, [asked.json["method"] for asked in agent.calls].count("GetTask")) == (2 - sends, 0)
+    assert len(agent.calls) == sends
+    assert len({each["message"]["messageId"] for each in params(agent)}) == 1
+
+
+@pytest.mark.requirement("INTERACT_002")
+def test_another_task_than_the_one_that_was_named_is_no_answer(shell: Shell, agent: FarAgent) -> None:
+    ran = shell.run("send", "-a", agent.url, "hello", "--task-id", "other", "-o", "json")
+    assert (ran.status, ran.json["error"]["code"]) == (1, "InvalidAgentResponseError")
+    assert "task other was answered with task t" in ran.json["error"]["message"]
+
+
+@pytest.mark.requirement("TASK_GET_001", "TASK_CANCEL_001")
+@pytest.mark.parametrize("moment", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.120Z"])
+def test_a_time_stamp_is_printed_as_it_came(shell: Shell, agent: FarAgent, moment: str) -> None:
+    agent.tasks = [{**TASK, "status": {"state": "TASK_STATE_COMPLETED", "timestamp": moment}}]
+    assert shell.run("task", "get", "-a", agent.url, "t", "-o", "json").json == agent.tasks[0]
+
+
 @pytest.mark.requirement("TASK_POLL_001")
 def test_an_agent_that_does_not_stream_is_polled_with_growing_pauses(shell: Shell, agent: FarAgent) -> None:
     agent.tasks = [WORKING, WORKING, WORKING, TASK]

@@ -2,10 +2,12 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from tests.cli.a2a.command import Shell
+from tests.cli.a2a.peer import serve_http
 
 
 @pytest.fixture
@@ -153,6 +155,41 @@ def test_a_card_with_faults_is_refused_with_each_of_them(shell: Shell) -> None:
         "skills: is dict",
     ):
         assert fault in ran.json["error"]["message"]
+
+
+@pytest.mark.requirement("CARD_GET_002")
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        ("name", None, "name: is missing"),
+        ("skills", ["echo"], "skills[0]: is str, not an object"),
+        ("supportedInterfaces", ["http://127.0.0.1:1"], "supportedInterfaces[0]: is str, not an object"),
+        ("defaultInputModes", [1], "defaultInputModes: is a list with entries that are no texts"),
+        ("signatures", [None], "signatures[0]: is NoneType, not an object"),
+        (
+            "securitySchemes",
+            {"a": {"apiKeySecurityScheme": {"name": "k"}}},
+            "apiKeySecurityScheme.location: is missing",
+        ),
+        (
+            "securitySchemes",
+            {"a": {"apiKeySecurityScheme": {"name": "k", "location": "body"}}},
+            "location: is 'body', not one of query, header, cookie",
+        ),
+        (
+            "securitySchemes",
+            {"a": {"oauth2SecurityScheme": {"flows": {"deviceCode": {"tokenUrl": "https://x.example"}}}}},
+            "flows.deviceCode.deviceAuthorizationUrl: is missing",
+        ),
+        ("securitySchemes", {"a": {"openIdConnectSecurityScheme": []}}, "openIdConnectSecurityScheme: is list"),
+    ],
+)
+def test_validation_reads_a_card_to_its_leaves(shell: Shell, demo: str, field: str, value: Any, fault: str) -> None:
+    card = {**shell.run("card", "get", "-a", f"{demo}/agents/echo", "-o", "json").json, field: value}
+    with serve_http(lambda asked: (200, card)) as url:
+        ran = shell.run("card", "get", "-a", f"{url}/mine", "--validate", "-o", "json")
+    assert (ran.status, ran.json["error"]["code"]) == (1, "A2ACLI_ERR_CARD_INVALID")
+    assert fault in ran.json["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -71,21 +71,25 @@ class Failure(Exception):
         return _STATUS.get(self.code, 1)  # type: ignore[call-overload, no-any-return]  # a StrEnum is a str
 
 
-def failure_of(error: BaseException, *, credentials_given: bool) -> Failure:
-    """Translate what the client raised. Errors that nobody foresaw become A2ACLI_ERR_INTERNAL."""
+def failure_of(error: BaseException, *, credentials_given: bool, withheld: bool = False) -> Failure:
+    """Translate what the client raised. Errors that nobody foresaw become A2ACLI_ERR_INTERNAL.
+
+    `withheld`: the user gave credentials that the agent was not shown, which a warning has explained.
+    """
     match error:
         case Failure():
             return error
         case SettingsError():
             return Failure(Code.USAGE, str(error))
         case Unauthorized() | Forbidden():
-            return _refused(error.message, credentials_given, 401 if isinstance(error, Unauthorized) else 403)
+            status = 401 if isinstance(error, Unauthorized) else 403
+            return _refused(error.message, status, credentials_given=credentials_given, withheld=withheld)
         case A2AError() if isinstance(error, _NOBODY_THERE):
             return Failure(Code.UNREACHABLE, error.message, hint=_retry_hint(error.retry_after_s))
         case A2AError():
             return Failure(error_name(error), error.message, a2a_code=v1_errors.row(error).code)
         case HttpRefusal() if error.status in (401, 403):
-            return _refused(str(error), credentials_given, error.status)
+            return _refused(str(error), error.status, credentials_given=credentials_given, withheld=withheld)
         case HttpRefusal():
             code = Code.UNREACHABLE if error.status in (404, 405, 410, 502, 503, 504) else Code.INTERNAL
             return Failure(code, str(error), hint=_retry_hint(error.retry_after_s), a2a_code=error.status)
@@ -121,9 +125,12 @@ def error_name(error: A2AError) -> str:
     return plain if plain.endswith("Error") else f"{plain}Error"
 
 
-def _refused(message: str, credentials_given: bool, status: int) -> Failure:
+def _refused(message: str, status: int, *, credentials_given: bool, withheld: bool) -> Failure:
     if credentials_given:
         return Failure(Code.AUTH_FAILED, message, hint="the credentials were sent and refused", a2a_code=status)
+    if withheld:
+        hint = "your credentials were not sent, for the reason above; --svc-param NAME:VALUE sends any header"
+        return Failure(Code.CREDENTIALS_MISSING, message, hint=hint, a2a_code=status)
     hint = "give --api-key or --bearer, or run `auth login`; `card get` shows what the agent asks for"
     return Failure(Code.CREDENTIALS_MISSING, message, hint=hint, a2a_code=status)
 

@@ -19,6 +19,8 @@ from dragoman.cli.a2a.failures import Code, Failure
 from dragoman.net.egress import Egress, HttpReply
 from dragoman.net.errors import EgressError
 
+CONFIGURATION_PATH = "/.well-known/openid-configuration"
+
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 REQUEST_TIMEOUT_S = 30.0
@@ -84,19 +86,29 @@ class DevicePrompt(Struct, frozen=True):
 
 
 async def discover(url: str, egress: Egress) -> Endpoints:
-    """Read the endpoints from an OpenID provider's configuration (OpenID Connect Discovery 1.0). Raises Failure."""
-    check_endpoint(url)
-    try:
-        reply = await egress.request("GET", url, timeout_s=REQUEST_TIMEOUT_S, headers={"Accept": "application/json"})
-        found = msgspec.json.decode(reply.body, type=dict[str, Any]) if reply.ok else {}
-    except EgressError as error:
-        raise Failure(Code.UNREACHABLE, f"the OpenID provider: {error}") from error
-    except (ValueError, RecursionError):
-        found = {}
+    """Read the endpoints from an OpenID provider's configuration (OpenID Connect Discovery 1.0). Raises Failure.
+
+    `url` is that of the configuration; some cards name the issuer instead, which has it below (§4).
+    """
+    found = await _read_configuration(url, egress)
+    if "token_endpoint" not in found and not url.endswith(CONFIGURATION_PATH):
+        found = await _read_configuration(url.rstrip("/") + CONFIGURATION_PATH, egress)
     token_url, device_url = found.get("token_endpoint"), found.get("device_authorization_endpoint")
     if not isinstance(token_url, str):
         raise Failure(Code.AUTH_FAILED, f"{url} has no token_endpoint", hint="give --token-url")
     return Endpoints(token_url=token_url, device_url=device_url if isinstance(device_url, str) else "")
+
+
+async def _read_configuration(url: str, egress: Egress) -> dict[str, Any]:
+    """Read a provider's configuration; empty if there is none at the URL. Raises Failure."""
+    check_endpoint(url)
+    try:
+        reply = await egress.request("GET", url, timeout_s=REQUEST_TIMEOUT_S, headers={"Accept": "application/json"})
+        return msgspec.json.decode(reply.body, type=dict[str, Any]) if reply.ok else {}
+    except EgressError as error:
+        raise Failure(Code.UNREACHABLE, f"the OpenID provider: {error}") from error
+    except (ValueError, RecursionError):
+        return {}
 
 
 async def fetch_by_client_credentials(endpoints: Endpoints, client: Client, egress: Egress) -> Grant:

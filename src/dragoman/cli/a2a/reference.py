@@ -7,6 +7,7 @@ endpoints that it names. A card that a catalog names is as untrusted as any othe
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -19,7 +20,7 @@ from dragoman.client.discovery import is_card, places
 from dragoman.client.errors import CallBroken, NoCard
 from dragoman.client.grpc_address import grpc_url
 from dragoman.net.egress import Egress
-from dragoman.net.errors import EgressError
+from dragoman.net.errors import CertificateWanted, EgressError
 from dragoman.net.target import is_grpc
 
 CARD_TYPE = "application/a2a-agent-card+json"
@@ -99,6 +100,10 @@ async def resolve_card(text: str, *, egress: Egress, headers: Mapping[str, str])
             document = await _fetch_json(reference.place, egress)
             place = reference.place
             if document is None:
+                if isinstance(error, NoCard) and await _speaks_tls(error, egress):
+                    host = _origin(place).removeprefix("http://")
+                    hint = f"give --agent-card {place.replace('http', 'https', 1)}"
+                    raise Failure(Code.UNREACHABLE, f"{host} speaks TLS: use https://", hint=hint) from error
                 raise (_malformed(error) or error) from error
             if is_card(document):
                 return ResolvedCard(found=FoundCard(document, place), place=place)
@@ -191,6 +196,19 @@ async def _fetch_json(url: str, egress: Egress) -> Any:
         return msgspec.json.decode(reply.body) if reply.ok else None
     except (EgressError, ValueError, RecursionError):
         return None
+
+
+async def _speaks_tls(error: NoCard, egress: Egress) -> bool:
+    """Whether the server takes http:// for a mistake, and a TLS connection instead."""
+    at = error.tried[0].url if error.tried else ""
+    mistaken = all(tried.answer.startswith(("HTTP status 400", "the connection broke")) for tried in error.tried)
+    if not at.startswith("http://") or not mistaken:
+        return False
+    try:
+        await egress.reach(at.replace("http", "https", 1), timeout_s=FETCH_TIMEOUT_S)
+    except EgressError as refused:
+        return isinstance(refused, CertificateWanted) or isinstance(refused.__cause__, SSLCertVerificationError)
+    return True
 
 
 def _malformed(error: Exception) -> Failure | None:

@@ -91,7 +91,8 @@ class CommandSession:
 
     def failure(self, error: BaseException) -> Failure:
         """Translate what the client raised. A credential that the agent repeats in its error is left out."""
-        failure = failure_of(error, credentials_given=self.shown.given)
+        withheld = bool(self.shown.warnings)
+        failure = failure_of(error, credentials_given=self.shown.given, withheld=withheld)
         failure.message = redact(failure.message, self._secrets)
         return failure
 

@@ -1,12 +1,15 @@
 """Tokens that `auth login` obtained, each for the agents of one origin (a2a-cli §10.2).
 
 Invariant: the file has mode 0600 from its first byte, and is replaced as a whole. A token goes only to the origin that
-it was obtained for.
+it was obtained for. When several commands run at once, one renews an expired token, and the others use it.
 """
 
 import asyncio
+import fcntl
 import os
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -14,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.cli.a2a.failures import Failure
-from dragoman.cli.a2a.oauth import Client, Endpoints, Grant, fetch_by_client_credentials, refresh
+from dragoman.cli.a2a.oauth import REQUEST_TIMEOUT_S, Client, Endpoints, Grant, fetch_by_client_credentials, refresh
 from dragoman.cli.a2a.output import warn
 from dragoman.client import BearerToken
 from dragoman.net.egress import Egress
@@ -24,6 +27,9 @@ TOKENS_FILE = Path(".config") / "a2a-cli" / "tokens.json"
 
 MARGIN_S = 30.0
 """A token is renewed this long before it expires."""
+
+RENEWAL_S, POLL_S = REQUEST_TIMEOUT_S + 5.0, 0.05
+"""How long a command waits for another one that renews a token, and how often it looks."""
 
 
 class StoredLogin(Struct, frozen=True, kw_only=True):
@@ -76,8 +82,44 @@ async def stored_token(origin: str, egress: Egress) -> BearerToken | None:
     login = (await asyncio.to_thread(load_logins)).get(origin)
     if login is None:
         return None
-    if login.grant.expires_s - time.time() > MARGIN_S:
+    if _lasts(login):
         return BearerToken(login.grant.access_token)
+    async with _renewing(Path.home() / TOKENS_FILE):
+        now = (await asyncio.to_thread(load_logins)).get(origin)
+        if now is None:
+            return None
+        if _lasts(now) or (now.grant != login.grant and now.grant.expires_s > time.time()):  # another has renewed it
+            return BearerToken(now.grant.access_token)
+        return await _renew(origin, now, egress)
+
+
+def _lasts(login: StoredLogin) -> bool:
+    return login.grant.expires_s - time.time() > MARGIN_S
+
+
+@asynccontextmanager
+async def _renewing(tokens: Path) -> AsyncGenerator[None, None]:
+    """Wait until no other command renews a token, for RENEWAL_S at most."""
+    try:
+        lock = os.open(tokens.with_name("tokens.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        yield  # a folder that cannot be written: no command can store what it has renewed
+        return
+    try:
+        until_s = time.monotonic() + RENEWAL_S
+        while time.monotonic() < until_s:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                await asyncio.sleep(POLL_S)
+                continue
+            break
+        yield
+    finally:
+        os.close(lock)
+
+
+async def _renew(origin: str, login: StoredLogin, egress: Egress) -> BearerToken | None:
     try:
         if login.by_client_credentials:
             grant = await fetch_by_client_credentials(login.endpoints, login.client, egress)

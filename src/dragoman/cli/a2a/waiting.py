@@ -38,14 +38,18 @@ async def send_and_wait(
     """Send a message, wait until its task ends or waits for its caller, and return the task as it stands then.
 
     With `on_update` each update is reported as it comes; where the agent does not stream, the answer is the only one.
+    A message that an agent which does not stream has refused is sent once more without a stream. One that names a task
+    is not, if the refusal may be about that task (a2a-cli §8.1).
     """
     if streams(session):
         stream = session.connection.task_stream(_as_stream(operation))
         try:
             return await _follow(session, stream, on_update)
-        except _NO_STREAM:
+        except _NO_STREAM as error:
             if session.task.task_id:
                 return await _finish(session, on_update)
+            if operation.message.task_id and not isinstance(error, MethodNotFound):
+                raise  # it is also the refusal of a message to a task that has ended (A2A 1.0 §3.1.1)
         except NoAnswer as error:
             if not session.task.task_id:
                 raise

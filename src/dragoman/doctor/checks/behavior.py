@@ -61,6 +61,8 @@ def _waits(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None
 def _context(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if came.error or came.failure:
         return None
+    if came.kind == "Message" and seen.tried_at is not None and seen.tried_at.interface.dialect != "1.0":
+        return None  # in 0.3 a task has a contextId, and a message may have one (A2A 0.3 §6.1, §6.4)
     given = bool(came.context_id)
     return pass_or_fail(given, f"the answer has {'a' if given else 'no'} contextId")
 
@@ -182,7 +184,7 @@ _ROWS = (
     ),
     Check(
         name="message-context",
-        section="A2A 1.0 §3.4.1",
+        section="A2A 1.0 §3.4.1, A2A 0.3 §6.1",
         fix="make a contextId for a message that has none, and answer with it",
         judge=_of(Attempt.SEND, _context),
         must=True,

@@ -4,8 +4,11 @@ Invariant: nothing is printed before its token has been checked, and every repor
 """
 
 import hmac
+import re
 import threading
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +26,9 @@ TOKEN_HEADER = "X-A2A-Notification-Token"
 """The header in which agents repeat the token of a configuration."""
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
+
+LINE_BYTES_MAX = 4096
+"""The longest line between chunks of a body."""
 
 READ_TIMEOUT_S = 30.0
 
@@ -53,6 +59,34 @@ def receive(host: str, port: int, token: str | None, count: int | None, **option
     run_command(options, work, lines=True, endless=count is None)
 
 
+def read_body(headers: Message, file: BufferedIOBase) -> bytes | int:
+    """Read a body of a known length, or one in chunks (RFC 9112 §7.1). Returns the HTTP status of a refusal."""
+    if headers.get("Transfer-Encoding", "").strip().lower() == "chunked":
+        return _read_chunks(file)
+    size = headers.get("Content-Length", "")
+    if not size.isascii() or not size.isdigit():
+        return 411
+    return 413 if int(size) > BODY_BYTES_MAX else file.read(int(size))
+
+
+def _read_chunks(file: BufferedIOBase) -> bytes | int:
+    body = bytearray()
+    while True:
+        size = file.readline(LINE_BYTES_MAX).partition(b";")[0].strip()
+        if not re.fullmatch(rb"[0-9a-fA-F]{1,8}", size):
+            return 400
+        if len(body) + int(size, 16) > BODY_BYTES_MAX:
+            return 413
+        if int(size, 16) == 0:
+            break
+        body += file.read(int(size, 16))
+        if file.readline(LINE_BYTES_MAX).strip():
+            return 400
+    while file.readline(LINE_BYTES_MAX).strip():
+        pass  # trailers
+    return bytes(body)
+
+
 async def _serve(reports: "_Reports", host: str, port: int) -> None:
     """Take reports until as many have come as were asked for, or until the caller is cancelled."""
     import asyncio
@@ -63,11 +97,11 @@ async def _serve(reports: "_Reports", host: str, port: int) -> None:
         timeout = READ_TIMEOUT_S
 
         def do_POST(self) -> None:
-            size = self.headers.get("Content-Length", "")
-            if not size.isascii() or not size.isdigit() or int(size) > BODY_BYTES_MAX:
-                self.send_error(413 if size.isdigit() else 411)
+            body = read_body(self.headers, self.rfile)
+            if not isinstance(body, bytes):
+                self.send_error(body)
                 return
-            status = reports.take(self.headers.get(TOKEN_HEADER, ""), self.rfile.read(int(size)))
+            status = reports.take(self.headers.get(TOKEN_HEADER, ""), body)
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()

@@ -238,9 +238,25 @@ async def _send(session: "CommandSession", parts: Sequence["Part"], *, stream: b
         if operation.message.task_id and not failure.code.startswith("A2ACLI_"):
             failure.hint = "no task was started; `task list` shows yours, and --debug the agent's own error"
         raise failure from error
+    check_answer(operation, answer)
     if not stream:
         output.answer(answer)
     print_outcome(session, answer, restate=stream)
+
+
+def check_answer(operation: "SendMessage", answer: "Task | Message") -> None:
+    """Check that a message to a task was not answered with another task. Raises Failure."""
+    from dragoman.cli.a2a.failures import Failure, error_name
+    from dragoman.model.errors import InvalidAgentResponse
+    from dragoman.model.task import Task
+
+    wanted = operation.message.task_id
+    if wanted and isinstance(answer, Task) and answer.id != wanted:
+        raise Failure(
+            error_name(InvalidAgentResponse("")),
+            f"the message to task {wanted} was answered with task {answer.id}, which the agent has started instead",
+            hint=f"`task cancel {answer.id}` ends it; --debug shows the agent's own answer",
+        )
 
 
 def check_extensions(session: "CommandSession") -> None:
