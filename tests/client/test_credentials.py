@@ -111,6 +111,22 @@ async def test_many_at_once_fetch_one_token(peer: Peer, egress: Egress, clock: S
     assert peer.paths == [TOKEN]
 
 
+@pytest.mark.parametrize(("expires_in", "step_ms"), [(3600, -1), (0.5, 600)], ids=["a clock set back", "a slow issuer"])
+async def test_calls_that_waited_for_a_token_take_it(
+    peer: Peer, egress: Egress, clock: SetClock, expires_in: float, step_ms: int
+) -> None:
+    issued = iter(range(1, 100))
+
+    async def script(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        clock.ms += step_ms
+        await gives(f"t{next(issued)}", expires_in=expires_in)(asked, writer)
+
+    peer.scripts[TOKEN] = script
+    shown = credentials(peer, egress, clock)
+    assert await asyncio.gather(*(shown.headers() for _ in range(12))) == [{"Authorization": "Bearer t1"}] * 12
+    assert peer.paths == [TOKEN]
+
+
 @pytest.mark.parametrize(("expires_in", "used_s"), [(3600, 3570), (100, 90), ("3600", 3570), (0.5, 0.45), (None, 270)])
 async def test_a_token_is_used_until_shortly_before_it_expires(
     peer: Peer, egress: Egress, clock: SetClock, expires_in: Any, used_s: float

@@ -202,6 +202,7 @@ class ClientCredentials:
             self._secrets = (client_secret,)
         self._body = urlencode({name: value for name, value in form.items() if value is not None}).encode()
         self._token = ""
+        self._fetched = 0
         self._from_ms = self._until_ms = 0
         self._renewed_ms: int | None = None
         self._fetching = asyncio.Lock()
@@ -212,10 +213,15 @@ class ClientCredentials:
         return self._secrets
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the token header; fetch a token first if none is valid for a while."""
+        """Return the token header; fetch a token first if none is valid for a while.
+
+        A call that has waited for the token of another takes that one, even if the clock was set meanwhile, or the
+        token took as long to come as it lives.
+        """
         if not self._good:
+            fetched = self._fetched
             async with self._fetching:
-                if not self._good:
+                if self._fetched == fetched:
                     await self._fetch()
         return self._bearer
 
@@ -276,6 +282,7 @@ class ClientCredentials:
             raise NoToken(self._shown, "no token: expected a bearer token that has not expired")
         margin_s = min(MARGIN_S, life_s * MARGIN_SHARE)
         self._token = answer.access_token
+        self._fetched += 1
         self._from_ms, self._until_ms = asked_ms, asked_ms + int(min(life_s - margin_s, 1e9) * 1000)
 
 
