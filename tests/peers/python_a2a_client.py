@@ -107,6 +107,16 @@ async def task_send_and_get(lane: Lane) -> None:
     assert [part["text"] for each in history for part in each["parts"]] == ["hello"], history
 
 
+async def data(lane: Lane) -> None:
+    """An answer without a text has one beside it: the client takes it for no answer otherwise, and asks again."""
+    sent = {"role": "user", "parts": [{"type": "data", "data": {"n": 1}}]}
+    for more in ({}, {"google_a2a_compatible": True}):
+        client = await lane.client("echo", **more)
+        done = await client.send_task_async(Task(message=sent))
+        assert done.status.state == TaskState.COMPLETED, done
+        assert done.artifacts[-1]["parts"] == [{"type": "text", "text": '{"n":1}'}], done
+
+
 async def message_or_task(lane: Lane) -> None:
     """An agent that decides by its work makes a task for each: the library reads no other result."""
     client = await lane.client("guide")
@@ -254,7 +264,7 @@ async def conversation(lane: Lane) -> None:
 
 SCENARIOS = (
     card, ask, send_message, other_format, function_call, task_send_and_get, session, question, question_as_message,
-    cancel, failure, unknown_task, message_or_task,
+    cancel, failure, unknown_task, message_or_task, data,
     stream_response, streaming_client, stream_question, stream_failure, stream_task,
     send_subscribe_question, resubscribe, bare_message, conversation,
 )  # fmt: skip

@@ -79,7 +79,7 @@ OF_PYTHON_A2A = frozenset(
     {"card", "ask", "send_message", "other_format", "function_call", "task_send_and_get", "session", "question"}
     | {"question_as_message", "cancel", "failure", "unknown_task", "stream_response", "streaming_client"}
     | {"stream_question", "stream_failure", "stream_task", "send_subscribe_question", "resubscribe", "bare_message"}
-    | {"conversation", "message_or_task"}
+    | {"conversation", "message_or_task", "data"}
 )
 MOUNTS = ("agents", "root")
 NODE = Path(shutil.which("node") or "node")

@@ -107,7 +107,7 @@ def task(record: Record, history_length: int | None) -> Json:
         {"artifactId": each.artifact_id, **({"name": each.name} if each.name else {}), "parts": parts_of(each.parts)}
         for each in record.artifacts
     ]
-    if not record.unreadable and (said := _said(record)) is not None:
+    if not record.unreadable and (said := _said(record) or _stand_in(record)) is not None:
         artifacts.append({"parts": [said]})
     status = _status(record.state, record.status.message, record.status.timestamp)
     members: Json = {"id": record.head.id, "sessionId": record.head.context_id, "status": status}
@@ -138,6 +138,21 @@ def _said(record: Record) -> Json | None:
     if state in _BROKEN:
         return {TAG: "error", "message": said or SAYINGS[state]}
     return {TAG: "text", "text": said or SAYINGS[state]}
+
+
+def _stand_in(record: Record) -> Json | None:
+    """Return a text for artifacts of which the client shows no part, such as data and files; None if it shows one."""
+    parts = [part for artifact in record.artifacts for part in artifact.parts]
+    if record.state is not TaskState.COMPLETED or not parts or any(map(_shows, parts)):
+        return None
+    named = [part.url or part.filename or "" for part in parts if part.data is UNSET]
+    data = [msgspec.json.encode(part.data).decode() for part in parts if part.data is not UNSET]
+    return {TAG: "text", "text": "\n".join([*data, *filter(None, named)])}
+
+
+def _shows(part: Part) -> bool:
+    """Whether the client shows a part: a text, a call, its response, or an error."""
+    return part.text is not None or (isinstance(part.data, dict) and _content(part.data) is not None)
 
 
 def _late(record: Record) -> Json | None:
