@@ -369,19 +369,24 @@ class Leases:
         """Change a lease in the store, and then here. Raises Unavailable."""
         if self.desk is not None:
             try:
-                await self._store(self.desk, item.run.head.id, lease, stored)
+                stored = await self._store(self.desk, item.run.head.id, lease, stored)
             except StoreError as error:
                 raise Unavailable("the server's store cannot answer now: try again", 5) from error
         lease.stored = stored
 
-    async def _store(self, desk: Desk, task_id: str, lease: Lease, stored: StoredLease) -> None:
-        """Replace the stored lease, unless another worker has the task by now. Raises StoreError."""
+    async def _store(self, desk: Desk, task_id: str, lease: Lease, stored: StoredLease) -> StoredLease:
+        """Replace the stored lease, unless another worker has the task by now, and return it as it is stored.
+
+        Another replica may have had the run meanwhile: what it has counted still counts. Raises StoreError.
+        """
         while (version := await desk.write(task_id, stored, self.lease_s, lease.version)) is None:
             found = await desk.find(task_id)
             if found is None or found.lease.token != lease.token:
-                return
-            lease.version = found.version  # another replica had the run meanwhile
+                return stored
+            asked, handed = max(stored.asked, found.lease.asked), max(stored.handed, found.lease.handed)
+            stored, lease.version = replace(stored, asked=asked, handed=handed), found.version
         lease.version = version
+        return stored
 
     # -- for workers -------------------------------------------------------------------------------------------------
 
