@@ -58,6 +58,29 @@ async def test_a_job_that_is_canceled_while_it_pauses_ends() -> None:
     assert failures.stopped() == frozenset()
 
 
+async def test_a_job_that_fails_as_it_is_canceled_ends_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """It would be started again otherwise, and the server would wait for it for ever as it stops."""
+    failures, running, starts = JobFailures(), asyncio.Event(), 0
+
+    async def work() -> None:
+        nonlocal starts
+        starts += 1
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError("planted")
+
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        job = JobGroup(group, failures).keep("odd", work)
+        await running.wait()
+        job.cancel()
+        await asyncio.wait((job,))
+    assert (job.cancelled(), starts, failures.describe()) == (True, 1, {})
+    assert failures.counts == {"odd": 1}
+    assert "the job odd failed as it was stopped: KeyError" in caplog.text
+
+
 async def test_a_job_that_has_run_for_a_while_is_sound_and_fails_for_the_first_time_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,7 +1,7 @@
 """JobGroup: the work that goes on beside the requests of a process, each piece contained.
 
 Invariant: no exception of a job ends the process or another job, and none goes unreported. A job that fails is started
-again, after a pause that grows while it keeps failing. Only its cancellation ends it.
+again, after a pause that grows while it keeps failing. Only its cancellation ends it, also if it fails at that.
 """
 
 import asyncio
@@ -67,6 +67,17 @@ class JobFailures:
                 extra=about(name, job=name),
             )
         return pause_s
+
+    def fail_at_end(self, name: str, error: BaseException) -> None:
+        """Note that a job failed as it was stopped, so that it is not started again."""
+        self.count(name)
+        log.error(
+            "the job %s failed as it was stopped: %s",
+            name,
+            type(error).__name__,
+            exc_info=error,
+            extra=about(name, job=name),
+        )
 
     def count(self, name: str) -> None:
         """Count a failure."""
@@ -142,8 +153,11 @@ class JobGroup:
                 try:
                     await work()
                 except (Exception, asyncio.CancelledError) as error:
-                    if _is_canceled(error):
-                        raise
+                    if _is_ending():
+                        if isinstance(error, asyncio.CancelledError):
+                            raise
+                        failures.fail_at_end(name, error)
+                        raise asyncio.CancelledError from error
                     pause_s = failures.fail(name, error, loop.time())
                 else:
                     return
@@ -160,13 +174,13 @@ class JobGroup:
         try:
             await work
         except (Exception, asyncio.CancelledError) as error:
-            if _is_canceled(error):
+            if isinstance(error, asyncio.CancelledError) and _is_ending():
                 raise
             self._failures.count(ONCE)
             log.error("%s failed: %s", name, type(error).__name__, exc_info=error)
 
 
-def _is_canceled(error: BaseException) -> bool:
+def _is_ending() -> bool:
     """Whether this task itself was canceled. A CancelledError may also come from something that it waited for."""
     task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return task is not None and task.cancelling() > 0
