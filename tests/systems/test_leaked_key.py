@@ -12,7 +12,9 @@ import aiohttp
 import pytest
 
 from dragoman import Agent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
+from dragoman.model.card import Profile
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
 from tests.postgres import PostgresServer
@@ -335,6 +337,49 @@ async def test_a_request_that_was_half_sent_when_its_key_was_stopped_begins_noth
         writer.write(body[10:])
         assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
         writer.close()
+        await stream.close()
+
+
+@pytest.mark.parametrize("wait", ["for a task", "for an answer"])
+async def test_a_worker_that_waited_when_its_key_was_stopped_is_told_nothing(tmp_path: Path, wait: str) -> None:
+    keys, go = await keys_of(f"sqlite:///{tmp_path}/keys.db"), asyncio.Event()
+    await keys.make("worker", "hand", "--role", "agent")
+    await keys.make("other worker", "hand", "--role", "agent")
+    far = WorkerAgent(Profile(id="far", name="far", description="Elsewhere", version="1", skills=()), queues=True)
+    config = Config(port=0, store=keys.store, shutdown_grace_s=0.2)
+    asked = {"message": message("secret"), "configuration": {"returnImmediately": True}}
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(config, [*agents(go), far]) as url,
+        aiohttp.ClientSession() as http,
+    ):
+        caller, leaked, other = (Caller(http, url, keys[holder]) for holder in ("own", "worker", "other worker"))
+        stream = await leaked.send("a stream that says when the server knows")
+        await stream.task_id()
+        if wait == "for a task":
+            waiting = asyncio.create_task(leaked.ask("POST", "/workers/far/lease", {"wait_s": 30}))
+            while not any(entry.waits for entry in far.leases.roster()):
+                await asyncio.sleep(0.01)
+        else:
+            _, answer = await caller.ask("POST", "/agents/far/message:send", asked)
+            _, task = await leaked.ask("POST", "/workers/far/lease", {"wait_s": 10})
+            question = {"lease": task["lease"], "message": "Which?", "wait_s": 10}
+            waiting = asyncio.create_task(leaked.ask("POST", "/workers/far/ask", question))
+            path = f"/agents/far/tasks/{answer['task']['id']}"
+            await until(lambda: caller.ask("GET", path), lambda got: "INPUT" in got[1]["status"]["state"])
+        await keys.run("revoke", "worker", "--stop")
+        await stream.ended.wait()
+        if wait == "for a task":
+            await caller.ask("POST", "/agents/far/message:send", asked)
+        else:
+            reply = message("secret") | {"taskId": answer["task"]["id"], "messageId": "reply"}
+            await caller.ask("POST", "/agents/far/message:send", asked | {"message": reply})
+        status, told = await waiting
+        assert status == 401, told
+        assert "secret" not in json.dumps(told)
+        if wait == "for a task":
+            status, task = await other.ask("POST", "/workers/far/lease", {"wait_s": 10})
+            assert (status, task["message"]["parts"][0]["text"]) == (200, "secret"), "it is given back at once"
         await stream.close()
 
 

@@ -1,6 +1,7 @@
 """The worker API `POST /workers/{agent}/{action}`: workers take an agent's tasks and report on them.
 
-Invariant: without a lease a worker can neither read nor change a task.
+Invariant: without a lease a worker can neither read nor change a task. A worker that waits while its key is stopped
+learns nothing more.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,8 +23,9 @@ from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.api import Delegation
 from dragoman.engine.handler import Handler
+from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.runs.replay import DELIVERED, USED
-from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, UnsupportedOperation
+from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, Unauthorized, UnsupportedOperation
 from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
@@ -37,10 +39,16 @@ NO_CONTENT = HttpResponse(204, [], b"")
 
 
 class Workers:
-    """The endpoint of all agents that workers serve. `agents` is by id, and may change at any time."""
+    """The endpoint of all agents that workers serve. `agents` is by id, and may change at any time.
 
-    def __init__(self, handler: Handler, agents: Mapping[str, WorkerAgent], limits: Limits) -> None:
+    `stops` has the keys that an operator stopped.
+    """
+
+    def __init__(
+        self, handler: Handler, agents: Mapping[str, WorkerAgent], limits: Limits, stops: KeyStops | None = None
+    ) -> None:
         self._handler = handler
+        self._stops = stops
         self._agents = agents
         self._limits = limits
         self._actions: Mapping[str, Callable[[WorkerAgent, HttpRequest, bytes], Awaitable[HttpResponse]]] = {
@@ -75,11 +83,24 @@ class Workers:
             raise NotFound(f"no such action: there are {', '.join(self._actions)}")
         body = await read_json(request, limits)
         await decode_body(request, limits, partial(json_bounds.check, body, limits.max_depth, limits.max_values))
-        return await action(agent, request, body)
+        self._check_key(request)
+        answer = await action(agent, request, body)
+        try:
+            self._check_key(request)  # it may have waited for a minute
+        except Unauthorized:
+            if answer.refused is not None:
+                answer.refused()
+            raise
+        return answer
 
     def refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         """Encode an error, as A2A 1.0 does over HTTP+JSON (§11.6)."""
         return error_response(error, http_status(error), b"application/json", encode_http_error(error))
+
+    def _check_key(self, request: HttpRequest) -> None:
+        """Raises Unauthorized if an operator has stopped the key that was sent."""
+        if self._stops is not None:
+            self._stops.check(request.principal.key)
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 

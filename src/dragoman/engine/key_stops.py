@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.model.errors import Unauthorized
 from dragoman.model.ids import Clock
 from dragoman.store.shared import Shared, SharedEntry
 from dragoman.telemetry.coalescing import about
@@ -19,6 +20,8 @@ from dragoman.telemetry.coalescing import about
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+REVOKED = "the key was revoked"
 
 REQUESTS = "key-stop/"
 STREAMS = "key-streams/"
@@ -78,6 +81,11 @@ class KeyStops:
         entries = await self._shared.scan(REQUESTS)
         self.stopped = frozenset(entry.key.removeprefix(REQUESTS) for entry in entries)
         return tuple(request for request in map(_request, entries) if request is not None)
+
+    def check(self, key_id: str) -> None:
+        """Raises Unauthorized if the key was stopped, as of the last `refresh`: a call of it was under way."""
+        if key_id in self.stopped:
+            raise Unauthorized(REVOKED)
 
     async def find(self, key_id: str) -> StopRequest | None:
         """The request for a key; None if there is none."""

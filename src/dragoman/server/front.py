@@ -119,7 +119,9 @@ class Front(Struct, frozen=True):
         handler, bounds, console = self.handlers.agents, reception.limits, self.console
         plain, operators = config.profile is None, console.operators
         served = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
-        workers = Workers(handler, ChainMap(served, self.leaving), bounds) if served or self.leaving else None
+        workers = None
+        if served or self.leaving:
+            workers = Workers(handler, ChainMap(served, self.leaving), bounds, self.handlers.stops)
         admin = page = None
         if config.tasks and plain:
             admin = Admin(self.administration, bounds, ServedAgents(runners), console.remote)

@@ -14,7 +14,7 @@ from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
 from dragoman.engine.key_stops import KeyStops
-from dragoman.model.errors import A2AError, Forbidden, TooManyRequests, Unauthorized
+from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
 from dragoman.model.operations import (
     Call,
@@ -153,8 +153,8 @@ class Admission:
     def _admit(self, call: Call, kind: Action) -> None:
         """Raises Forbidden or TooManyRequests."""
         principal = call.principal
-        if principal.key and self._stops is not None and principal.key in self._stops.stopped:
-            raise Unauthorized("the key was revoked")
+        if principal.key and self._stops is not None:
+            self._stops.check(principal.key)
         if principal.agents is not None and not principal.reaches(call.agent):
             raise Forbidden(f"this key or token is not for agent {call.agent!r}")
         if principal.scopes is not None and kind.scope is not None:
