@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.engine import recovery
 from dragoman.engine.api import Run
 from dragoman.engine.supervisor import INTERRUPTED_TEXT
 from dragoman.model.lifecycle import fold
@@ -261,12 +260,9 @@ async def test_a_suspended_run_stays_a_question(url: str) -> None:
         assert text_of(await h.send("yes", task_id=task_id)) == "yes"
 
 
-async def test_a_task_whose_agent_nobody_serves_is_failed_once_it_may_be_claimed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_task_whose_agent_nobody_serves_is_failed_once_it_may_be_claimed() -> None:
     """It may not be claimed yet when this server starts, because its replica may be about to start as well."""
-    monkeypatch.setattr(recovery, "UNSERVED_LOOK_S", 0.0)
-    async with replicas(1, Stage(), Hub().bus) as (one,):
+    async with replicas(1, Stage(), Hub().bus, agent_absent_s=0.0) as (one,):
         await one.store.create(new_task("t", agent="gone", owner="anna", holder="dead"))
         one.engine.claim_soon()
         async with asyncio.timeout(DEADLINE_S):

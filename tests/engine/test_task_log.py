@@ -299,6 +299,9 @@ class Unreadable:
     async def load(self, task_id: str, size: int | None = None) -> Stored | None:
         raise StoreError("it cannot be read")
 
+    async def load_after(self, task_id: str, after: int) -> Stored | None:
+        raise StoreError("it cannot be read")
+
 
 class Busy:
     """A store in which others write to the task, and change its webhooks, just before each write without a hold."""

@@ -105,7 +105,7 @@ def test_a_task_is_read_as_it_was_written(with_store: Trip, head: TaskHead, even
         ], "a list without artifacts has all other events"
         assert await store.head(head.id) == (head, len(events), WORKING)
         await store.replicas.join("h1", address="", agents=())
-        (claimed,) = await store.claim("h1", 1, None)
+        (claimed,) = await store.claim("h1", 1, None, absent_s=0.0)
         assert claimed.head == head
 
     with_store(test)
