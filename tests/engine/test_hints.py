@@ -205,6 +205,20 @@ async def test_readers_go_on_at_once_where_the_run_of_a_task_is_taken_from() -> 
         assert seqs(await following)[-1] == len(await other.log(task_id))
 
 
+async def test_a_run_learns_by_a_message_that_is_written_here_that_its_task_was_taken_over() -> None:
+    """The message is in the epoch of the new lease, which nothing else has told this replica of."""
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await until(lambda: one.seq(task_id) == 2)
+        hub.down = True
+        await other.engine.take_over(task_id)
+        await one.send("more", task_id=task_id, return_immediately=True)
+        await until(stage.canceled.is_set)
+        stage.pieces.put_nowait(None)
+        await other.reach(task_id, S.COMPLETED)
+
+
 async def test_the_keeper_of_a_suspended_run_learns_at_once_what_became_of_the_task() -> None:
     stage, hub = Stage(), Hub()
     async with replicas(2, stage, hub.bus) as (one, other):

@@ -273,7 +273,8 @@ class TaskLog:
             self.audience.committed(append)
         if self._peers is not None:
             self._peers.announce(self, append, written)
-        if written.last_seq - len(append.events) != self.seq:
+        moved = written.epoch != self.epoch + (append.holder is not None)  # a lease that adds no event came before
+        if moved or written.last_seq - len(append.events) != self.seq:
             return False
         if append.holder is not None or append.release:
             self.holder = append.holder
