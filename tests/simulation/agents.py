@@ -8,7 +8,7 @@ questions are not passed on), `x30` goes on for 30 hundredths of a second when i
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from dragoman.engine.api import Delegation, DelegationFailed, Reject, Run, Runner, Traits
+from dragoman.engine.api import Delegation, DelegationFailed, DirectMode, Reject, Run, Runner, Traits
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Delegated, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Part
@@ -17,7 +17,10 @@ from dragoman.model.task import INTERRUPTED, Record, TaskState
 HIRED = "hired"
 """The agent whose tasks workers do."""
 
-AGENTS = {"again": True, "once": False, "other": True, HIRED: True}
+ANSWERS: dict[str, DirectMode] = {"plain": True, "either": "auto"}
+"""The agents that answer with a Message, always or if it can hold their work."""
+
+AGENTS = {"again": True, "once": False, "other": True, HIRED: True, "plain": True, "either": True}
 """The agents, and whether they are restartable."""
 
 WORKER_LEASE_S = 4.0
@@ -41,7 +44,7 @@ class ScriptedAgent(Runner):
             version="1",
             skills=(AgentSkill(id="play", name="Play", description="Plays a script", tags=()),),
         )
-        self.traits = Traits(restartable=AGENTS[name])
+        self.traits = Traits(restartable=AGENTS[name], direct=ANSWERS.get(name, False))
         self._begun = begun
 
     async def run(self, run: Run) -> None:
@@ -130,6 +133,12 @@ def expected(log: list[Logged]) -> str | None:
                 return None
             text += outcome(delegated[delegations])
     return text
+
+
+def expected_answer(script: str) -> str:
+    """The text of a Message in which a script answers."""
+    chunks = sum(int(step[1:]) for step in script.split() if step[0] == "c")
+    return "".join(f"<{number}>" for number in range(chunks))
 
 
 def own_answers(log: list[Logged]) -> list[str]:

@@ -10,7 +10,7 @@ from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitt
 from dragoman.model.lifecycle import FOLLOWS, SPELLED
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from tests.simulation import history as h
-from tests.simulation.agents import AGENTS, HIRED, expected, own_answers, text_of
+from tests.simulation.agents import AGENTS, HIRED, expected, expected_answer, own_answers, text_of
 from tests.simulation.database import Database, Row
 
 
@@ -56,6 +56,8 @@ class _Checking:
         self.found: list[str] = []
         self._tasks: dict[str, Known] = {}
         self._made: dict[str, str] = {}
+        self._answers: dict[str, str] = {}
+        """The Message that answered a caller's message."""
         self._webhook_ids: dict[str, tuple[str, str, int]] = {}
         self._hooked: dict[tuple[str, str], int] = {}
         self._owned: dict[str, list[tuple[float, str]]] = {}
@@ -75,6 +77,8 @@ class _Checking:
                 return self._leased(happening)
             case h.Told():
                 return self._told(at_s, happening)
+            case h.Answered():
+                return self._answered(happening)
             case h.Followed():
                 return self._followed(at_s, happening)
             case h.Listed():
@@ -122,6 +126,8 @@ class _Checking:
                     for known in task.events
                 ):
                     yield f"{where}: message {event.message.message_id} was written before, to {other}"
+                if event.message.message_id in self._answers:
+                    yield f"{where}: message {event.message.message_id} was answered before, without a task"
                 task.messages += isinstance(event, MessageReceived)
             task.events.append(event)
             task.states.append(state)
@@ -152,6 +158,15 @@ class _Checking:
             if made.what == "send":
                 self._owned.setdefault(made.client, []).append((at_s, made.task_id))
         task.tell(at_s, made.seq)
+
+    def _answered(self, made: h.Answered) -> Iterable[str]:
+        who = f"{made.client} is answered {made.message}"
+        if (answer := self._answers.setdefault(made.message, made.answer)) != made.answer:
+            yield f"{who} with {made.answer}, and was with {answer}"
+        if (task_id := self._made.get(made.message)) is not None:
+            yield f"{who}, which is in {task_id}"
+        if made.text != (wanted := expected_answer(made.script)):
+            yield f"{who} with {made.text!r}, which should be {wanted!r}"
 
     def _followed(self, at_s: float, made: h.Followed) -> Iterable[str]:
         task, key = self._task(made.task_id), (made.client, made.stream)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from dragoman.engine.handler import Snapshot
+from dragoman.engine.handler import Direct, Snapshot
 from dragoman.model.errors import (
     A2AError,
     TaskNotCancelable,
@@ -22,6 +22,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (
     Call,
     CancelTask,
+    CreatePushConfig,
     GetTask,
     ListTasks,
     Operation,
@@ -33,7 +34,8 @@ from dragoman.model.operations import (
 )
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
-from tests.simulation.history import Asked, Erred, Followed, History, Leaked, Left, Listed, Registered, Told
+from tests.simulation.agents import ANSWERS, HIRED
+from tests.simulation.history import Answered, Asked, Erred, Followed, History, Leaked, Left, Listed, Registered, Told
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.replica import Connection, Lost, Place
 
@@ -98,8 +100,14 @@ class Client:
         unfinished[name] = "waits"
         await asyncio.sleep(random.random() * 8)
         agents = self.shared.agents
-        script = write_script(random, agents, asks=0.4 if self.shared.talkative else 0.18)
-        job = Job(self, name, random.choice(agents), script)
+        agent = random.choice(agents)
+        if ANSWERS.get(agent) is True or (agent in ANSWERS and random.random() < 0.5):
+            script = write_answer(random)
+        else:
+            # A worker that waits for another worker could wait for ever.
+            given = [name for name in agents if name != HIRED] if agent == HIRED else agents
+            script = write_script(random, given, asks=0.4 if self.shared.talkative else 0.18)
+        job = Job(self, name, agent, script)
         await job.run()
         del unfinished[name]
 
@@ -171,8 +179,8 @@ class Job:
         self.shared = client.shared
         self.loop = client.loop
         self._answered: set[str] = set()
-        self._leaves_unanswered = self.random.random() < 0.1
-        self._webhook = self.random.random() < 0.3
+        self._leaves_unanswered = self.random.random() < 0.1 and HIRED not in self.shared.agents  # a worker would wait
+        self._webhook = self.random.random() < 0.3 and agent not in ANSWERS
         self._ended = False
 
     async def run(self) -> None:
@@ -222,7 +230,11 @@ class Job:
     def _take(
         self, record: object, what: str, asked_s: float, message_id: str = "", *, waited: bool = False
     ) -> TaskState | None:
-        """Note the task as an answer shows it."""
+        """Note the task as an answer shows it, or the Message."""
+        if isinstance(record, Message) and self.agent in ANSWERS and not self.task_id:
+            text = "".join(part.text or "" for part in record.parts)
+            self.history.add(Answered(self.client.name, message_id, self.script, record.message_id, text))
+            return None
         if not isinstance(record, Record):
             self.client.erred(what, self.task_id, TypeError(f"the answer is {record!r}"))
             return None
@@ -253,6 +265,9 @@ class Job:
                     self.client.erred("stream", "", TypeError("the stream is empty"))
                     return
                 first = items[0]
+                if isinstance(first, Direct):
+                    self._take(first.message, "send", asked_s, message.message_id)
+                    return
                 if not isinstance(first, Snapshot):
                     self.client.erred("stream", "", TypeError("the stream does not begin with the task"))
                     return
@@ -384,6 +399,8 @@ class Job:
             await self._say(f"b{random.randrange(100)}")
         elif chance < 0.52:
             await self._cancel()
+        elif chance < 0.57:
+            await self._register()
         elif chance < 0.65:
             await self._list()
         elif chance < 0.8:
@@ -403,6 +420,17 @@ class Job:
             state = self._take(record, "cancel", asked_s)
             if state is not TaskState.CANCELED:
                 self.client.erred("cancel", self.task_id, ValueError(f"the task is {state} after it"))
+
+    async def _register(self) -> None:
+        """Register a webhook while the task is under way, or afterwards, at any replica."""
+        asked_s = self.loop.time()
+        push = PushConfig(url="https://hooks.example/late", id="late", task_id=self.task_id)
+        try:
+            await self.client.ask("register", self.agent, CreatePushConfig(config=push), self.task_id)
+        except A2AError as error:
+            self.client.erred("register", self.task_id, error)
+        else:
+            self.history.add(Registered(self.task_id, "late", asked_s))
 
     async def _list(self) -> None:
         asked_s = self.loop.time()
@@ -446,6 +474,12 @@ class Job:
             self.history.add(Leaked(name, what, task_id))
 
 
+def write_answer(random: Random) -> str:
+    """A random script whose work fits into a Message, if it is done in time."""
+    steps = [random.choice((f"c{random.randrange(1, 5)}", f"s{random.choice((1, 10, 40))}")) for _ in range(4)]
+    return " ".join(steps[: random.randrange(1, 5)])
+
+
 def write_script(random: Random, agents: Sequence[str], depth: int = 0, asks: float = 0.18) -> str:
     """A random script: see `tests.simulation.agents`."""
     steps: list[str] = []
@@ -463,7 +497,9 @@ def write_script(random: Random, agents: Sequence[str], depth: int = 0, asks: fl
             steps.append("a")
         else:
             inner = write_script(random, agents, depth + 1, asks).replace(" ", ",")
-            steps.append(f"{random.choice('ddD')}:{random.choice(agents)}:{inner}")
+            how, agent = random.choice("ddD"), random.choice(agents)
+            # A worker whose question nobody answers would keep others waiting.
+            steps.append(f"{'d' if agent == HIRED else how}:{agent}:{inner}")
     if random.random() < 0.06:
         steps.append(random.choice("fr"))
     return " ".join(steps) or "c1"

@@ -127,6 +127,16 @@ class Told(Struct, gc=False):
     waited: bool = False
 
 
+class Answered(Struct, gc=False):
+    """A client's message to an agent, with a `script`, was answered with a Message of this id and text."""
+
+    client: str
+    message: str
+    script: str
+    answer: str
+    text: str
+
+
 class Followed(Struct, gc=False):
     """A stream, opened at `asked_s`, has brought an event, or as its first item (`event` None) the task at `seq`."""
 
@@ -225,6 +235,7 @@ Happening = (
     | Idle
     | Asked
     | Told
+    | Answered
     | Followed
     | Left
     | Listed
@@ -327,6 +338,8 @@ def trace(history: History, beats: bool = False) -> str:
                 text = f"{client:12} asks {replica}: {what} {short(task_id)}"
             case Told(client, what, task_id, _, seq, state, message):
                 text = f"{client:12} is told {what} {short(task_id)}: seq {seq}, {SPELLED[state]} {message[-4:]}"
+            case Answered(client, message, script, answer, text):
+                text = f"{client:12} is answered {message[-4:]} ({script!r}): {text!r} ({answer[-4:]})"
             case Followed(client, stream, task_id, _, seq, event, _):
                 said = "the task" if event is None else describe(event)
                 text = f"{client:12} follows {short(task_id)} (stream {stream}) {seq}: {said}"

@@ -181,6 +181,11 @@ def renew_in_full_what_is_left(world: World) -> None:
     world.patch(Leases, "_renew", renew_in_full)
 
 
+def ignore_changed_webhooks(world: World) -> None:
+    """A write carries the calls of the webhooks that its writer knows, whichever there are by then."""
+    world.database.guard.ignores_changed_webhooks = True
+
+
 def _say_nothing(*said: object) -> None:
     """Take the place of something that is to be said to others."""
 
@@ -209,6 +214,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         run_again_what_is_not_restartable,
         take_over_without_the_fence,
         renew_in_full_what_is_left,
+        ignore_changed_webhooks,
     )
 }
 """All mutations by name."""

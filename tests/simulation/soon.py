@@ -62,6 +62,8 @@ class Watched:
         """Who gave the lease to its holder: that one itself, unless it is an offer."""
         self.idle_s: float | None = None
         """Since when nobody has been working on it who should."""
+        self.passed_over = False
+        """Whether somebody has written to it since, so that a claim may have passed it over, as it was locked."""
         self.offered_s: float | None = None
         self.ended_s: float | None = None
         self.at_work: int | None = None
@@ -183,6 +185,8 @@ class _Watch:
                 task.script = event.message.text
                 task.free_s = at_s
                 self._join(made.task_id, task, made)
+            if isinstance(event, MessageReceived) and task.idle_s is not None:
+                task.passed_over = True
             if isinstance(event, Submitted | MessageReceived):
                 task.messages[event.message.message_id] = seq
             if isinstance(event, StatusChanged):
@@ -253,7 +257,9 @@ class _Watch:
 
     def _taken(self, at_s: float, task_id: str, task: Watched) -> Iterable[str]:
         """Somebody works on a task from now on."""
-        if task.idle_s is not None and self._late(task.idle_s, at_s):
+        allowed_s = self._terms.claim_s if task.passed_over else 0.0
+        task.passed_over = False
+        if task.idle_s is not None and self._late(task.idle_s, at_s, allowed_s):
             yield f"task {task_id}: nobody worked on it since {task.idle_s:.3f}"
         yield from self._lapsed(at_s, task_id, task)
 
@@ -285,7 +291,8 @@ class _Watch:
     def _let(self, at_s: float, worker: str, task_id: str, *, gives_back: bool) -> None:
         task = self._task(task_id)
         if task.worker == worker:
-            task.worker, task.lapses_s = None, at_s + (0.0 if gives_back else 1.5 * WORKER_LEASE_S)
+            at_once = gives_back and not task.settled  # while a question is open, it cannot give back elsewhere
+            task.worker, task.lapses_s = None, at_s + (0.0 if at_once else 1.5 * WORKER_LEASE_S)
             if not task.settled:
                 task.free_s = task.lapses_s
 
@@ -296,10 +303,9 @@ class _Watch:
             allowed_s = min(lingers_s(task.script), self._terms.cancel_grace_s)
         elif made.waited:
             seq = task.messages.get(made.message, 0)
-            settled = next((each for each in task.settlings if each > seq), None)
-            if settled is None:
-                return
-            since_s = max(since_s, task.told_s[settled - 1])
+            if not task.settled or task.settlings[-1] <= seq:
+                return  # one that goes on at once may be missed
+            since_s = max(since_s, task.told_s[task.settlings[-1] - 1])
         if self._late(since_s, at_s, allowed_s):
             yield f"{made.client} is told ({made.what} {made.task_id}) what was to be told since {since_s:.3f}"
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dragoman.engine.recovery import CHECK_S
 from dragoman.model import ids
-from tests.simulation.agents import AGENTS, HIRED
+from tests.simulation.agents import AGENTS, ANSWERS, HIRED
 from tests.simulation.checks import check, check_end
 from tests.simulation.client import Client, Clients
 from tests.simulation.database import Database
@@ -45,6 +45,9 @@ CALM = 0.4
 
 HIRES = 0.4
 """The part of the worlds in which workers do the tasks of an agent."""
+
+ANSWER = 0.3
+"""The part of the worlds in which some agents answer with a Message, if they can."""
 
 GOOD, SLOW, BAD = (0.0, 0.0, 0.003), (0.0, 0.2, 0.8), (0.5, 0.2, 0.3)
 """How likely a hint is lost, how likely it comes twice, and how long it takes at most."""
@@ -102,6 +105,7 @@ class World:
         self._hints = self.random.choice((GOOD, SLOW) if self.calm else (GOOD, SLOW, BAD))
         settings = replace(SETTINGS, suspend_max_s=self.random.choice((0.2, 1.0, 3600.0)))
         self.hires = self.random.random() < HIRES
+        self.answers = self.random.random() < ANSWER
         serves = self._share_agents(self.random.choice((2, 3, 3)))
         self.terms = Terms(
             claim_s=settings.claim_s,
@@ -153,7 +157,9 @@ class World:
     def _share_agents(self, count: int) -> Mapping[str, tuple[str, ...]]:
         """The agents of each replica: in half of the worlds the same, in the others each has some of them."""
         names = [f"r{number}" for number in range(1, count + 1)]
-        agents = tuple(agent for agent in AGENTS if agent != HIRED or self.hires)
+        agents = tuple(
+            agent for agent in AGENTS if (agent != HIRED or self.hires) and (agent not in ANSWERS or self.answers)
+        )
         if self.random.random() < 0.5:
             return dict.fromkeys(names, agents)
         shares = {name: {agent for agent in agents if self.random.random() < 0.6} for name in names}
