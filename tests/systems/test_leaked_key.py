@@ -316,23 +316,27 @@ async def test_every_kind_of_stream_ends_with_its_key(store: str) -> None:
         assert await site.by("own").state(task_id) == "WORKING"
 
 
+@pytest.mark.parametrize("holder", ["leaked", "ops"])
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-async def test_a_request_that_was_half_sent_when_its_key_was_stopped_begins_nothing(store: str) -> None:
+async def test_a_request_that_was_half_sent_when_its_key_was_stopped_begins_nothing(store: str, holder: str) -> None:
     keys, go = await keys_of(store), asyncio.Event()
+    path, wanted = "/agents/desk/message:send", {"message": message("late")}
+    if holder == "ops":
+        path, wanted = "/admin/v1/keys", {"name": "eve", "role": "operator"}
     async with asyncio.timeout(DEADLINE_S), running(keys, go) as site:
-        stream = await site.by("leaked").send("hello")
+        stream = await site.by(holder).send("hello")
         await stream.task_id()
-        body = json.dumps({"message": message("late")}).encode()
+        body = json.dumps(wanted).encode()
         host, port = site.urls[0].removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = (
-            f"POST /agents/desk/message:send HTTP/1.1\r\nHost: {host}\r\nA2A-Version: 1.0\r\n"
-            f"x-api-key: {keys['leaked']}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: {host}\r\nA2A-Version: 1.0\r\n"
+            f"x-api-key: {keys[holder]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         writer.write(head.encode() + body[:10])
         await writer.drain()
         await site.by("own").ask("GET", "/agents/desk/tasks")  # by now the head has been read
-        await keys.run("revoke", "leaked", "--stop")
+        await keys.run("revoke", holder, "--stop")
         await stream.ended.wait()
         writer.write(body[10:])
         assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")

@@ -124,7 +124,7 @@ class Front(Struct, frozen=True):
             workers = Workers(handler, ChainMap(served, self.leaving), bounds, self.handlers.stops)
         admin = page = None
         if config.tasks and plain:
-            admin = Admin(self.administration, bounds, ServedAgents(runners), console.remote)
+            admin = Admin(self.administration, bounds, ServedAgents(runners), console.remote, self.handlers.stops)
         if operators is not None:
             page = Console(_pages(), operators, reception.callers, bounds, config.public_url, console.provider)
         return OptionalBindings(

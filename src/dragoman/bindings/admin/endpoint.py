@@ -33,6 +33,7 @@ from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.overview import ServerFacts
+from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
 
 DOCUMENT = ("openapi.json",)
@@ -63,10 +64,19 @@ class Admin:
     """Answers requests below `/admin/v1`."""
 
     def __init__(
-        self, administration: Administration, limits: Limits, facts: ServerFacts, remote: RemoteAgents | None = None
+        self,
+        administration: Administration,
+        limits: Limits,
+        facts: ServerFacts,
+        remote: RemoteAgents | None = None,
+        stops: KeyStops | None = None,
     ) -> None:
-        """`remote` are the agents elsewhere, which operators name by URL; None: no such path exists."""
+        """`remote` are the agents elsewhere, which operators name by URL; None: no such path exists.
+
+        `stops` has the keys that another operator stopped: what they had half sent by then is refused.
+        """
         self._administration = administration
+        self._stops = stops
         self._limits = limits
         self._facts = facts
         self._remote = remote
@@ -81,6 +91,8 @@ class Admin:
             return json_response(200, make_admin_document(__version__), NO_STORE)
         route, ids = _find(request.method, segments)
         given = await self._read(request, route)
+        if self._stops is not None:
+            self._stops.check(request.principal.key)
         operator = Operator(request.principal.id, request.peer, request.principal.key)
         asked = Asked(operator, ids, given, self._facts, remote=self._remote)
         if route.follow is not None and (route.act is None or _wants_events(request)):
