@@ -14,6 +14,7 @@ import pytest
 from dragoman import Agent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
+from dragoman.engine.key_stops import KeyStops
 from dragoman.model.card import Profile
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
@@ -24,6 +25,9 @@ from tests.systems.keyed import beside
 from tests.systems.test_who_did_what import command
 
 V1 = {"A2A-Version": "1.0"}
+SOON_S = 15.0
+"""Half of the time for which the claim of a replica counts that is alive."""
+
 RELEASES = Path(__file__).parents[1] / "store" / "releases"
 
 
@@ -197,6 +201,10 @@ async def until(ask: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
 def ageless(began: Any) -> Any:
     """What a key began, without the ages of its tasks."""
     return began | {"tasks": [{**task, "age_s": 0} for task in began["tasks"]]}
+
+
+async def known_dead(replica: str) -> bool:
+    return False
 
 
 def calls(receiver: Receiver, path: str) -> int:
@@ -387,8 +395,9 @@ async def test_a_worker_that_waited_when_its_key_was_stopped_is_told_nothing(tmp
         await stream.close()
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["down", "killed in the middle"])
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-async def test_a_server_that_was_down_ends_it_when_it_starts(store: str) -> None:
+async def test_a_server_that_was_down_ends_it_when_it_starts(store: str, *, killed: bool) -> None:
     keys, go = await keys_of(store), asyncio.Event()
     async with asyncio.timeout(DEADLINE_S), receiving() as theirs, receiving() as mine:
         receivers = {"leaked": theirs, "own": mine}
@@ -405,9 +414,12 @@ async def test_a_server_that_was_down_ends_it_when_it_starts(store: str) -> None
                 assert sent["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
                 await receiver.came(1)
         await keys.run("revoke", "leaked", "--stop", "--tasks")
+        if killed:
+            async with beside(store) as opened:
+                assert await KeyStops(opened.shared, opened.clock).claim(keys.ids["leaked"], "gone", known_dead)
         for receiver in receivers.values():
             receiver.hold.set()
-        async with running(keys, go) as site:
+        async with running(keys, go) as site, asyncio.timeout(SOON_S):
             own = site.by("own")
             _, page = await own.ask("GET", "/agents/desk/tasks?historyLength=1")
             by_text = {task["history"][0]["parts"][0]["text"]: task["id"] for task in page["tasks"]}

@@ -5,7 +5,7 @@ server that works on it. One replica at a time works on a request. Every replica
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -102,14 +102,21 @@ class KeyStops:
             if await self._put(request, ASKED_KEPT_MS, 0 if entry is None else entry.version) is not None:
                 return request
 
-    async def claim(self, key_id: str, replica: str) -> tuple[StopRequest, int] | None:
-        """Take on a request. Returns it with its version; None if it is done, or if another replica works on it."""
+    async def claim(
+        self, key_id: str, replica: str, alive: Callable[[str], Awaitable[bool]]
+    ) -> tuple[StopRequest, int] | None:
+        """Take on a request. Returns it with its version; None if it is done, or if another replica works on it.
+
+        The claim of one that is not `alive` counts for nothing.
+        """
         entry = await self._shared.get(REQUESTS + key_id)
         request, now_ms = None if entry is None else _request(entry), self._clock.now_ms()
         if entry is None or request is None:
             return None
         again_ms = request.claimed_ms + (OTHERS_FIRST_MS if request.left and request.claimant == replica else 0)
-        if request.done_ms or again_ms > now_ms:
+        if request.done_ms:
+            return None
+        if again_ms > now_ms and (request.claimant in ("", replica) or await alive(request.claimant)):
             return None
         claimed = replace(request, claimant=replica, claimed_ms=now_ms + CLAIM_MS)
         version = await self._put(claimed, ASKED_KEPT_MS, entry.version)

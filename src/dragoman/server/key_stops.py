@@ -123,7 +123,7 @@ class KeyStopper:
                     log.warning("what key %s began goes on: %s", request.key, error, extra=about(request.key))
 
     async def _carry_out(self, key_id: str) -> None:
-        claimed = await self._stops.claim(key_id, self._replica)
+        claimed = await self._stops.claim(key_id, self._replica, self._store.replicas.alive)
         if claimed is None:
             return
         request, version = claimed
