@@ -540,6 +540,33 @@ async def test_what_came_before_keys_were_noted_is_said_to_be_unknown(tmp_path: 
     assert "came before keys were noted, so any key of that name may have begun them" in told
 
 
+async def test_only_what_would_end_is_listed(tmp_path: Path) -> None:
+    keys = await keys_of(f"sqlite:///{tmp_path}/keys.db")
+    leaked = keys.ids["leaked"]
+
+    async def told(*words: str) -> list[str]:
+        lines = (await command("keys", "revoke", leaked, *words, "--store", keys.store)).splitlines()
+        assert all(line == line.rstrip() for line in lines), lines
+        return lines
+
+    async with running(keys, asyncio.Event()) as site:
+        idle = await told("--stop", "--dry-run")
+        assert idle[1:] == ["It has no stream and no webhook to end."]
+        stream = await site.by("leaked").send("work", "http://127.0.0.1:9/hook")
+        task_id = await stream.task_id()
+        await until(
+            lambda: keys.run("show", "leaked"), lambda shown: shown["began"]["streams"] and shown["began"]["tasks"]
+        )
+        without = await told("--stop", "--dry-run")
+        assert [line.split()[0] for line in without[3:-2]] == ["KIND", "stream", "webhook"]
+        assert without[-1] == "Its open task goes on: add --tasks to cancel it, too."
+        whole = await told("--stop", "--tasks", "--dry-run")
+        assert [line.split()[0] for line in whole[3:]] == ["KIND", "stream", "webhook", "task"]
+        assert whole[-1].split() == ["task", task_id, "desk", "working"]
+        assert (await told("--stop"))[1] == "Running servers end these within 2 s, others when they start:"
+        await stream.close()
+
+
 @pytest.mark.parametrize("flag", ["--tasks", "--dry-run"])
 async def test_a_flag_of_stop_needs_it(tmp_path: Path, flag: str) -> None:
     keys = await keys_of(f"sqlite:///{tmp_path}/keys.db")

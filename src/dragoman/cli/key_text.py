@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dragoman.cli.admin.server import OPERATOR_KEY_ENV, TaskPlace
-from dragoman.cli.tables import table
+from dragoman.cli.tables import count, table
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ FIRST_KEY = (
 )
 
 COLUMNS = ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
+
+BEGINNINGS = ("KIND", "TASK", "AGENT", "WHAT")
 
 ROLES = {
     "caller": "a caller",
@@ -101,44 +103,58 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
 
 def describe_beginnings(key: "KeyLine", began: "KeyBeginnings") -> str:
     """What a key began that goes on, a line each."""
-    rows = [("stream", f"{each.streams} open", each.server, "") for each in began.streams]
-    rows += [("webhook", each.host, each.task, each.id) for each in began.webhooks]
-    rows += [("task", each.state, each.id, each.agent) for each in began.tasks]
-    lines = [table(("BEGAN", "WHAT", "WHERE", ""), rows)] if rows else [f"Nothing that key {key.id} began goes on."]
-    if began.more_webhooks:
-        lines.append("It has more webhooks than these.")
-    if began.open_tasks > len(began.tasks):
-        lines.append(f"It has {began.open_tasks} open tasks: `dragoman admin tasks list --key {key.id}` lists all.")
-    unknown = [
-        f"{count} {noun}{'s' * (count > 1)}"
-        for count, noun in ((began.unknown_tasks, "open task"), (began.unknown_webhooks, "webhook"))
-        if count
-    ]
-    if unknown:
-        lines.append(
-            f"Unknown: {' and '.join(unknown)} of key:{key.name} came before keys were noted, so any key of that "
-            "name may have begun them."
-        )
+    rows = _rows(began, tasks=True)
+    lines = [table(BEGINNINGS, rows)] if rows else [f"Nothing that key {key.id} began goes on."]
+    lines += _remarks(key, began, tasks=True)
     if (stop := began.stop) is not None:
         when = "servers work on it" if stop.done is None else f"done at {_to_seconds(stop.done)}"
-        left = f"; {stop.left} tasks could not be canceled yet" if stop.left else ""
+        left = f"; {count(stop.left, 'task')} could not be canceled yet" if stop.left else ""
         what = "streams, webhooks and tasks" if stop.tasks else "streams and webhooks"
         lines.append(f"{stop.by} asked to end its {what} at {_to_seconds(stop.asked)}: {when}{left}.")
     return "\n".join(lines)
 
 
 def describe_stop(key: "KeyLine", began: "KeyBeginnings", *, tasks: bool, dry_run: bool) -> str:
-    """What ends with a key, or would end."""
-    ends = "its streams, webhooks and open tasks" if tasks else "its streams and webhooks"
-    told = (
-        f"With it would end {ends}, as far as they are its own:"
-        if dry_run
-        else (f"Running servers end {ends} within 2 s, others when they start. These were there:")
-    )
-    lines = [told, "", describe_beginnings(key, began)]
+    """What ends with a key, or would end, and what goes on."""
+    kinds = ("stream", "webhook", "open task") if tasks else ("stream", "webhook")
+    rows = _rows(began, tasks=tasks)
+    if not rows:
+        lines = [f"It has no {' and no '.join(kinds)} to end."]
+    elif dry_run:
+        lines = ["These would end with it:", "", table(BEGINNINGS, rows)]
+    else:
+        lines = ["Running servers end these within 2 s, others when they start:", "", table(BEGINNINGS, rows)]
+    lines += _remarks(key, began, tasks=tasks)
     if began.open_tasks and not tasks:
-        lines += ["", f"Its {began.open_tasks} open tasks go on: add --tasks to cancel them, too."]
+        go, them = ("open task goes", "it") if began.open_tasks == 1 else (f"{began.open_tasks} open tasks go", "them")
+        lines += ["", f"Its {go} on: add --tasks to cancel {them}, too."]
     return "\n".join(lines)
+
+
+def _rows(began: "KeyBeginnings", *, tasks: bool) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [
+        ("stream", "-", "-", f"{each.streams} open on {each.server}") for each in began.streams
+    ]
+    rows += [("webhook", each.task, each.agent, each.host) for each in began.webhooks]
+    return rows + [("task", each.id, each.agent, each.state) for each in began.tasks if tasks]
+
+
+def _remarks(key: "KeyLine", began: "KeyBeginnings", *, tasks: bool) -> list[str]:
+    """What the rows leave out."""
+    lines = ["It has more webhooks than these."] if began.more_webhooks else []
+    if tasks and began.open_tasks > len(began.tasks):
+        lines.append(f"It has {began.open_tasks} open tasks: `dragoman admin tasks list --key {key.id}` lists all.")
+    unknown = [
+        count(number, noun)
+        for number, noun in ((began.unknown_tasks, "open task"), (began.unknown_webhooks, "webhook"))
+        if number
+    ]
+    if unknown:
+        lines.append(
+            f"Unknown: {' and '.join(unknown)} of key:{key.name} came before keys were noted, so any key of that "
+            "name may have begun them."
+        )
+    return lines
 
 
 def _replacement(old: "KeyLine") -> str:

@@ -41,6 +41,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def count(number: int, noun: str) -> str:
+    """`1 task`, `1,200 tasks`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def moment(ms: int | None) -> str:
     """Format a time in UTC to the second; `-` for None."""
     from dragoman.model.ids import timestamp

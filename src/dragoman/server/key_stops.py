@@ -99,7 +99,7 @@ class KeyStopper:
 
     def _end_streams(self) -> None:
         if self._stops.stopped and (ended := self._streams.end(self._stops.stopped)):
-            log.info("%d streams of keys that an operator stopped are closed", ended)
+            log.info("closed the streams of keys that an operator stopped: %d", ended)
 
     async def _tell_streams(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -134,7 +134,7 @@ class KeyStopper:
         await self._stops.settle(request, version, found=found, left=ended.left)
         if found or ended.left:
             log.info(
-                "key %s of %s was stopped by %s: removed %d webhooks, canceled %d tasks%s",
+                "key %s of %s was stopped by %s: webhooks removed: %d, tasks canceled: %d%s",
                 request.key,
                 request.name,
                 request.by,

@@ -15,7 +15,7 @@ import click
 
 from dragoman import __version__
 from dragoman.cli.store_commands import at_store, operator, with_store
-from dragoman.cli.tables import json_flag
+from dragoman.cli.tables import count, json_flag
 from dragoman.config import Config
 from dragoman.store.path import hide_password, is_shared
 
@@ -90,11 +90,11 @@ def backup(config: Config, archive: Path, force: bool) -> None:
     totals = done.manifest.totals
     size = archive.stat().st_size
     click.echo(
-        f"Backed up {_count(totals.tasks, 'task')} with {_count(totals.events, 'event')} and "
-        f"{_count(totals.files + done.manifest.files, 'file')} to {archive} ({size:,} bytes, verified)."
+        f"Backed up {count(totals.tasks, 'task')} with {count(totals.events, 'event')} and "
+        f"{count(totals.files + done.manifest.files, 'file')} to {archive} ({size:,} bytes, verified)."
     )
     if done.gone:
-        click.echo(f"{_count(done.gone, 'file')} had been deleted with their tasks meanwhile.", err=True)
+        click.echo(f"{count(done.gone, 'file')} had been deleted with their tasks meanwhile.", err=True)
     if done.manifest.elsewhere:
         click.echo(f"Files in {done.manifest.elsewhere} are not in it: back up the bucket as well.", err=True)
     for fault in done.faults[:FAULTS_SHOWN]:
@@ -135,12 +135,12 @@ def restore(config: Config, archive: Path, webhooks: str | None) -> None:
     _note(config, "store.restore", archive.name)
     manifest = done.manifest
     click.echo(
-        f"Restored {_count(manifest.totals.tasks, 'task')} with {_count(manifest.totals.events, 'event')} and "
-        f"{_count(manifest.totals.files + manifest.files, 'file')}, as of {manifest.made}, to {config.store}."
+        f"Restored {count(manifest.totals.tasks, 'task')} with {count(manifest.totals.events, 'event')} and "
+        f"{count(manifest.totals.files + manifest.files, 'file')}, as of {manifest.made}, to {config.store}."
     )
     if done.owed:
         fate = "were deleted" if done.dropped else "go out when the server starts"
-        click.echo(f"{_count(done.owed, 'pending webhook call')} {fate}.")
+        click.echo(f"{count(done.owed, 'pending webhook call')} {fate}.")
     if manifest.elsewhere:
         click.echo(f"Files in {manifest.elsewhere} were not in it: restore the bucket as well.", err=True)
 
@@ -185,14 +185,14 @@ def check(config: Config, as_json: bool) -> None:
         amcheck = _command(config.store, ("pg_amcheck",)).replace("--dbname=", "", 1)
         click.echo(f"Pages of PostgreSQL are checked by its own tool: {amcheck}", err=True)
     elif named and config.files is not None and not config.files.startswith("folder:"):
-        click.echo(f"{_count(named, 'file')} in {config.files.partition('?')[0]} were not looked for.", err=True)
+        click.echo(f"{count(named, 'file')} in {config.files.partition('?')[0]} were not looked for.", err=True)
 
 
 def _drops(show: "StageBars", choice: str | None, owed: int) -> bool:
     """Whether pending webhook calls are deleted: as chosen, or as the user says."""
     if choice is not None:
         return choice == "drop"
-    calls = _count(owed, "webhook call")
+    calls = count(owed, "webhook call")
     if not sys.stdin.isatty():
         raise click.UsageError(
             f"--webhooks: {calls} were pending, and may have been sent since: say --webhooks keep or --webhooks drop"
@@ -300,7 +300,3 @@ def _command(url: str, before: Sequence[str], after: Sequence[str] = (), *, sche
     with _lines(StoreError):
         dsn, name = database_tools(url)
     return shlex.join([*before, *([f"--schema={name}"] if schema else []), f"--dbname={dsn}", *after])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
