@@ -394,14 +394,20 @@ async def test_calls_under_way_end_before_the_courier_does(receiver: Receiver) -
     assert receiver.bodies == [b"x"]
 
 
-async def test_calls_that_outlast_the_grace_are_left_to_their_claims(receiver: Receiver) -> None:
+async def test_calls_that_outlast_the_grace_and_those_that_wait_for_their_host_are_due_at_once(
+    receiver: Receiver,
+) -> None:
     receiver.hold.clear()
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
+        tasks = [await it.task(receiver.url) for _ in range(8)]
+        for task in tasks:
+            await it.owe(task, receiver.url, b"x")
         await receiver.came(1)
         await it.courier.drain(0.0)
-        assert await it.store.outbox.owed_count() == (1, 0)
+        assert await it.store.outbox.owed_count() == (8, 0)
+        now_ms = it.store.clock.now_ms()
+        due = [due for lane in Lane for due in await it.store.outbox.claim(lane, now_ms, now_ms + 1, 20, 20)]
+        assert sorted(each.task_id for each in due) == sorted(tasks)
     receiver.hold.set()
     assert it.counts.pushes == {}
 

@@ -6,7 +6,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import pytest
 from dragoman.client import Task, connect
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock
+from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, TaskState
 from dragoman.server import StartError, serving
 from dragoman.server.replicas import check_replicas
@@ -25,6 +26,7 @@ from dragoman.store.open import open_store
 from dragoman.testing.agents import echo
 from tests.drills.proxy import before
 from tests.processes import ENDS_WITH_US
+from tests.push.receiver import receiving
 
 DEADLINE_S = 60.0
 DRAGOMAN = str(Path(sys.executable).with_name("dragoman"))
@@ -109,6 +111,25 @@ async def test_a_replica_that_cannot_reach_the_store_is_unready_and_comes_back_a
                         break
                     await asyncio.sleep(0.05)
             assert again["id"] != first["id"]
+
+
+@pytest.mark.slow
+async def test_a_webhook_call_that_a_stop_cuts_off_is_made_by_another_replica_soon(postgres_url: str) -> None:
+    config = Config(
+        port=0, store=postgres_url, push_allowed_cidrs=("127.0.0.0/8",), shutdown_grace_s=6.0, replica_lease_s=60.0
+    )
+    async with receiving() as receiver, AsyncExitStack() as others:
+        receiver.hold.clear()
+        async with serving(config, [echo]) as url:
+            async with connect(url) as agent:
+                await agent.send("go", push=PushConfig(url=receiver.url))
+            await receiver.came(1)
+            await others.enter_async_context(serving(config, [echo]))
+        receiver.hold.set()
+        async with asyncio.timeout(DEADLINE_S / 3):  # a claim lasts for a minute, and the lease, too
+            await receiver.came(2)
+        first, second = receiver.asked[:2]
+        assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
 GATED = """

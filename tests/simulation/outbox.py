@@ -94,6 +94,13 @@ class OutboxRows:
                 if owing.claimed_until_ms:
                     owing.claimed_until_ms, owing.due_ms = 0, now_ms
 
+    def release(self, numbers: Collection[int], now_ms: int) -> None:
+        """As the protocol says."""
+        for webhook in self._webhooks.values():
+            for owing in webhook.owing:
+                if owing.number in numbers and owing.claimed_until_ms:
+                    owing.claimed_until_ms, owing.due_ms = 0, now_ms
+
     def _front(self, webhook: Webhook) -> Owing | None:
         return next((owing for owing in webhook.owing if not owing.dead), None)
 

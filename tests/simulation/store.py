@@ -559,6 +559,9 @@ class SimulatedOutbox:
     async def reclaim(self, now_ms: int) -> None:
         await self._store.request(partial(self._rows.reclaim, now_ms))
 
+    async def release(self, numbers: Collection[int], now_ms: int) -> None:
+        await self._store.request(partial(self._rows.release, numbers, now_ms))
+
     async def claim(
         self,
         lane: Lane,

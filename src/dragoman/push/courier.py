@@ -123,6 +123,8 @@ class Courier:
         self._attempts: set[asyncio.Task[None]] = set()
         self._unwritten: list[tuple[Settled, int]] = []  # outcomes, each with how often writing it has failed
         self._writes: set[Future[None]] = set()
+        self._held_ms: dict[int, int] = {}
+        """Until when the claims last that are not settled, by the number of their delivery."""
         self._overtaken = False
         """Whether a claim was made while outcomes were being written, so that it may not have seen them."""
         self._stopping = False
@@ -136,7 +138,7 @@ class Courier:
         self._running = jobs.keep("courier", self._run)
 
     async def drain(self, grace_s: float) -> None:
-        """Stop: claim nothing more, and give calls under way `grace_s`. The rest is sent again after its claim expires.
+        """Stop: claim nothing more, and give calls under way `grace_s`. The rest is due at once, for others.
 
         Closes both Posters.
         """
@@ -153,7 +155,19 @@ class Courier:
         self._write_outcomes()
         if self._writes:
             await asyncio.wait(self._writes)
+        await self._release()
         await self._caller.close()
+
+    async def _release(self) -> None:
+        """Give up the claims of calls that were cut off, or had to wait for their host."""
+        now_ms = self._clock.now_ms()
+        held = [number for number, until_ms in self._held_ms.items() if until_ms > now_ms]
+        self._held_ms.clear()
+        if held:
+            try:
+                await self._outbox.release(held, now_ms)
+            except StoreError as error:
+                log.warning("%d webhook calls wait for the end of their claims: %s", len(held), error)
 
     def wake(self) -> None:
         """Look for due deliveries soon, because some were committed."""
@@ -260,6 +274,7 @@ class Courier:
 
     def _accept(self, due: Due, lane: Lane, until_ms: int) -> None:
         """Begin with a claimed delivery, or let it wait for its host."""
+        self._held_ms[due.number] = until_ms
         host = self._hosts.engage(due.host)
         self._lanes.hold(lane, due.delivery.body)
         if host.in_flight < host.window.size:
@@ -279,7 +294,7 @@ class Courier:
     async def _attempt(self, due: Due, host: Host, slot: Slot, timeout_s: float) -> None:
         """Send a delivery, then those behind it as long as they arrive, and record the outcomes.
 
-        If this is canceled, the outcome of the last call is unknown, and its claim expires.
+        If this is canceled, the outcome of the last call is unknown, and its claim is given up.
         """
         loop, lingers = asyncio.get_running_loop(), slot.lane in LINGERING
         leaving = loop.call_later(SLOW_S, self._linger, slot) if lingers else None
@@ -300,6 +315,7 @@ class Courier:
             self._lanes.let_go(slot.lane, due.delivery.body)
             host.in_flight -= 1
             if done:
+                self._held_ms.pop(due.number, None)
                 self._unwritten.append((self._together(done), 0))
             self._begin_waiting(host)
         self._ask(slot.lane)
@@ -356,6 +372,7 @@ class Courier:
             if until_ms > enough_ms and self._paused.isdisjoint(covering_names(host.name)):
                 self._begin(due, host, lane)
             else:  # its claim runs out, and it is due again
+                self._held_ms.pop(due.number, None)
                 self._lanes.let_go(lane, due.delivery.body)
         self._hosts.release(host)
 

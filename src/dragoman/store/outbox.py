@@ -245,6 +245,10 @@ class Outbox(Protocol):
         """
         ...
 
+    async def release(self, numbers: Collection[int], now_ms: int) -> None:
+        """Give up claims without an outcome: these deliveries are due now, unless they are not in flight any more."""
+        ...
+
     async def claim(
         self,
         lane: Lane,

@@ -160,6 +160,13 @@ class OutboxTables:
         """As the protocol says, for dead processes only. Deliveries that live ones have in flight stay in flight."""
         await self._twice(lambda: self._door().write(self._sql["void_claims"], now_ms))
 
+    async def release(self, numbers: Collection[int], now_ms: int) -> None:
+        """As the protocol says. It is not repeated, because somebody else may have claimed the deliveries since."""
+        try:
+            await self._door().write(self._sql["release"], sorted(numbers), now_ms)
+        except OutcomeUnknown as error:
+            raise StoreError(str(error)) from error
+
     async def claim(
         self,
         lane: Lane,

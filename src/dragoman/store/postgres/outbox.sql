@@ -180,6 +180,17 @@ WHERE c.claimed IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM dragoman.replicas r WHERE r.id = c.claimant AND NOT r.dead AND r.beats_until > clock_timestamp())
 RETURNING c.config;
 
+-- name: release
+-- Make deliveries due that are in flight.
+WITH in_flight AS (
+    SELECT c.config FROM dragoman.push_configs c
+    WHERE c.config IN (SELECT d.config FROM dragoman.deliveries d WHERE d.delivery = ANY ($1::bigint[]))
+        AND c.claimed = ANY ($1::bigint[])
+    ORDER BY c.config FOR NO KEY UPDATE
+)
+UPDATE dragoman.push_configs c SET due_ms = $2, claimed = NULL, claimant = NULL
+FROM in_flight f WHERE c.config = f.config RETURNING c.config;
+
 -- name: lock_settling
 -- The webhooks of deliveries, whose deliveries nobody else changes until the end of the transaction.
 SELECT config FROM dragoman.push_configs

@@ -187,6 +187,11 @@ def reclaim(tables: Tables, now_ms: int) -> None:
     _wake(tables, set(_rows(tables, "void_claims", now_ms)), now_ms)
 
 
+def release(tables: Tables, numbers: Iterable[int], now_ms: int) -> None:
+    """Make those of some deliveries that are in flight due now."""
+    _wake(tables, set(_rows(tables, "release", now_ms, _numbers(numbers))), now_ms)
+
+
 def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
     """Write the outcomes of attempts. Two of one webhook are settled one after the other."""
     waiting = list(writes)

@@ -30,7 +30,7 @@ from dragoman.store.outbox import (
 )
 from dragoman.store.sqlite.claims import claim
 from dragoman.store.sqlite.connection import fetch, translated
-from dragoman.store.sqlite.deliveries import discard, drop, hasten, queue_again, reclaim, revive
+from dragoman.store.sqlite.deliveries import discard, drop, hasten, queue_again, reclaim, release, revive
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -95,6 +95,14 @@ class OutboxTables:
 
         def run(tables: Tables, _: int) -> None:
             reclaim(tables, now_ms)
+
+        await self._own().submit(Act(run))
+
+    async def release(self, numbers: Collection[int], now_ms: int) -> None:
+        """As the protocol says, in one transaction."""
+
+        def run(tables: Tables, _: int) -> None:
+            release(tables, numbers, now_ms)
 
         await self._own().submit(Act(run))
 

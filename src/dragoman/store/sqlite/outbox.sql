@@ -164,6 +164,13 @@ UPDATE push_configs SET due_ms = ?1, claimed = NULL
 WHERE config IN (SELECT config FROM push_configs INDEXED BY push_configs_due WHERE due_ms IS NOT NULL AND claimed IS NOT NULL)
 RETURNING host, large;
 
+-- name: release
+-- Void the claims of deliveries, by a JSON array of their numbers. Returns the hosts, and whether each was large.
+UPDATE push_configs SET due_ms = ?1, claimed = NULL
+WHERE config IN (SELECT d.config FROM json_each(?2) j CROSS JOIN deliveries d ON d.delivery = j.value)
+    AND claimed IN (SELECT value FROM json_each(?2))
+RETURNING host, large;
+
 -- name: settling
 -- The standings of deliveries, by a JSON array of their numbers, as one JSON array of [number, webhook, delivery in flight to
 -- the webhook, own size, host, lane, oldest other pending delivery, its size].

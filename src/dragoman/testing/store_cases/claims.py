@@ -161,6 +161,21 @@ async def claims_of_the_process_before_are_void(bench: Bench) -> None:
         assert sorted(await any_claimed(bench, store)) == ["w-1", "w-3"]
 
 
+async def a_claim_that_is_given_up_is_due_at_once(bench: Bench) -> None:
+    async with bench.store() as store:
+        await pushed_task(store, "t1", 1, 2)
+        await pushed_task(store, "t2", 3, host=DEAD)
+        await pushed_task(store, "t3", 4, host=DEAD)
+        first, second, settled = sorted(await claimed(bench, store, per_host=2), key=lambda due: due.number)
+        await store.outbox.settle(Settled(number=settled.number, outcome="retry", due_ms=bench.clock.ms + 5000))
+        bench.clock.ms += 1
+        await store.outbox.release([first.number, settled.number], bench.clock.ms)
+        assert await store.outbox.next_due_ms() == bench.clock.ms
+        assert await claimed(bench, store, per_host=2) == [first], "what others have in flight stays there"
+        await store.outbox.release([second.number], bench.clock.ms)
+        assert await claimed(bench, store, Lane.HEALTHY) == [second], "the retry waits"
+
+
 async def a_swept_task_takes_its_webhooks_with_it(bench: Bench) -> None:
     async with bench.store() as store:
         for task_id in ("t1", "t2"):
@@ -189,5 +204,6 @@ CLAIMS: tuple[Case, ...] = (
     a_host_that_fails_delays_no_other,
     the_next_time_is_known,
     claims_of_the_process_before_are_void,
+    a_claim_that_is_given_up_is_due_at_once,
     a_swept_task_takes_its_webhooks_with_it,
 )
