@@ -31,6 +31,7 @@ from dragoman.bindings.openapi.operations import ServedPaths
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
+from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, Event, Logged
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -199,8 +200,8 @@ def make_app(
     unready: Sequence[str] = (),
     elsewhere: Collection[str] = (),
 ) -> App:
-    async def served_elsewhere(agent: str) -> bool:
-        return agent in elsewhere
+    async def absence(agent: str) -> Unavailable | None:
+        return Unavailable("it is served by other replicas", 1) if agent in elsewhere else None
 
     nobody = Authenticator(None, SystemClock(), agent_keys={})
     return App(
@@ -213,7 +214,7 @@ def make_app(
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
         home=Home(AGENTS, "echo", MOUNTS, public_url, console=False),
         cors=Cors(origins) if origins else None,
-        elsewhere=served_elsewhere,
+        elsewhere=absence,
         optional=OptionalBindings(description=Description(ServedPaths("echo", metrics=False, keys=False))),
     )
 

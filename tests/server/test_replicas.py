@@ -180,6 +180,12 @@ async def replica(folder: Path, name: str, store: str, *flags: str) -> AsyncIter
         await process.communicate()
 
 
+async def asked(url: str) -> tuple[int, bool]:
+    """The status that a server answers, and whether it says when to come back."""
+    async with aiohttp.ClientSession() as http, http.get(url) as answer:
+        return answer.status, "Retry-After" in answer.headers
+
+
 async def sent(url: str) -> str:
     """The id of a task that an agent works on."""
     async with connect(url) as agent:
@@ -221,7 +227,10 @@ async def test_replicas_with_different_agents_that_restart_at_once_fail_no_task(
             for process, _ in (one, other):
                 async with asyncio.timeout(DEADLINE_S):
                     await process.communicate()
-        async with replica(tmp_path, "one", postgres_url, *flags):  # before it listens, it looks for what others left
+        async with replica(tmp_path, "one", postgres_url, *flags) as (_, url):  # it has looked for what others left
+            assert await asked(f"{url}/agents/other/.well-known/agent-card.json") == (503, True)
+            assert await asked(f"{url}/agents/other/v1/tasks") == (503, True)
+            assert await asked(f"{url}/agents/nobody/.well-known/agent-card.json") == (404, False)
             (tmp_path / "gate").touch()
             assert await stored_state(store, tasks["one"], *TERMINAL) is TaskState.COMPLETED
             async with replica(tmp_path, "other", postgres_url, *flags):

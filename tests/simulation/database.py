@@ -462,6 +462,17 @@ class Database:
             if self.is_alive(row.id)
         )
 
+    def served_since(self, since_ms: float) -> set[str]:
+        """The agents that somebody served at a time or later."""
+        recent = [replica for replica in self.replicas.values() if replica.until_ms > since_ms]
+        served = {agent for replica in recent for agent in replica.agents}
+        return served | {agent for agent, seen_ms in self._agents_seen_ms.items() if seen_ms > since_ms}
+
+    def absent(self, within_s: float) -> frozenset[str]:
+        """As the protocol says."""
+        served = self.served_since(self.now_ms() - within_s * 1000)
+        return frozenset(served.difference(*(replica.agents for replica in self.living())))
+
     def claim(
         self, by: str, holder: str, limit: int, agents: Collection[str] | None, absent_s: float
     ) -> tuple[Stored, ...]:
@@ -473,9 +484,7 @@ class Database:
             if not replica.dead and replica.until_ms <= now_ms:
                 self.leave(replica.id)
         since_ms = now_ms - absent_s * 1000
-        recent = [replica for replica in self.replicas.values() if replica.until_ms > since_ms]
-        served = {agent for replica in recent for agent in replica.agents}
-        served |= {agent for agent, seen_ms in self._agents_seen_ms.items() if seen_ms > since_ms}
+        served = self.served_since(since_ms)
         settled = min(replica.started_ms for replica in self.living()) <= since_ms
         claimed: list[Stored] = []
         for row in tuple(self.rows.values()):

@@ -508,6 +508,10 @@ class SimulatedReplicas:
         found: tuple[Replica, ...] = await self._store.request(self._store.database.living)
         return found
 
+    async def absent(self, within_s: float) -> frozenset[str]:
+        found: frozenset[str] = await self._store.request(partial(self._store.database.absent, within_s))
+        return found
+
 
 class SimulatedShared:
     """The part of the Shared protocol that the leases of workers use, by requests."""

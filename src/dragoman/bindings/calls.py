@@ -82,8 +82,10 @@ class Reception(Struct, frozen=True):
     proxies: TrustedProxies | None = None
 
 
-Elsewhere = Callable[[str], Awaitable[bool]]
-"""Whether another replica serves an agent. Raises A2AError if that cannot be found out."""
+Elsewhere = Callable[[str], Awaitable[Unavailable | None]]
+"""The answer about an agent that is not served here, but by other replicas, or was until lately; None: it is unknown.
+
+Raises A2AError if that cannot be found out."""
 
 
 class Backend(Struct, frozen=True):
@@ -101,14 +103,13 @@ class Backend(Struct, frozen=True):
     traffic: Traffic | None = None
 
     async def locate(self, error: A2AError) -> A2AError:
-        """Return the error for the caller. An agent that other replicas serve is not unknown: a retry may reach one."""
+        """Return the error for the caller. An agent of other replicas is not unknown: a retry may reach one."""
         if not isinstance(error, AgentNotFound) or self.elsewhere is None:
             return error
         try:
-            served = await self.elsewhere(error.agent)
+            return await self.elsewhere(error.agent) or error
         except A2AError as unknown:
             return unknown
-        return Unavailable(f"agent {error.agent} is served by other replicas: try again", 1) if served else error
 
 
 # -- the call --------------------------------------------------------------------------------------------------------

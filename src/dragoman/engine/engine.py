@@ -95,6 +95,9 @@ OtherOperation = (
 )
 """Every operation but SendMessage and SendStreamingMessage."""
 
+ELSEWHERE_S = 1
+"""When a caller is to try again whose agent other replicas serve, in seconds."""
+
 FIRST_CONTACT_S = 2.0
 """How long a new stream waits for an agent elsewhere to take the task on or refuse it. After a refusal the caller reads
 an error with `Retry-After` instead of a stream. A refused connection shows, retries included, within 1.6 s."""
@@ -169,7 +172,7 @@ class Engine:
         self._intake = Intake(
             store, tasks, supervisor, clock, settings, self._webhooks, files=files, past=past, server=server
         )
-        self._neighbours = None if hints is None else Neighbours(store, leases)
+        self._neighbours = None if hints is None else Neighbours(store, leases, settings.agent_absent_s)
         self._delegations = Delegations(
             served,
             tasks,
@@ -466,6 +469,19 @@ class Engine:
             return self._neighbours is not None and await self._neighbours.serve(agent)
         except StoreError as error:
             raise _unavailable(error) from error
+
+    async def absence(self, agent: str) -> Unavailable | None:
+        """The answer about an agent that is not served here, but elsewhere, or was until lately; None: it is unknown.
+
+        Raises Unavailable.
+        """
+        if await self.served_elsewhere(agent):
+            return Unavailable(f"agent {agent} is served by other replicas: try again", ELSEWHERE_S)
+        try:
+            missed = self._neighbours is not None and await self._neighbours.miss(agent)
+        except StoreError as error:
+            raise _unavailable(error) from error
+        return Unavailable(f"agent {agent} is served by no replica at present: try again") if missed else None
 
     def _leaving_runner(self, call: Call) -> Runner:
         """The agent of a worker that reports on a task begun before a reload. Raises AgentNotFound for other calls."""

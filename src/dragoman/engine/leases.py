@@ -261,23 +261,34 @@ class TaskLeases:
 
 
 class Neighbours:
-    """Knows which agents the other replicas serve, as it was at most `FRESH_S` ago.
+    """Knows which agents the other replicas serve, or have served of late, as it was at most `FRESH_S` ago.
 
-    So strangers who ask for agents that nobody has cost one read a second, not one each.
+    So strangers who ask for agents that nobody has cost one look a second, not one each.
     """
 
-    def __init__(self, store: Store, leases: TaskLeases) -> None:
+    def __init__(self, store: Store, leases: TaskLeases, absent_s: float) -> None:
         self._store = store
         self._leases = leases
+        self._absent_s = absent_s
         self._agents: frozenset[str] = frozenset()
+        self._absent: frozenset[str] = frozenset()
         self._until_s = 0.0
 
     async def serve(self, agent: str) -> bool:
         """Whether another replica that is alive serves the agent. Raises StoreError."""
+        await self._look()
+        return agent in self._agents
+
+    async def miss(self, agent: str) -> bool:
+        """Whether the agent, which nobody serves, was served until `absent_s` ago or later. Raises StoreError."""
+        await self._look()
+        return agent in self._absent
+
+    async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._until_s:
             replicas = await self._store.replicas.all()
             here = self._leases.holder
             self._agents = frozenset(name for one in replicas if one.id != here for name in one.agents)
+            self._absent = await self._store.replicas.absent(self._absent_s)
             self._until_s = loop.time() + FRESH_S
-        return agent in self._agents

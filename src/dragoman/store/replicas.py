@@ -72,6 +72,10 @@ class Replicas(Protocol):
         """The replicas that are alive, in the order of their start."""
         ...
 
+    async def absent(self, within_s: float) -> frozenset[str]:
+        """The agents that nobody alive serves, and that somebody served less than `within_s` ago, or a lease more."""
+        ...
+
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
         """Call `lost` and later `back`, on the loop, with the id of a replica that joined here and cannot stay alive.
 
@@ -123,6 +127,10 @@ class LocalReplicas:
     async def all(self) -> tuple[Replica, ...]:
         """As the protocol says."""
         return tuple(self._alive.values())
+
+    async def absent(self, within_s: float) -> frozenset[str]:
+        """None: nobody serves them elsewhere, and none comes back without this process."""
+        return frozenset()
 
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
         """Do nothing: the lock of the file is the lease of this process."""

@@ -133,6 +133,10 @@ class SharedReplicas:
             for name, address, agents, started_ms, until_ms in await self._door().read(self._sql["all"])
         )
 
+    async def absent(self, within_s: float) -> frozenset[str]:
+        """As the protocol says, by the clock of the database."""
+        return frozenset(agent for (agent,) in await self._door().read(self._sql["absent"], within_s))
+
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
         """As the protocol says."""
         self._on_lost.append(lost)

@@ -75,6 +75,20 @@ async def replicas_are_listed_as_long_as_they_live(bench: Bench) -> None:
         assert [await store.replicas.alive(name) for name in ("h1", "h2", "never")] == [True, False, False]
 
 
+async def an_agent_is_absent_from_when_nobody_serves_it(bench: Bench) -> None:
+    if not bench.shared:
+        return
+    async with bench.store("h1") as store:
+        await store.replicas.join("h2", address="", agents=("a", "b", *AGENTS))
+        assert await store.replicas.absent(60) == frozenset()
+        await store.replicas.serve("h2", ("a", "c"))
+        assert await store.replicas.absent(60) == {"b"}, "others serve the rest"
+        await store.replicas.leave("h2")
+        assert await store.replicas.absent(60) == {"a", "b", "c"}
+        await store.replicas.serve("h1", ("b", *AGENTS))
+        assert await store.replicas.absent(60) == {"a", "c"}
+
+
 async def only_tasks_of_agents_that_somebody_asks_for_are_claimed(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.replicas.join("h2", address="", agents=("theirs",))
@@ -252,6 +266,7 @@ async def delegated_tasks_past_their_deadline_are_found(bench: Bench) -> None:
 
 REPLICAS: tuple[Case, ...] = (
     replicas_are_listed_as_long_as_they_live,
+    an_agent_is_absent_from_when_nobody_serves_it,
     only_tasks_of_agents_that_somebody_asks_for_are_claimed,
     an_offer_counts_until_it_is_accepted,
     an_offer_to_somebody_dead_is_claimed_at_once,
