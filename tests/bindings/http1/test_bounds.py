@@ -35,17 +35,25 @@ def authority(request: pytest.FixtureRequest, tmp_path: Path) -> Authority | Non
 
 
 async def drip(opened: Opened, drop: bytes, pause_s: float = 0.02) -> bytes:
-    """Send a drop again and again, until the server closes; all that came from it."""
+    """Send a drop again and again, until the server closes; all that came from it.
+
+    A drop that crosses with the close is answered with a reset, after what came.
+    """
     reader, writer = opened
-    reading = asyncio.create_task(reader.read())
+    came: list[bytes] = []
+
+    async def read() -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                came.append(data)
+
+    reading = asyncio.create_task(read())
     async with asyncio.timeout(DEADLINE_S):
         while not reading.done():
             writer.write(drop)
             await asyncio.wait((reading,), timeout=pause_s)
     writer.transport.abort()
-    with contextlib.suppress(ConnectionError):
-        return reading.result()
-    return b""
+    return b"".join(came)
 
 
 async def until_closed(opened: Opened) -> bytes:
@@ -237,6 +245,20 @@ def few_descriptors(tmp_path: Path) -> Iterator[tuple[int, Path]]:
         process.wait(DEADLINE_S)
 
 
+async def ask(port: int, request: bytes) -> bytes:
+    """The status of the answer on a new connection, once one gets any."""
+    while True:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            try:
+                if line := await reader.readline():
+                    return line.split()[1]
+            finally:
+                writer.transport.abort()
+        await asyncio.sleep(0.05)
+
+
 @pytest.mark.slow
 async def test_when_descriptors_run_out_it_is_logged_and_counted_and_the_store_still_works(
     few_descriptors: tuple[int, Path],
@@ -263,6 +285,8 @@ async def test_when_descriptors_run_out_it_is_logged_and_counted_and_the_store_s
         count = text.partition('dragoman_connections_refused_total{reason="files"} ')[2].partition("\n")[0]
         assert float(count) > 50
         assert log.read_text().count("few descriptors of files are left") == 1
+        assert await ask(port, PROBE) == b"200", "a supervisor does not restart a busy server"
+        assert await ask(port, CARD) == b"503"
     for client in opened:
         client.close()
 

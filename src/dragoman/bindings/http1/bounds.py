@@ -1,7 +1,8 @@
 """ConnectionCounter: counts the open connections of a listener, and decides about each new one.
 
-Invariant: at most `max_connections` connections are served in full, and `RESERVE` more are read on. Descriptors are
-kept back for the store and for calls to others, however many clients connect.
+Invariant: at most `max_connections` connections are served in full, and no more than there are descriptors of files
+for; `RESERVE` more are read on. Descriptors are kept back for the store and for calls to others, however many clients
+connect.
 """
 
 import asyncio
@@ -29,7 +30,14 @@ RESERVE_HEAD_BYTES = 8192
 """Longest head of a request on a connection of the reserve."""
 
 DESCRIPTORS_KEPT = 64
-"""Descriptors of files that no connection takes; an eighth of them where few are allowed."""
+"""Descriptors of files that no connection takes. Those before them are for the reserve, as many as it has."""
+
+FEWEST_SHARE = 8
+"""Where few descriptors are allowed, those that are kept and those of the reserve are no more than an eighth each."""
+
+FEW_DESCRIPTORS = "few descriptors of files are left: raise its limit (ulimit -n, LimitNOFILE)"
+
+FEW_CONNECTIONS = "the limit of descriptors of files allows no more (ulimit -n, LimitNOFILE)"
 
 
 class Seat(Enum):
@@ -52,7 +60,7 @@ class ConnectionCounter:
     """The open connections, and how many were refused since the start, by reason.
 
     The reasons: `busy` for those that were read on and told so, `full` for those beyond them, `address` for those of
-    one address, and `files` for those that would have taken the last descriptors.
+    one address, and `files` for those for which there were no descriptors.
     """
 
     def __init__(self, bounds: ConnectionBounds = ConnectionBounds()) -> None:  # noqa: B008 — it is frozen
@@ -66,11 +74,12 @@ class ConnectionCounter:
     def enter(self, transport: asyncio.BaseTransport) -> Seat:
         """Decide about a new connection. `leave` must be called once for each that is not refused."""
         peer, bounds = peer_of(transport), self._bounds
-        if _takes_the_last(transport):
-            return self.refuse("files", "few descriptors of files are left: raise its limit (ulimit -n, LimitNOFILE)")
+        left = _descriptors_left(transport)
+        if left < 0:
+            return self.refuse("files", FEW_DESCRIPTORS)
         if bounds.per_address and self._by_address.get(peer, 0) >= bounds.per_address and not bounds.exempt(peer):
             return self.refuse("address", f"{peer} has {bounds.per_address} of them (max_connections_per_address)")
-        if not bounds.in_all or self.open < bounds.in_all:
+        if left >= RESERVE and (not bounds.in_all or self.open < bounds.in_all):
             self.open += 1
             if bounds.per_address:
                 self._by_address[peer] = self._by_address.get(peer, 0) + 1
@@ -78,6 +87,8 @@ class ConnectionCounter:
         if self.reserved < RESERVE:
             self.reserved += 1
             return Seat.RESERVED
+        if left < RESERVE:
+            return self.refuse("files", FEW_DESCRIPTORS)
         return self.refuse("full", f"{bounds.in_all} are open (max_connections), and the reserve is taken")
 
     def leave(self, seat: Seat, transport: asyncio.BaseTransport) -> None:
@@ -96,7 +107,9 @@ class ConnectionCounter:
 
     def answer_busy(self) -> None:
         """Count a request that was refused on a connection of the reserve."""
-        self.refuse("busy", f"{self._bounds.in_all} are open (max_connections)")
+        bound = self._bounds.in_all
+        full = bound and self.open >= bound
+        self.refuse("busy", f"{bound} are open (max_connections)" if full else FEW_CONNECTIONS)
 
     def refuse(self, reason: str, why: str) -> Seat:
         """Count a connection that is refused. The log has a line a minute for each reason, with their number."""
@@ -111,16 +124,16 @@ def peer_of(transport: asyncio.BaseTransport) -> str:
     return str(found[0]) if isinstance(found, tuple) and found else ""
 
 
-def _takes_the_last(transport: asyncio.BaseTransport) -> bool:
-    """Whether a connection has one of the last descriptors. The system gives out the lowest one that is free.
+def _descriptors_left(transport: asyncio.BaseTransport) -> int:
+    """How many descriptors connections may take beside this one's: less than 0 if it has one of those that are kept.
 
-    A listener that runs out of them closes clients before anybody is told (libuv's uv__emfile_trick), and the store and
-    calls to others fail.
+    The system gives out the lowest one that is free. The last `RESERVE` of them are for the reserve. A listener that
+    runs out of descriptors closes clients before anybody is told (libuv's uv__emfile_trick), and the store and calls to
+    others fail.
     """
-    if (found := transport.get_extra_info("socket")) is None:
-        return False
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
-        return False
+    if most == resource.RLIM_INFINITY or (found := transport.get_extra_info("socket")) is None:
+        return RESERVE
     descriptor: int = found.fileno()
-    return descriptor >= most - min(DESCRIPTORS_KEPT, most // 8)
+    left = most - min(DESCRIPTORS_KEPT, most // FEWEST_SHARE) - 1 - descriptor
+    return left if left < 0 else left + RESERVE - min(RESERVE, most // FEWEST_SHARE)
