@@ -18,9 +18,11 @@ from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.server import serving
+from dragoman.testing.store_cases.spoiling import cut
 from tests.console.browser import NARROW, axe, console
-from tests.console.site import Site, make_agents, moment, open_task, timeline
+from tests.console.site import Site, make_agents, moment, open_task, serving_site, timeline
 from tests.drills.proxy import before
+from tests.spoil import spoil_file
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="  # a dot
 
@@ -143,6 +145,22 @@ async def test_a_task_that_is_gone_is_told_to_be_and_no_empty_one_is_shown(brows
         await expect(page.get_by_text("No such task is in the store")).to_be_visible()
         await expect(page.get_by_role("tab")).to_have_count(0)
         await expect(page.get_by_role("slider")).to_have_count(0)
+
+
+async def test_a_damaged_task_is_told_to_be_and_offers_nothing_that_is_refused(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with serving_site(tmp_path) as site:
+        asking = await site.send("asks")
+    of_task = f"task = (SELECT task FROM tasks WHERE id = '{asking}')"
+    await spoil_file(tmp_path / "dragoman.db")("pages", "events", of_task, cut)
+    async with serving_site(tmp_path) as site, console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, asking)
+        await expect(page.get_by_text(f"dragoman admin tasks delete {asking} --force")).to_be_visible()
+        await expect(page.get_by_role("button", name="Send again")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Cancel")).to_be_enabled()
+        await expect(page.get_by_role("button", name="Answer")).to_have_count(0)
+        await expect(page.get_by_text("have been deleted")).to_have_count(0)
 
 
 async def test_content_is_shown_as_what_it_is(browser: Browser, site: Site) -> None:

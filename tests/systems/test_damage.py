@@ -22,6 +22,7 @@ from dragoman.store.open import open_store
 from dragoman.store.outbox import Registration
 from dragoman.testing.store_cases.bench import Spoil
 from dragoman.testing.store_cases.spoiling import cut, flip
+from tests.cli.admin.site import dragoman
 from tests.push.receiver import receiving
 from tests.spec import grpc_lane
 from tests.spec.lanes import GRPC_03, GRPC_1, Lane
@@ -68,6 +69,14 @@ async def damaged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Dam
         await spoil_task(spoil, "pages", "events", asking[client.name])
     async with site(store=store) as served:
         yield Damaged(served, store, ended, asking)
+
+
+async def test_the_command_of_its_caller_says_that_a_task_is_damaged(damaged: Damaged, tmp_path: Path) -> None:
+    for task_id in (damaged.ended[NEW.name, "tasks"], damaged.asking[NEW.name]):
+        shown = await dragoman(tmp_path, "task", "get", "-a", f"{damaged.site.url}/agents/desk", task_id)
+        assert shown.status == 0, shown.err
+        assert "Unreadable: the server's record of this task is damaged" in shown.out
+        assert f"--task-id {task_id}" not in shown.out + shown.err, "an answer would be refused"
 
 
 @pytest.mark.parametrize("table", [table for table, _ in PLACES])
@@ -182,8 +191,9 @@ async def test_an_operator_sees_and_deletes_a_damaged_task(tmp_path: Path) -> No
             assert (report["task"]["unreadable"], report["task"]["state"]) == (True, state)
             assert (await served.ask("GET", f"/admin/v1/tasks/{task_id}/log", **operator)).status == 200
             assert (await served.ask("GET", f"/admin/v1/tasks/{task_id}/content", **operator)).status == 200
-        refused = await served.ask("POST", f"/admin/v1/tasks/{ended}:send-again", **operator)
-        assert refused.status == 400, refused.raw
+        for task_id in (ended, asking):
+            refused = await served.ask("POST", f"/admin/v1/tasks/{task_id}:send-again", **operator)
+            assert (refused.status, b"damaged" in refused.raw) == (400, True), refused.raw
         open_one = await served.ask("DELETE", f"/admin/v1/tasks/{asking}", **operator)
         assert open_one.status == 400, "it has not ended"
         for task_id in (ended, asking):

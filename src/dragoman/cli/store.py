@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.tables import print_faults
 from dragoman.store.path import ALLOWED, hide_password, store_path
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def check(url: str) -> None:
         faults = asyncio.run(check_store(url))
     except StoreError as error:
         raise click.ClickException(str(error)) from error
-    for fault in faults:
-        click.echo(fault)
+    print_faults(faults)
     if faults:
         sys.exit(1)
     click.echo(f"No faults in {hide_password(url)}.")

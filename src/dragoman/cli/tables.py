@@ -46,6 +46,17 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def print_faults(faults: Sequence[str]) -> None:
+    """Print a line for each fault of a store, and on stderr where to read on about damaged tasks."""
+    for fault in faults:
+        click.echo(fault)
+    if any(fault.startswith("damaged: task ") for fault in faults):
+        click.echo(
+            "`dragoman admin tasks show ID` shows how a damaged task stands; docs/operations.md says what to do.",
+            err=True,
+        )
+
+
 def moment(ms: int | None) -> str:
     """Format a time in UTC to the second; `-` for None."""
     from dragoman.model.ids import timestamp

@@ -604,6 +604,8 @@ class Engine:
         for logged in await self._store.read(task_id, 0, 1):
             if isinstance(logged.event, Submitted):
                 return stored.head, await self._files.message(logged.event.message)
+        if await self._store.head(task_id) is not None:
+            raise policy.unreadable(task_id)  # its first event is damaged
         raise TaskNotFound(task_id)  # it has been deleted since
 
     def known_record(self, task_id: str) -> Record | None:

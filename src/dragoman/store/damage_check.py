@@ -65,7 +65,7 @@ CHECKS: Mapping[str, tuple[str, Callable[[Codec, Columns], None]]] = {
     "calls": ("the answer to a call", _check_call),
     "keys": ("key {id}", _check_key),
     "signing_keys": ("the key for signatures {kid}", _check_signing_key),
-    "tasks": ("task {task_id}", _check_task),
+    "tasks": ("task {task_id}: its record", _check_task),
     "pages": ("task {task_id}: the events from {first_seq} on", _check_page),
     "snapshots": ("task {task_id}: its snapshot", _check_snapshot),
     "push_configs": ("task {task_id}: its webhook {id}", _check_webhook),

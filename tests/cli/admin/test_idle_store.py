@@ -40,6 +40,9 @@ async def test_a_damaged_task_is_found_shown_and_deleted_without_a_server(
     assert checked.status == 1
     assert all(f"damaged: task {task_id}" in checked.out for task_id in (ended, asking)), checked
     assert whole not in checked.out
+    assert f"damaged: task {ended}: its record: " in checked.out
+    assert "`dragoman admin tasks show ID`" in checked.err
+    assert (await run("store", "check", store)).err == checked.err
     rows = (await run("admin", "tasks", "list")).out.splitlines()
     assert ["(its record is damaged)" in row for row in rows if ended in row] == [True]
     for task_id, state in ((ended, "completed"), (asking, "input-required")):
@@ -47,6 +50,10 @@ async def test_a_damaged_task_is_found_shown_and_deleted_without_a_server(
         assert (shown.status, shown.err) == (0, "")
         assert state in shown.out
         assert "unreadable:" in shown.out
+    timeline = await run("admin", "tasks", "log", asking)
+    assert (timeline.status, "submitted" in timeline.out) == (0, False)
+    assert "damaged" in timeline.err
+    assert "log_retention" in timeline.err, "nobody knows which of both it was"
     assert (await run("admin", "tasks", "delete", ended)) == (0, f"{ended} is deleted.\n", "")
     kept = await run("admin", "tasks", "delete", asking)
     assert (kept.status, "force" in kept.err) == (1, True), kept

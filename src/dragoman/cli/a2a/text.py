@@ -49,12 +49,21 @@ def task_lines(task: Task, *, verbose: bool = False) -> Iterator[str]:
     yield field("Task", task.id)
     yield field("Context", task.context_id)
     yield from _status_lines(task.status, verbose)
+    if is_unreadable(task):
+        yield field("Unreadable", "the server's record of this task is damaged, and only its state is known")
     if verbose:
         for message in task.history:
             yield from message_lines(message, verbose=True)
         yield from _metadata_lines(task.metadata)
     for artifact in task.artifacts:
         yield from artifact_lines(artifact, verbose=verbose)
+
+
+def is_unreadable(task: Task) -> bool:
+    """Whether its server cannot read the task, and refuses all but GetTask."""
+    from dragoman.dialects.extensions import UNREADABLE
+
+    return (task.metadata or {}).get(UNREADABLE) is True
 
 
 def identity_lines(task_id: str, context_id: str, state: str) -> Iterator[str]:

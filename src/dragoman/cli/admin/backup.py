@@ -15,7 +15,7 @@ import click
 
 from dragoman import __version__
 from dragoman.cli.store_commands import at_store, operator, with_store
-from dragoman.cli.tables import count, json_flag
+from dragoman.cli.tables import count, json_flag, print_faults
 from dragoman.config import Config
 from dragoman.store.path import hide_password, is_shared
 
@@ -175,8 +175,7 @@ def check(config: Config, as_json: bool) -> None:
 
         click.echo(msgspec.json.encode({"store": hide_password(config.store), "faults": faults}).decode())
     else:
-        for fault in faults:
-            click.echo(fault)
+        print_faults(faults)
     if faults:
         sys.exit(1)
     if not as_json:

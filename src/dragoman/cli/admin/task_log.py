@@ -26,7 +26,10 @@ AGAIN_S = (0.5, 1.0, 2.0, 5.0)
 IDLE_S = 90.0
 """A stream without even a sign of life for so long has broken. Servers send one every 15 s unless set otherwise."""
 
-PRUNED = "The log has been deleted up to here (log_retention)."
+PRUNED = (
+    "Events are missing up to here: they have been deleted (log_retention), or are damaged, as `dragoman admin check` "
+    "would say."
+)
 
 
 def show_log(place: TaskPlace, task_id: str, *, follow: bool, form: str) -> None:

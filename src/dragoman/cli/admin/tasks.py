@@ -127,7 +127,7 @@ def _describe(report: "TaskReport") -> str:
         "principal": task.principal,
         "key": task.key or "",
         "context": task.context,
-        "dialect": f"{task.dialect} at {report.mount}",
+        "dialect": task.dialect + (f" at {report.mount}" if report.mount else ""),
         "created": task.created_at,
         "changed": task.status_at,
         "run by": task.holder or "",

@@ -282,7 +282,7 @@ def print_outcome(session: "CommandSession", answer: "Task | Message", *, restat
     """
     from dragoman.cli.a2a.output import print_lines, warn
     from dragoman.cli.a2a.session import command_line
-    from dragoman.cli.a2a.text import field, identity_lines
+    from dragoman.cli.a2a.text import field, identity_lines, is_unreadable
     from dragoman.cli.a2a.waiting import outcome_words
     from dragoman.model.message import Message
     from dragoman.model.task import INTERRUPTED, TERMINAL
@@ -296,13 +296,17 @@ def print_outcome(session: "CommandSession", answer: "Task | Message", *, restat
     state = answer.status.state
     if text and restate:
         print_lines(identity_lines(answer.id, answer.context_id, state))
-    if state in INTERRUPTED:
+    going_on = state not in TERMINAL and not is_unreadable(answer)
+    if going_on and state in INTERRUPTED:
         command = f'{command_line(session.settings, "send")} --task-id {answer.id} --text "…"'
-    elif state in TERMINAL:
+    elif not going_on:
         command = f'{command_line(session.settings, "send")} --context-id {answer.context_id} --text "…"'
     else:
         command = f"{command_line(session.settings, 'task get')} --wait {answer.id}"
     if text:
         print_lines([field("Next", command)])
     if words := outcome_words(state):
-        warn(f"{words} ({state})" + ("" if text or state not in INTERRUPTED else f"; go on with: {command}"))
+        warn(
+            f"{words} ({state})"
+            + ("" if text or state not in INTERRUPTED or not going_on else f"; go on with: {command}")
+        )
