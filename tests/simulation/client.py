@@ -165,6 +165,16 @@ class Client:
         self.history.add(Erred(self.name, what, task_id, f"{type(error).__name__}: {error}", False))
 
 
+class Crowd(Client):
+    """A caller that gives the workers everything at once, more than they can do."""
+
+    async def _job(self, name: str) -> None:
+        self.shared.unfinished[name] = "waits in the crowd"
+        await asyncio.sleep(1.0 + self.random.random() * 0.2)
+        await Job(self, name, HIRED, self.random.choice(("c1", "s40 c1", "c2 s10", "s150"))).run()
+        del self.shared.unfinished[name]
+
+
 class Job:
     """A task of a client, from its first message to its end."""
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dragoman.agents.worker.leases import Lease, Leases, WorkItem
 from dragoman.engine.api import Run
 from dragoman.engine.effects import CancelChildren, Effect, Effects
+from dragoman.engine.engine import Engine
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.task_log import Page, TaskLog
 from dragoman.model.ids import new_write
@@ -107,6 +108,11 @@ def leave_cancels_untold(world: World) -> None:
 def leave_queued_work_untold(world: World) -> None:
     """A task waits in the queue of its agent, and nobody who serves that agent is told."""
     _alter_all(world, lambda store, bus: setattr(bus, "queued", _say_nothing))
+
+
+def leave_free_slots_untold(world: World) -> None:
+    """A worker waits for a task, and nobody looks into the queue for it."""
+    world.patch(Engine, "claim_soon", _say_nothing)
 
 
 def leave_waiters_asleep_after_a_refresh(world: World) -> None:
@@ -207,6 +213,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         leave_holders_untold,
         leave_cancels_untold,
         leave_queued_work_untold,
+        leave_free_slots_untold,
         leave_waiters_asleep_after_a_refresh,
         keep_offers_for_ever,
         let_children_outlive_their_parent,

@@ -278,14 +278,15 @@ class _Watch:
         task.at_work = epoch
 
     def _took(self, at_s: float, worker: str, task_id: str) -> Iterable[str]:
-        """A worker takes a task, for which it or another one has waited."""
+        """A worker takes a task, for which it or another one has waited. None of the others has waited for long."""
+        for each_id, each in self._tasks.items():
+            yield from self._waits(at_s, each_id, each, self._last_idle)
         task = self._task(task_id)
-        yield from self._waits(at_s, task_id, task, self._last_idle)
         task.worker, task.free_s = worker, None
 
     def _waits(self, at_s: float, task_id: str, task: Watched, idle_s: float) -> Iterable[str]:
         since_s = min((idle_s, *self._idle.values()))
-        if task.free_s is not None and self._late(max(task.free_s, since_s), at_s):
+        if task.agent == HIRED and task.free_s is not None and self._late(max(task.free_s, since_s), at_s):
             yield f"task {task_id} waits for a worker since {task.free_s:.3f}, and one for a task since {since_s:.3f}"
 
     def _let(self, at_s: float, worker: str, task_id: str, *, gives_back: bool) -> None:
@@ -349,8 +350,7 @@ class _Watch:
             if task.idle_s is not None and self._late(task.idle_s, at_s):
                 yield f"task {task_id}: nobody has worked on it since {task.idle_s:.3f}"
             yield from self._lapsed(at_s, task_id, task)
-            if task.agent == HIRED:
-                yield from self._waits(at_s, task_id, task, float("inf"))
+            yield from self._waits(at_s, task_id, task, float("inf"))
             if task.ended_s is None:
                 continue
             for child_id in self._children.get(task_id, ()):

@@ -80,7 +80,7 @@ class Worker:
         self._places = places
         self._history = history
         self._random = random
-        self._tasks = tasks
+        self.tasks = tasks
         self._starts = 0
         self._has: dict[str, None] = {}
         self._idle = False
@@ -121,7 +121,7 @@ class Worker:
         balancer: Any = Balancer(self, self._places, self._random)
         server = WorkerApi(balancer, "http://balancer", HIRED)
         agent = _Hand(self)
-        await Lessee(agent, server, name=self.name, tasks=self._tasks).work(self._stop, GRACE_S)
+        await Lessee(agent, server, name=self.name, tasks=self.tasks).work(self._stop, GRACE_S)
         self._history.add(Fault(f"{self.process.name} has stopped"))
         self._end(gives_back=True)
 

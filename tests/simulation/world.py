@@ -17,7 +17,7 @@ from dragoman.engine.recovery import CHECK_S
 from dragoman.model import ids
 from tests.simulation.agents import AGENTS, ANSWERS, HIRED
 from tests.simulation.checks import check, check_end
-from tests.simulation.client import Client, Clients
+from tests.simulation.client import Client, Clients, Crowd
 from tests.simulation.database import Database
 from tests.simulation.history import Complained, Fault, History, Weather, trace
 from tests.simulation.loop import SimulatedLoop
@@ -48,6 +48,9 @@ HIRES = 0.4
 
 ANSWER = 0.3
 """The part of the worlds in which some agents answer with a Message, if they can."""
+
+CROWD = 0.3
+"""The part of the worlds with workers in which they are given more at once than they can do."""
 
 GOOD, SLOW, BAD = (0.0, 0.0, 0.003), (0.0, 0.2, 0.8), (0.5, 0.2, 0.3)
 """How likely a hint is lost, how likely it comes twice, and how long it takes at most."""
@@ -106,6 +109,7 @@ class World:
         settings = replace(SETTINGS, suspend_max_s=self.random.choice((0.2, 1.0, 3600.0)))
         self.hires = self.random.random() < HIRES
         self.answers = self.random.random() < ANSWER
+        self.crowd = Random(f"crowd {seed}")
         serves = self._share_agents(self.random.choice((2, 3, 3)))
         self.terms = Terms(
             claim_s=settings.claim_s,
@@ -176,6 +180,9 @@ class World:
             self._at(0.1, worker.start)
         for number in range(self.random.choice((1, 2, 3))):
             Client(f"c{number + 1}", self.clients, self.random.randrange(1, 4))
+        if self.hires and self.crowd.random() < CROWD:
+            slots = sum(worker.tasks for worker in self.workers)
+            Crowd("crowd", self.clients, slots + self.crowd.randrange(2, 7))
         self._plan_faults()
         self.loop.run(FAULTY_S)
         self._heal()
