@@ -7,13 +7,15 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any
 
+import aiohttp
 import pytest
+from multidict import CIMultiDict
 
 from dragoman.agents.python.agent import Agent
 from dragoman.auth.keys import make_key
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card import verify
-from dragoman.config import Config
+from dragoman.config import AgentEntry, Config
 from dragoman.model.ids import SystemClock
 from dragoman.net.egress import Egress, HttpReply
 from dragoman.server import serving
@@ -75,6 +77,26 @@ async def test_a_key_and_a_token_of_different_callers_are_refused_and_one_for_el
                 assert (reply.status, b"shared" in reply.body) == (200, True), reply.body
             reply = await sent(egress, url, {"x-api-key": "elsewhere"} | bearer(ours))
             assert (reply.status, f"jwt:alice@{issuer.url} caller".encode() in reply.body) == (200, True)
+
+
+@pytest.mark.parametrize("name", ["x-api-key", "X-Agent-API-Key", "Authorization"])
+async def test_a_header_with_two_different_credentials_is_refused(tmp_path: Path, name: str) -> None:
+    """A proxy that looks at the first one and a server that takes the last would see two callers."""
+    who_asks, store = who(), f"sqlite:///{tmp_path}/x.db"
+    config = Config(port=0, store=store, api_key="shared", agents=(AgentEntry(id="who", run="x:y", api_key="its own"),))
+    word = "Bearer " if name == "Authorization" else ""
+    always = [("Content-Type", "application/json"), ("A2A-Version", "1.0")]
+    async with serving(config, [who_asks]) as url, aiohttp.ClientSession(url) as http:
+        for keys, status in (
+            (("shared", "its own"), 401),
+            (("elsewhere", "shared"), 401),
+            (("shared", "its own"), 401),
+            (("shared", "shared"), 200),
+        ):
+            headers = CIMultiDict([*always, *((name, word + key) for key in keys)])
+            async with http.post("/agents/who", data=SEND, headers=headers) as answer:
+                assert answer.status == status, keys
+                assert (f"{name.lower()} was sent twice" in await answer.text()) is (status == 401)
 
 
 async def test_a_token_of_the_issuer_opens_the_server_and_its_claims_count(

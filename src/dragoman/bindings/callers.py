@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
 
-from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS, Authenticator
 from dragoman.auth.operator_token import LOGIN_HEADER
 from dragoman.bindings.cors import Origins
 from dragoman.bindings.request import Request
@@ -60,6 +60,14 @@ class OwnHosts:
             self.accepted.add(host)
 
 
+def _contradicts(request: Request) -> str:
+    """The name of a header for credentials that was sent with different values; empty if there is none."""
+    for name in (*KEY_HEADERS, AUTHORIZATION):
+        if len({value for key, value in request.header_list if key == name}) > 1:
+            return name.decode()
+    return ""
+
+
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     if not colon or not (port.isdecimal() or not port):
@@ -102,8 +110,12 @@ class Callers:
     def known(self, request: Request) -> Principal | None:
         """The caller, if it can be identified without waiting; None: `identify` has to decide."""
         principal = self._authenticator.known(request.headers, request.proxy or request.peer or None)
-        if principal is ANONYMOUS and self._hosts is not None:
-            return principal if request.headers.get(b"host", b"") in self._hosts.accepted else None
+        if principal is ANONYMOUS:
+            if self._hosts is None or request.headers.get(b"host", b"") in self._hosts.accepted:
+                return principal
+            return None
+        if len(request.headers) < len(request.header_list) and _contradicts(request):
+            return None
         return principal
 
     async def identify(self, request: Request) -> Principal:
@@ -111,7 +123,10 @@ class Callers:
         try:
             await self._authenticator.refresh()
             self.check_host(request)
-            return await self._authenticator.identify(request.headers, request.proxy or request.peer or None)
+            principal = await self._authenticator.identify(request.headers, request.proxy or request.peer or None)
+            if principal is not ANONYMOUS and (name := _contradicts(request)):
+                raise Unauthorized(f"{name} was sent twice, with different values: send one")
+            return principal
         except (Unauthorized, Forbidden) as error:
             self._refused(request, error, request.route.agent)
             raise
