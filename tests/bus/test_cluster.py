@@ -13,6 +13,7 @@ import pytest
 from dragoman.bus import cluster
 from dragoman.bus.carrier import CarrierDown, Dropped, Received
 from dragoman.bus.cluster import ClusterBus
+from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.interest import FORGET_S
 from tests.virtual_time import in_virtual_time
 
@@ -294,3 +295,19 @@ async def test_a_replica_counts_the_others_that_it_has_heard_of_late() -> None:
         await asyncio.sleep(cluster.HEALTHY_S + 1)
         assert bus.healthy
         assert bus.others == 0
+
+
+@in_virtual_time
+async def test_a_replica_of_a_release_with_other_hints_is_not_taken_to_be_heard() -> None:
+    air = Air()
+    async with a_bus(air) as bus:
+        await asyncio.sleep(2)
+        seal = Seal(b"secret")
+        before = Envelope("older", MessageKind.ECHO, number=7, payload=bytes([3, 200]))  # subjects, as it numbers them
+        told: list[bytes] = []
+        older = await air.connect(told.append, lambda: None)
+        await older.subscribe([f"dragoman.{seal.cluster}.e"])
+        await older.send([(f"dragoman.{seal.cluster}.e", seal.seal(before))])
+        await asyncio.sleep(2)
+        assert bus.others == 0
+        assert told == [seal.seal(before)]

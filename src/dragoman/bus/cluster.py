@@ -30,6 +30,10 @@ BACK_OFF_MAX_S = 5.0
 ECHO_S = 1.0
 """The time between two messages of a replica to itself. The others hear them, too, and know that it is there."""
 
+HERE = "e2"
+"""The last word of the subject of these. A release whose hints another one does not hear has another word: then neither
+hears that the other is there, and both ask the store every second, as for every replica that is not heard."""
+
 UNASKED = 0
 """The number of a message that only says what a replica has begun to follow: its return is not waited for."""
 
@@ -69,7 +73,7 @@ class ClusterBus:
         self._seal = Seal(secret)
         self._prefix = f"dragoman.{self._seal.cluster}"
         self._me = new_id()
-        self._echo = f"{self._prefix}.e"
+        self._echo = f"{self._prefix}.{HERE}"
         self._for_all = f"{self._prefix}.t"
         """The subject of hints for everybody. Once the others have said what they follow, each has its own."""
         self._interest = Interest()
