@@ -99,3 +99,16 @@ async def test_what_is_kept_forever_is_not_overdue(store: str, monkeypatch: pyte
         while not (found := await behind(http)):
             await asyncio.sleep(0.05)
         assert found == {"waiting": 0, "deliveries": 0}
+
+
+async def test_a_server_that_was_down_for_long_says_nothing_if_it_sweeps(
+    store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first look comes before the first sweep can have done anything."""
+    caplog.set_level("INFO", "dragoman.server.retention")
+    monkeypatch.setattr(retention, "SWEEP_EVERY_S", 0.5)
+    config = Config(port=0, store=store, shutdown_grace_s=0.1, audit="all")
+    async with asyncio.timeout(DEADLINE_S), serving(config, [echo]) as url, aiohttp.ClientSession(url) as http:
+        while not (found := await behind(http)) or max(found.values()) > 0:
+            await asyncio.sleep(0.05)
+    assert "the sweep" not in caplog.text

@@ -24,7 +24,8 @@ SWEEP_PAUSE_S = 0.05
 """The pause between two batches of a sweep."""
 
 BEHIND_WARN_S = 3600.0
-"""How far behind the sweep has to be for a warning. It is at most a minute behind, unless it fails or is too slow."""
+"""How far behind the sweep has to be, at two looks, for a warning. It is at most a minute behind, unless it fails, is
+too slow, or was not running until just now."""
 
 KINDS = {
     "tasks": "task_retention",
@@ -86,6 +87,8 @@ class RetentionWatch:
         self._figures = figures
         self._clock = clock
         self._ages = read_ages(config)
+        self._late: set[str] = set()
+        """The kinds that were too far behind at the last look, which the log tells of at the next one."""
         self._told: set[str] = set()
         self.behind_s: dict[str, float] = {}
         """How long each kind that is not kept forever has been overdue at the last look; 0 if nothing is."""
@@ -116,7 +119,8 @@ class RetentionWatch:
                 begun_ms = since_ms[kind]
                 self.behind_s[kind] = 0.0 if begun_ms is None else max(0, now_ms - age_ms - begun_ms) / 1000
         late = {kind for kind, behind_s in self.behind_s.items() if behind_s >= BEHIND_WARN_S}
-        for kind in sorted(late - self._told):
+        told = late & (self._late | self._told)
+        for kind in sorted(told - self._told):
             log.warning(
                 "the sweep is %.1f h behind with %s: what %s lets go stays in the store",
                 self.behind_s[kind] / 3600,
@@ -126,4 +130,4 @@ class RetentionWatch:
             )
         for kind in sorted(self._told - late):
             log.info("the sweep has caught up with %s", kind, extra=about(kind, kind=kind))
-        self._told = late
+        self._late, self._told = late, told
