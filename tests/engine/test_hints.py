@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from dragoman.engine.handler import Snapshot
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
+from dragoman.store.replicas import LocalReplicas
 from dragoman.testing.buses import Hub
 from tests.engine.house import read, sending, seqs, streaming
 from tests.engine.replicas import Stage, replicas, until
@@ -65,6 +67,22 @@ async def test_a_reader_misses_no_event_that_a_refresh_skips_because_a_snapshot_
         items += await read(reader)
         assert seqs(items) == list(range(seqs(items)[0], len(await one.log(task_id)) + 1))
         assert seqs(await read(again))[-1] == seqs(items)[-1]
+
+
+async def test_a_stream_that_comes_back_with_an_event_that_was_lost_begins_with_the_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A failover may have taken the event, and the server that told the client to come back must not refuse it."""
+    monkeypatch.setattr(LocalReplicas, "shared", True)
+    stage, hub = Stage(), Hub()
+    async with replicas(1, stage, hub.bus) as (one,):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        stream = await one.open(Subscribe(id=task_id), after="99")
+        first, *_ = await stream.next() or ()
+        assert isinstance(first, Snapshot)
+        stage.pieces.put_nowait(None)
+        assert seqs(await read(stream))[-1] == len(await one.log(task_id))
 
 
 async def test_a_page_too_large_for_a_hint_is_read_once_for_all_who_follow() -> None:

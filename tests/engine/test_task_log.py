@@ -402,6 +402,64 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     await standby.close()
 
 
+async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_showed(store: Store) -> None:
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    standby = open_store("memory:", StandingClock())
+    await standby.open("here")
+    first = Submitted(said("go"), TIME)
+    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    others = (status(S.WORKING), chunk("b"), chunk("c"))
+    await standby.append(Append(task_id="t", events=others, state=S.WORKING, status_ms=1, epoch=1))
+    await log.writes.append(log, lambda log: write(status(S.WORKING), chunk("a")))
+    follower = stream(log, cast("Store", behind), log.seq)
+    behind.store = standby
+    await log.reread()
+    assert log.seq == 4
+    assert await follower.next(0) is None
+    assert follower.retry
+    await standby.close()
+
+
+async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: Store) -> None:
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    stopped: list[bool] = []
+    log.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
+    standby = open_store("memory:", StandingClock())
+    await standby.open("there")
+    first = Submitted(said("go"), TIME)
+    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="there"))
+    behind.store = standby
+    await log.reread()
+    assert stopped == [True]
+    assert log.holder == "there"
+    await standby.close()
+
+
+async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(store: Store) -> None:
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    stopped: list[bool] = []
+    log.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
+    follower = stream(log, cast("Store", behind), log.seq)
+    waiting = asyncio.create_task(log.settled(asyncio.get_running_loop(), log.seq, 60, Stopping()))
+    await asyncio.sleep(0)
+    behind.store = open_store("memory:", StandingClock())
+    await behind.store.open("here")
+    with pytest.raises(Unknown):
+        await log.reread()
+    assert stopped == [True]
+    assert await follower.next(0) is None
+    assert follower.retry
+    with pytest.raises(Unknown):
+        await waiting
+    await behind.store.close()
+
+
 async def test_a_stream_goes_on_that_has_read_ahead_of_its_log(store: Store) -> None:
     """A reader of the store sees a commit before the log of this process hears of it."""
     log = await log_of(store)

@@ -390,7 +390,10 @@ class Engine:
                 if operation.return_immediately:
                     return taken.task.record()
                 timeout_s = self._settings.blocking_timeout_s
-                settled = await taken.task.settled(self._supervisor.loop, taken.seq, timeout_s, self._stopping)
+                try:
+                    settled = await taken.task.settled(self._supervisor.loop, taken.seq, timeout_s, self._stopping)
+                except Unknown as error:
+                    raise Unavailable("the server's store has lost the task: send the message once more", 1) from error
                 return self._outcome(call, operation, taken.task, settled=settled)
             finally:
                 self.tasks.unpin(taken.task)

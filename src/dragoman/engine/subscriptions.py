@@ -15,7 +15,7 @@ from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
-from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.events import Logged, StatusChanged, seq_and_frame
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, StreamMessage
@@ -109,6 +109,9 @@ class Tail:
         if self._snapshot is not None:
             items, self._snapshot = (self._snapshot,), None
         while not self._closed:
+            if task.rewound != self._rewound:  # the caller may have seen what is lost: see `TaskLog.reread`
+                self.retry = True
+                break
             if self._after < task.seq and not self._ended:
                 batch = self._recent.after(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
                 if batch is None:
@@ -133,11 +136,6 @@ class Tail:
                 return items
             if self._ended:
                 break
-            if task.rewound != self._rewound:  # see `TaskLog.reread`
-                self._rewound = task.rewound
-                if self._after > task.seq:  # the caller has seen what is lost
-                    self.retry = True
-                    break
             if self._stopping.begun:
                 self.retry = True
                 break
@@ -293,7 +291,13 @@ class Tails:
         return await self._after(task, after, ends=ends, folds=call.folds)
 
     async def _after(self, task: TaskLog, after: str, *, ends: bool, folds: bool) -> Tail:
-        """Open a stream after the last id the caller saw. If those events were pruned, a snapshot comes first."""
+        """Open a stream after the last id the caller saw.
+
+        If those events were pruned, or the store may have lost that one at a failover, a snapshot comes first.
+        """
+        if self._store.replicas.shared and seq_and_frame(after)[0] > task.seq:
+            over = ends and task.state in INTERRUPTED
+            return self._tail(task, task.seq, Snapshot(task.record()), ends=ends, over=over)
         seq, frame = policy.read_after(after, task.seq)
         first = max(0, seq - 1) if frame else seq
         if task.terminal and first < task.seq:  # only terminal tasks are pruned

@@ -113,7 +113,8 @@ class TaskLog:
     are those made here. `audience` holds the webhooks of the task as of `webhooks_version`. `children` are the tasks it
     delegated, as far as this process knows; None means that another process may have made some. `shown` holds the
     caller's latest credentials, if an agent of the server passes them on. `taken_on` says that an agent elsewhere is
-    known to have the task. There are `peers` if other engines write to the store.
+    known to have the task. `rewound` counts how often the store has lost what was read here; with `gone` it has lost
+    the whole task. There are `peers` if other engines write to the store.
     """
 
     __slots__ = (
@@ -130,6 +131,7 @@ class TaskLog:
         "audience",
         "children",
         "epoch",
+        "gone",
         "head",
         "holder",
         "keeper",
@@ -162,6 +164,7 @@ class TaskLog:
         self.audience: Audience | None = None
         self.webhooks_version = 0
         self.rewound = 0
+        self.gone = False
         """How often the store had lost something that this log had read."""
         self.children: tuple[str, ...] | None = ()
         self._store = store
@@ -431,6 +434,8 @@ class TaskLog:
         async with self.writes.turn(self):
             stored = await self._store.load(self.head.id)
             if stored is None:
+                self.gone = True
+                self._go_back()
                 raise Unknown(self.head.id)
             if await self._continues(stored):
                 await self.catch_up_with(stored)
@@ -442,18 +447,24 @@ class TaskLog:
                 await self._owner.renew_audience(self, stored)
             self.webhooks_version = stored.webhooks_version
             self.children = None
-            self.rewound += 1
             self._take(stored)
             if self._recent is not None:
                 self._recent.go_on(())
-            if self._attached is not None:
-                self._lose_run()
-            self.wake()
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """Tell everybody here that the store has lost what was read: the run, those who wait, and followers."""
+        self.rewound += 1
+        if self._attached is not None:
+            self._lose_run()
+        self.wake()
 
     async def _continues(self, stored: Stored) -> bool:
         """Whether what the store has begins with this prefix."""
         if stored.seq < self.seq or stored.epoch < self.epoch:
             return False
+        if stored.epoch == self.epoch and stored.holder not in (None, self.holder):
+            return False  # the lease that was known here is lost, and another one has its number
         if stored.seq == self.seq:
             return fold(stored.head, stored.snapshot, stored.events) == self.record()
         log = await self.whole()
@@ -555,10 +566,12 @@ class TaskLog:
         """Wait until the task settles with a status later than seq `after`.
 
         Returns False after `timeout_s`, and when the runs of a stopping server are over. While the store is away the
-        task may still settle, so it is waited for.
+        task may still settle, so it is waited for. Raises Unknown if the store has lost it.
         """
         deadline = loop.time() + timeout_s
-        while self.settled_seq <= after:
+        while self.settled_seq <= after or self.gone:
+            if self.gone:
+                raise Unknown(self.head.id)
             if stopping.done or (self.settled_seq == 0 and self.terminal):
                 return False
             if not await self.wait(loop, deadline):
