@@ -4,7 +4,7 @@ Invariant: a violation is found at the happening that shows it, so that each ste
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.lifecycle import FOLLOWS, SPELLED
@@ -12,6 +12,7 @@ from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from tests.simulation import history as h
 from tests.simulation.agents import AGENTS, HIRED, expected, expected_answer, own_answers, text_of
 from tests.simulation.database import Database, Row
+from tests.simulation.soon import SOON_S
 
 
 class Known:
@@ -27,6 +28,32 @@ class Known:
         self.told_seq: list[int] = []
         self.messages = 0
         self.streams: dict[tuple[str, int], int] = {}
+        self.rewound_s = float("-inf")
+        """When the database has lost the last of what it had."""
+        self.former: list[Event] = []
+        """The events before that."""
+        self.former_states: list[TaskState] = []
+        self.stale: set[tuple[str, int]] = set()
+        """The streams that have shown what is lost. They have to end."""
+
+    def go_back(self, at_s: float, seq: int, epoch: int) -> None:
+        """Forget what the database has lost."""
+        self.writers = {known: by for known, by in self.writers.items() if known <= epoch}
+        self.epoch = min(self.epoch, epoch)
+        if seq < len(self.events):
+            self.rewound_s, self.former, self.former_states = at_s, self.events, self.states
+            self.events, self.states = self.events[:seq], self.states[: seq + 1]
+            told = [(told_s, told) for told_s, told in zip(self.told_s, self.told_seq, strict=True) if told <= seq]
+            self.told_s, self.told_seq = [told_s for told_s, _ in told], [told for _, told in told]
+            self.stale |= {key for key, shown in self.streams.items() if shown > seq}
+
+    def shown_before(self, at_s: float, seq: int, event: Event | None, state: TaskState | None) -> bool:
+        """Whether somebody may still be shown what the database has lost a moment ago."""
+        if at_s > self.rewound_s + SOON_S or seq > len(self.former):
+            return False
+        if event is not None:
+            return self.former[seq - 1] == event
+        return state is None or self.former_states[seq] is state
 
     def told_before(self, at_s: float) -> int:
         """The highest seq that anybody was told before a time."""
@@ -81,6 +108,12 @@ class _Checking:
                 return self._answered(happening)
             case h.Followed():
                 return self._followed(at_s, happening)
+            case h.Left(client, stream, task_id):
+                self._left(client, stream, task_id)
+                return ()
+            case h.Rewound(tasks):
+                self._rewound(at_s, tasks)
+                return ()
             case h.Listed():
                 return self._listed(happening)
             case h.Beat(replica, alive):
@@ -101,6 +134,8 @@ class _Checking:
         task.agent = made.agent
         if made.first != len(task.events) + 1:
             yield f"{where}: the log has {len(task.events)} events (invariant 3)"
+        if made.run is not None and made.holder is not None and made.holder.partition("+")[0] != made.by:
+            yield f"{where}: {made.by} writes as a run, and {made.holder} has the lease (invariant 5)"
         if made.run is not None:
             writer = task.writers.setdefault(made.run, made.by)
             if writer != made.by:
@@ -139,9 +174,33 @@ class _Checking:
             yield f"task {made.task_id}: leased to {made.holder}, though {made.before} is alive (invariant 5)"
         task.epoch = made.epoch
 
-    def _seen(self, who: str, task_id: str, seq: int, state: TaskState | None, asked_s: float) -> Iterable[str]:
+    def _rewound(self, at_s: float, tasks: Mapping[str, tuple[int, int]]) -> None:
+        """The database has lost its last commits, and nobody is bound to what was said of them."""
+        for task_id, task in self._tasks.items():
+            seq, epoch = tasks.get(task_id, (0, 0))
+            for event in task.events[seq:]:
+                if isinstance(event, Submitted | MessageReceived):
+                    self._made.pop(event.message.message_id, None)
+            task.go_back(at_s, seq, epoch)
+        self._answers.clear()
+        self._hooked.clear()
+        for client, owned in self._owned.items():
+            self._owned[client] = [(told_s, task_id) for told_s, task_id in owned if task_id in tasks]
+
+    def _left(self, client: str, stream: int, task_id: str) -> None:
+        """A stream that has shown what is lost has ended. Whoever comes back with its place gets what follows it."""
+        task, key = self._task(task_id), (client, stream)
+        if key in task.stale:
+            task.stale.discard(key)
+            del task.streams[key]
+
+    def _seen(
+        self, at_s: float, who: str, task_id: str, seq: int, state: TaskState | None, asked_s: float
+    ) -> Iterable[str]:
         """A client sees a task at `seq`, having asked at `asked_s`."""
         task = self._task(task_id)
+        if task.shown_before(at_s, seq, None, state):
+            return
         if seq > len(task.events):
             yield f"{who} sees seq {seq}, but the log of {task_id} ends at {len(task.events)} (invariant 2)"
         elif state is not None and task.states[seq] is not state:
@@ -151,13 +210,15 @@ class _Checking:
 
     def _told(self, at_s: float, made: h.Told) -> Iterable[str]:
         task = self._task(made.task_id)
-        yield from self._seen(f"{made.client} ({made.what})", made.task_id, made.seq, made.state, made.asked_s)
+        yield from self._seen(at_s, f"{made.client} ({made.what})", made.task_id, made.seq, made.state, made.asked_s)
+        lost = at_s <= task.rewound_s + SOON_S and made.seq <= len(task.former)
         if made.message:
-            if self._made.get(made.message) != made.task_id:
+            if not lost and self._made.get(made.message) != made.task_id:
                 yield f"{made.client} was told that {made.message} is in {made.task_id}, but it is not (invariant 2)"
-            if made.what == "send":
+            if made.what == "send" and task.events and not lost:
                 self._owned.setdefault(made.client, []).append((at_s, made.task_id))
-        task.tell(at_s, made.seq)
+        if not lost:
+            task.tell(at_s, made.seq)
 
     def _answered(self, made: h.Answered) -> Iterable[str]:
         who = f"{made.client} is answered {made.message}"
@@ -171,15 +232,22 @@ class _Checking:
     def _followed(self, at_s: float, made: h.Followed) -> Iterable[str]:
         task, key = self._task(made.task_id), (made.client, made.stream)
         who = f"{made.client} (stream {made.stream})"
+        if task.shown_before(at_s, made.seq, made.event, made.state) and made.seq > task.streams.get(key, 0):
+            task.streams[key] = made.seq
+            if made.seq > len(task.events) or task.former[: made.seq] != task.events[: made.seq]:
+                task.stale.add(key)
+            return
         if made.event is None:
-            if key in task.streams and made.seq < task.streams[key]:
+            if key in task.streams and key not in task.stale and made.seq < task.streams[key]:
                 yield f"{who}: {made.task_id} goes back to {made.seq} (invariant 3)"
-            yield from self._seen(who, made.task_id, made.seq, made.state, made.asked_s)
+            yield from self._seen(at_s, who, made.task_id, made.seq, made.state, made.asked_s)
         else:
             after = task.streams.get(key)
+            if key in task.stale:
+                yield f"{who}: seq {made.seq} of {made.task_id} follows what the database has lost (invariant 2)"
             if after is not None and made.seq != after + 1:
                 yield f"{who}: seq {made.seq} of {made.task_id} follows {after} (invariant 3)"
-            if made.seq > len(task.events):
+            elif made.seq > len(task.events):
                 yield f"{who}: seq {made.seq} of {made.task_id} is not committed (invariant 2)"
             elif task.events[made.seq - 1] != made.event:
                 yield (
@@ -237,7 +305,7 @@ class _Numbered:
 def check_end(database: Database, history: h.History) -> list[str]:
     """The faults that remain once all disturbances have ceased and everybody has had time."""
     asked = {each.task_id for _, each in history.happenings if isinstance(each, h.Asked) and each.what == "cancel"}
-    died = any(isinstance(each, h.Gone) for _, each in history.happenings)
+    died = any(isinstance(each, h.Gone | h.Rewound) for _, each in history.happenings)
     found: list[str] = []
     for row in database.rows.values():
         found += _check_task(database, row)
@@ -276,10 +344,13 @@ def _check_webhooks(database: Database, history: h.History) -> Iterable[str]:
     for _, each in history.happenings:
         if isinstance(each, h.Delivered):
             heard[each.task_id, each.config_id] = max(each.seq, heard.get((each.task_id, each.config_id), 0))
-    for _, each in history.happenings:
-        if isinstance(each, h.Registered):
-            row = database.rows[each.task_id]
-            if row.state in TERMINAL and heard.get((each.task_id, each.config_id), 0) < row.seq:
+    rewound_s = max((at_s for at_s, each in history.happenings if isinstance(each, h.Rewound)), default=-SOON_S)
+    for at_s, each in history.happenings:
+        if isinstance(each, h.Registered) and at_s > rewound_s + SOON_S:  # an earlier one may be lost
+            row = database.rows.get(each.task_id)
+            if row is None:
+                yield f"webhook {each.config_id} was registered for {each.task_id}, which was lost before"
+            elif row.state in TERMINAL and heard.get((each.task_id, each.config_id), 0) < row.seq:
                 told = heard.get((each.task_id, each.config_id), 0)
                 yield f"webhook {each.config_id} of {each.task_id} has heard of {told} last, the end is {row.seq}"
     waiting, dead = database.outbox.owed_count()

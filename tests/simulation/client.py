@@ -5,7 +5,7 @@ another replica, and a stream goes on behind the last event it brought. Its paus
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import Any
 
@@ -65,7 +65,16 @@ class Clients:
         self.agents = sorted({agent for place in places for agent in place.serves})
         self.talkative = self.random.random() < 0.5
         """Whether clients say much unasked, to agents that ask much."""
+        self.lost: set[str] = set()
+        """The tasks that the database has lost."""
+        self.rewinds = 0
+        """How often it has lost something."""
         self._ids = 0
+
+    def rewound(self, lost: Collection[str]) -> None:
+        """Note that the database has lost its last commits, and these tasks with them."""
+        self.lost.update(lost)
+        self.rewinds += 1
 
     def message_id(self) -> str:
         """A UUID that is the same in every run."""
@@ -161,8 +170,9 @@ class Client:
             await asyncio.sleep(0.05 + self.random.random() * 0.5)
 
     def erred(self, what: str, task_id: str, error: Exception) -> None:
-        """Note an error that nothing explains."""
-        self.history.add(Erred(self.name, what, task_id, f"{type(error).__name__}: {error}", False))
+        """Note an error that nothing explains, unless the database has lost the task."""
+        possible = isinstance(error, TaskNotFound) and task_id in self.shared.lost
+        self.history.add(Erred(self.name, what, task_id, f"{type(error).__name__}: {error}", possible))
 
 
 class Crowd(Client):
@@ -192,6 +202,7 @@ class Job:
         self._leaves_unanswered = self.random.random() < 0.1 and HIRED not in self.shared.agents  # a worker would wait
         self._webhook = self.random.random() < 0.3 and agent not in ANSWERS
         self._ended = False
+        self._rewinds = 0
 
     async def run(self) -> None:
         """Send, and then do something about the task until it has ended, or waits for an answer that never comes."""
@@ -377,7 +388,10 @@ class Job:
         return self._leaves_unanswered and bool(self._answered)
 
     def _look(self, state: TaskState, said: Message | None) -> None:
-        """React to a status: answer questions, and note the end."""
+        """React to a status: answer questions, and note the end. The database may have lost an earlier answer."""
+        if self._rewinds != self.shared.rewinds:
+            self._rewinds = self.shared.rewinds
+            self._answered.clear()
         if state in TERMINAL:
             self._ended = True
         elif state in INTERRUPTED and said is not None and said.message_id not in self._answered:

@@ -6,7 +6,7 @@ reader may see the state before a write that is durable already.
 Invariant: what `dragoman.store.api` says of a store holds for every write, whoever makes it, since there is one guard.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Protocol
 
@@ -42,10 +42,11 @@ from dragoman.store.api import (
     TaskRow,
     Unknown,
 )
+from dragoman.store.outbox import Lane
 from dragoman.store.replicas import Replica
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
-from tests.simulation.outbox import OutboxRows
+from tests.simulation.outbox import OutboxRows, Webhook
 
 EVENT_BYTES = 3_000
 """The size of an event in the log. It is more than events have, so that snapshots are written early."""
@@ -112,6 +113,19 @@ class SharedRow(Struct):
     until_ms: int
 
 
+class Moment(Struct):
+    """Everything that was committed until a moment."""
+
+    rows: dict[str, Row]
+    replicas: dict[str, ReplicaRow]
+    agents_seen_ms: dict[str, int]
+    calls: dict[bytes, tuple[Repeat, int, float]]
+    days: dict[tuple[str, int], int]
+    shared: dict[str, SharedRow]
+    numbers: int
+    outbox: tuple[dict[tuple[str, str], Webhook], dict[str, Lane]]
+
+
 class Witness(Protocol):
     """Hears of everything that is committed, in that order."""
 
@@ -133,6 +147,10 @@ class Witness(Protocol):
 
     def gone(self, replica_id: str) -> None:
         """A replica was declared dead."""
+        ...
+
+    def rewound(self, rows: Mapping[str, Row]) -> None:
+        """What was committed last is lost. These are the rows that are left, as they are now."""
         ...
 
 
@@ -179,6 +197,33 @@ class Database:
         self._days: dict[tuple[str, int], int] = {}
         self._shared: dict[str, SharedRow] = {}
         self._numbers = 0
+
+    # -- a standby that takes over -------------------------------------------------------------------------------------
+
+    def moment(self) -> Moment:
+        """Everything as it stands: a standby that receives nothing more has this."""
+        rows = {row.head.id: copy(row) for row in self.rows.values()}
+        for row in rows.values():
+            row.log, row.pages, row.before = row.log[: row.seq], list(row.pages), None
+        return Moment(
+            rows=rows,
+            replicas={name: copy(row) for name, row in self.replicas.items()},
+            agents_seen_ms=dict(self._agents_seen_ms),
+            calls=dict(self._calls),
+            days=dict(self._days),
+            shared={key: copy(row) for key, row in self._shared.items()},
+            numbers=self._numbers,
+            outbox=self.outbox.moment(),
+        )
+
+    def go_back(self, moment: Moment) -> None:
+        """Go on from a moment: what was committed after it is lost."""
+        self.rows, self.replicas, self._agents_seen_ms = moment.rows, moment.replicas, moment.agents_seen_ms
+        self._calls, self._days, self._shared = moment.calls, moment.days, moment.shared
+        self._numbers = moment.numbers
+        self.outbox.go_back(moment.outbox)
+        if self._witness is not None:
+            self._witness.rewound(self.rows)
 
     # -- writes --------------------------------------------------------------------------------------------------------
 

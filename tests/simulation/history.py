@@ -3,7 +3,7 @@
 Invariant: it is written as things happen, by the simulation and never by the code under test.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -70,6 +70,12 @@ class Gone(Struct, gc=False):
     """A replica was declared dead."""
 
     replica: str
+
+
+class Rewound(Struct, gc=False):
+    """A standby has taken over that lacks the last commits. It has these tasks, each with its seq and epoch."""
+
+    tasks: Mapping[str, tuple[int, int]]
 
 
 class Began(Struct, gc=False):
@@ -229,6 +235,7 @@ Happening = (
     | Held
     | Beat
     | Gone
+    | Rewound
     | Began
     | Took
     | Let
@@ -279,6 +286,9 @@ class History:
 
     def gone(self, replica_id: str) -> None:
         self.add(Gone(replica_id))
+
+    def rewound(self, rows: Mapping[str, Row]) -> None:
+        self.add(Rewound({task_id: (row.seq, row.epoch) for task_id, row in rows.items()}))
 
 
 def describe(event: Event) -> str:
@@ -332,6 +342,9 @@ def trace(history: History, beats: bool = False) -> str:
                 text = f"{replica:12} beats" + ("" if alive else ", though it is dead")
             case Gone(replica):
                 text = f"{replica:12} is declared dead"
+            case Rewound(tasks):
+                left = " ".join(f"{short(task_id)}: {seq} ({epoch})" for task_id, (seq, epoch) in tasks.items())
+                text = f"             --- a standby takes over, which has {left} ---"
             case Began(task_id, by, epoch):
                 text = f"{by:12} runs {short(task_id)}, epoch {epoch}"
             case Asked(client, replica, what, task_id):

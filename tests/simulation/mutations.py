@@ -14,6 +14,7 @@ from dragoman.engine.effects import CancelChildren, Effect, Effects
 from dragoman.engine.engine import Engine
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.task_log import Page, TaskLog
+from dragoman.engine.tasks import Tasks
 from dragoman.model.ids import new_write
 from dragoman.model.task import INTERRUPTED
 from dragoman.store.api import Append, Stored
@@ -192,6 +193,27 @@ def ignore_changed_webhooks(world: World) -> None:
     world.database.guard.ignores_changed_webhooks = True
 
 
+def keep_what_the_store_has_lost(world: World) -> None:
+    """A replica goes on with what it has read, when a standby has taken over that lacks it."""
+
+    async def reread(tasks: Tasks, retry_s: float) -> None:
+        """Compare nothing."""
+
+    world.patch(Tasks, "reread", reread)
+
+
+def let_streams_go_on_after_a_failover(world: World) -> None:
+    """A stream goes on that has shown what the store has lost since."""
+    go_back = TaskLog._go_back  # noqa: SLF001
+
+    def untold(log: TaskLog) -> None:
+        rewound = log.rewound
+        go_back(log)
+        log.rewound = rewound
+
+    world.patch(TaskLog, "_go_back", untold)
+
+
 def _say_nothing(*said: object) -> None:
     """Take the place of something that is to be said to others."""
 
@@ -222,6 +244,8 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         take_over_without_the_fence,
         renew_in_full_what_is_left,
         ignore_changed_webhooks,
+        keep_what_the_store_has_lost,
+        let_streams_go_on_after_a_failover,
     )
 }
 """All mutations by name."""

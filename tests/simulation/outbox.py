@@ -4,6 +4,7 @@ Invariant: a configuration has one delivery in flight, in the order in which the
 """
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -45,6 +46,18 @@ class OutboxRows:
         self._webhooks: dict[tuple[str, str], Webhook] = {}
         self._lanes: dict[str, Lane] = {}
         self._numbers = 0
+
+    def moment(self) -> tuple[dict[tuple[str, str], Webhook], dict[str, Lane]]:
+        """Everything as it stands, to go back to."""
+        webhooks = {
+            key: Webhook(hook.task_id, hook.registration, [copy(owing) for owing in hook.owing])
+            for key, hook in self._webhooks.items()
+        }
+        return webhooks, dict(self._lanes)
+
+    def go_back(self, moment: tuple[dict[tuple[str, str], Webhook], dict[str, Lane]]) -> None:
+        """Forget everything after a moment."""
+        self._webhooks, self._lanes = moment
 
     def keep(self, task_id: str, registration: Registration) -> None:
         """Store a configuration, in place of one with the same id."""

@@ -15,6 +15,7 @@ from dragoman.model.events import MessageReceived, StatusChanged, Submitted
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from tests.simulation import history as h
 from tests.simulation.agents import AGENTS, HIRED, WORKER_LEASE_S, lingers_s
+from tests.simulation.replica import COURIER
 
 SOON_S = 2.0
 """Within this time of the database's clock everything happens that nothing has to wait for."""
@@ -49,6 +50,8 @@ class Watched:
         self.script = ""
         self.state = TaskState.SUBMITTED
         self.settled = False
+        self.states: list[TaskState] = []
+        """The state after each event."""
         self.told_s: list[float] = []
         """When each event was committed."""
         self.settlings: list[int] = []
@@ -100,6 +103,10 @@ class _Watch:
         """Until when each cause disturbs."""
         self._streams: dict[tuple[str, int], tuple[str, int, float]] = {}
         """For each open stream its task, its last seq, and when it was opened."""
+        self._stale: dict[tuple[str, int], float] = {}
+        """The streams that have shown what the database has lost since, and when it did."""
+        self._unsettled_s = 0.0
+        """Until when a call may be on its way, as far as the database knows, of which it has lost that it arrived."""
         self._idle: dict[str, float] = {}
         """The workers that wait for a task, and since when."""
         self._hooks: dict[tuple[str, str], float] = {}
@@ -169,6 +176,8 @@ class _Watch:
                 return self._followed(at_s, happening)
             case h.Left(client, stream, _):
                 return self._left(at_s, client, stream)
+            case h.Rewound(tasks):
+                self._rewound(at_s, tasks)
             case h.Registered(task_id, config_id, _):
                 self._registered(at_s, task_id, config_id)
             case h.Delivered(task_id, config_id, _, seq, _):
@@ -191,6 +200,7 @@ class _Watch:
                 task.messages[event.message.message_id] = seq
             if isinstance(event, StatusChanged):
                 self._changed(at_s, task, event, seq, made)
+            task.states.append(task.state)
         if made.run is not None and not task.settled:
             yield from self._works(made.task_id, task, made.by, made.run)
         if task.state in TERMINAL:
@@ -314,15 +324,25 @@ class _Watch:
         key, task = (made.client, made.stream), self._task(made.task_id)
         opened_s = self._streams[key][2] if key in self._streams else made.asked_s
         self._streams[key] = (made.task_id, made.seq, opened_s)
+        if made.event is None:
+            self._stale.pop(key, None)  # it begins anew
         if made.event is not None:
             yield from self._unheard(at_s, made.client, made.task_id, made.seq, task, opened_s)
 
     def _left(self, at_s: float, client: str, stream: int) -> Iterable[str]:
         """Whatever a stream has not brought by its end must be new."""
         task_id, seq, opened_s = self._streams.pop((client, stream), ("", 0, 0.0))
+        if (rewound_s := self._stale.pop((client, stream), None)) is not None:
+            yield from self._outdated(at_s, client, task_id, rewound_s)
+            return
         task = self._tasks.get(task_id)
         if task is not None and seq < len(task.told_s):
             yield from self._unheard(at_s, client, task_id, seq + 1, task, opened_s)
+
+    def _outdated(self, at_s: float, client: str, task_id: str, rewound_s: float) -> Iterable[str]:
+        """A stream ends that has shown what is lost."""
+        if self._late(rewound_s, at_s):
+            yield f"{client} follows {task_id}, of which it was shown what has been lost since {rewound_s:.3f}"
 
     def _unheard(
         self, at_s: float, client: str, task_id: str, seq: int, task: Watched, opened_s: float
@@ -339,8 +359,36 @@ class _Watch:
         task, since_s = self._task(task_id), self._hooks.get((task_id, config_id))
         if since_s is not None and seq == len(task.told_s):
             del self._hooks[task_id, config_id]
-            if self._late(since_s, at_s):
+            if self._late(max(since_s, self._unsettled_s), at_s):
                 yield f"webhook {config_id} of {task_id} hears only now of its end at {since_s:.3f}"
+
+    # -- a standby that takes over -------------------------------------------------------------------------------------
+
+    def _rewound(self, at_s: float, tasks: Mapping[str, tuple[int, int]]) -> None:
+        """The last commits are lost: streams that showed them end soon, and somebody takes up their tasks."""
+        for key, (task_id, seq, _) in self._streams.items():
+            if seq > tasks.get(task_id, (0, 0))[0]:
+                self._stale[key] = at_s
+        for task_id in [task_id for task_id in self._tasks if task_id not in tasks]:
+            del self._tasks[task_id]
+        for task_id, task in self._tasks.items():
+            self._go_back(at_s, task, tasks[task_id][0])
+        self._hooks.clear()
+        self._unsettled_s = at_s + COURIER.claim_s
+
+    def _go_back(self, at_s: float, task: Watched, seq: int) -> None:
+        if seq == len(task.told_s):
+            return
+        task.told_s, task.states = task.told_s[:seq], task.states[:seq]
+        task.settlings = [each for each in task.settlings if each <= seq]
+        task.messages = {message: each for message, each in task.messages.items() if each <= seq}
+        task.state = task.states[-1]
+        task.settled = task.state in TERMINAL or task.state in INTERRUPTED
+        task.asked_s = task.asked_by = task.at_work = task.offered_s = task.free_s = task.worker = None
+        task.idle_s = None if task.settled or task.agent == HIRED else at_s
+        if task.state not in TERMINAL:
+            task.ended_s = None
+        task.hooked.clear()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -354,9 +402,11 @@ class _Watch:
             if task.ended_s is None:
                 continue
             for child_id in self._children.get(task_id, ()):
-                child = self._tasks[child_id]
-                if child.ended_s is None:
+                child = self._tasks.get(child_id)  # the database may have lost it
+                if child is not None and child.ended_s is None:
                     yield from self._outlived(at_s, child_id, child, task)
-        for (client, _), (task_id, seq, opened_s) in self._streams.items():
-            if seq < len(self._tasks[task_id].told_s):
+        for (client, stream), (task_id, seq, opened_s) in self._streams.items():
+            if (rewound_s := self._stale.get((client, stream))) is not None:
+                yield from self._outdated(at_s, client, task_id, rewound_s)
+            elif task_id in self._tasks and seq < len(self._tasks[task_id].told_s):
                 yield from self._unheard(at_s, client, task_id, seq + 1, self._tasks[task_id], opened_s)

@@ -43,7 +43,7 @@ from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, Paused
 from dragoman.store.replicas import Replica
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
-from tests.simulation.database import Database, Row
+from tests.simulation.database import Database, Moment, Row
 from tests.simulation.loop import Process, SimulatedLoop
 
 LOCK_MAX_S = 4.0
@@ -103,7 +103,18 @@ class Server:
         self.database = database
         self.process = Process("database")
         self.down = False
+        self.history = 0
+        """How often a standby has taken over that lacked the last commits. Connections end with the server."""
         self._locks: dict[str, Lock] = {}
+
+    def take_over(self, moment: Moment) -> None:
+        """Let a standby take over that has received nothing after a moment. Every transaction is gone."""
+        locks, self._locks = self._locks, {}
+        self.history += 1
+        self.database.go_back(moment)
+        for lock in locks.values():
+            for request in lock.waiting:
+                request()
 
     def lock(self, task_id: str, owner: object, then: Callable[[], None]) -> None:
         """Hold a row for `owner`, and call `then` when it is held."""
@@ -161,6 +172,7 @@ class SimulatedStore:
         self.alter: Callable[[Append], Append] = _unaltered
         """The append as it is sent. Only mutations change it."""
         self._open = False
+        self._history = server.history
         self._arrivals: dict[str, float] = {}
         self._answers: dict[str, float] = {}
 
@@ -202,6 +214,9 @@ class SimulatedStore:
             refused = StoreError("the database cannot be reached")
             loop.post(self.process, network.waits_s() if self._open else 0.0, _fail, future, refused)
             return future
+        if self._history != self.server.history and not self.server.down:  # the new connection says so
+            self._history = self.server.history
+            self.replicas.rewound()
         delay_s = network.delay_s()
         if task_id is not None:
             arrives_s = max(loop.time() + delay_s, self._arrivals.get(task_id, 0.0))
@@ -211,15 +226,15 @@ class SimulatedStore:
             self._lose(future, lost)
             if network.loses() or network.slow == 0.0:
                 return future  # else it arrives later, though its sender has given it up
-        arrive = partial(self._arrive, future, act, task_id, lost)
+        arrive = partial(self._arrive, future, act, task_id, lost, self._history)
         loop.post(self.server.process, delay_s, self.server.when_free, task_id, owner, arrive)
         return future
 
     def _arrive(
-        self, future: "Future[Any]", act: Callable[[], Any], task_id: str | None, lost: type[Exception]
+        self, future: "Future[Any]", act: Callable[[], Any], task_id: str | None, lost: type[Exception], history: int
     ) -> None:
         """The request has reached the database. Its effect there happens, whatever becomes of the answer."""
-        if self.server.down or self.network.cut:
+        if self.server.down or self.network.cut or history != self.server.history:
             self._lose(future, lost)
             return
         self.database.seen_s = 0.0
@@ -234,10 +249,10 @@ class SimulatedStore:
         answers_s = max(loop.time(), self.database.seen_s) + self.network.delay_s()
         if task_id is not None:
             answers_s = self._answers[task_id] = max(answers_s, self._answers.get(task_id, 0.0))
-        loop.post(self.process, answers_s - loop.time(), self._answer, future, outcome, lost)
+        loop.post(self.process, answers_s - loop.time(), self._answer, future, outcome, lost, history)
 
-    def _answer(self, future: "Future[Any]", outcome: Any, lost: type[Exception]) -> None:
-        if self.network.cut:
+    def _answer(self, future: "Future[Any]", outcome: Any, lost: type[Exception], history: int) -> None:
+        if self.network.cut or history != self.server.history:
             self._lose(future, lost)
         elif not future.done():
             if isinstance(outcome, Refused | StoreError):
@@ -427,10 +442,16 @@ class SimulatedReplicas:
         self._store = store
         self._lost: Callable[[str], None] = _ignore
         self._back: Callable[[str], None] = _ignore
+        self._on_rewound: list[Callable[[], None]] = []
         self._proven_s = 0.0
 
     def on_rewound(self, call: Callable[[], None]) -> None:
-        pass
+        self._on_rewound.append(call)
+
+    def rewound(self) -> None:
+        """A server is behind the address that may lack what was read before."""
+        for call in self._on_rewound:
+            call()
 
     def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
         self._lost, self._back = lost, back

@@ -18,7 +18,7 @@ from dragoman.model import ids
 from tests.simulation.agents import AGENTS, ANSWERS, HIRED
 from tests.simulation.checks import check, check_end
 from tests.simulation.client import Client, Clients, Crowd
-from tests.simulation.database import Database
+from tests.simulation.database import Database, Moment
 from tests.simulation.history import Complained, Fault, History, Weather, trace
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.replica import SETTINGS, Place, SimulatedHub
@@ -48,6 +48,9 @@ HIRES = 0.4
 
 ANSWER = 0.3
 """The part of the worlds in which some agents answer with a Message, if they can."""
+
+FAILOVER = 0.12
+"""The part of the worlds in which a standby takes over that lacks the last commits."""
 
 CROWD = 0.3
 """The part of the worlds with workers in which they are given more at once than they can do."""
@@ -110,6 +113,7 @@ class World:
         self.hires = self.random.random() < HIRES
         self.answers = self.random.random() < ANSWER
         self.crowd = Random(f"crowd {seed}")
+        self.failover = Random(f"failover {seed}")
         serves = self._share_agents(self.random.choice((2, 3, 3)))
         self.terms = Terms(
             claim_s=settings.claim_s,
@@ -184,6 +188,8 @@ class World:
             slots = sum(worker.tasks for worker in self.workers)
             Crowd("crowd", self.clients, slots + self.crowd.randrange(2, 7))
         self._plan_faults()
+        if self.failover.random() < FAILOVER:
+            self._at(1.0 + self.failover.random() * 8, self._fall_behind)
         self.loop.run(FAULTY_S)
         self._heal()
         finished = self.loop.run(FAULTY_S + CALM_S, done=lambda: not self.clients.unfinished)
@@ -332,6 +338,22 @@ class World:
             self._calm_down("database")
             self.server.down = False
 
+    def _fall_behind(self) -> None:
+        """From now on the standby receives nothing, and a moment later it takes over."""
+        self._at(self.failover.choice((0.02, 0.2, 0.6)), self._lose_primary, self.database.moment())
+
+    def _lose_primary(self, moment: Moment) -> None:
+        self._note("the primary is down")
+        self._disturb("failover")
+        self.server.down = True
+        self._at(self.failover.choice((0.1, 0.5)), self._take_over, moment)
+
+    def _take_over(self, moment: Moment) -> None:
+        self.history.add(Weather("failover", self.loop.time()))  # what it has harmed has its own rules
+        self.server.down = False
+        self.clients.rewound(self.database.rows.keys() - moment.rows.keys())
+        self.server.take_over(moment)
+
     def _heal(self) -> None:
         """All faults cease."""
         self._note("all faults cease")
@@ -402,7 +424,7 @@ def _determined(seed: int) -> Iterator[None]:
 
 
 class _Listener(logging.Handler):
-    """Puts logged errors into the history, but for those of agents that fail as their script says."""
+    """Puts logged errors into the history, but for those that a scenario has to cause."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
@@ -412,6 +434,8 @@ class _Listener(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and type(error).__name__ == "Broken":
             return
+        if self._world.clients.rewinds and ("has lost committed events" in record.msg or "CallRefused" in repr(error)):
+            return  # a worker goes on that has had an answer which is lost
         text = record.getMessage() + (f": {error!r}" if error is not None else "")
         self._world.history.add(Complained(self._world.loop.current.name, text))
 
