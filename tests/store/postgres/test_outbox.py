@@ -285,3 +285,13 @@ async def test_calls_in_flight_at_a_replica_that_dies_are_due_once_it_is_known_d
         assert (again.number, again.delivery.id) == (first.number, first.delivery.id)
         assert second.number != first.number
     assert await check_store(used_postgres_url) == []
+
+
+async def test_a_replica_that_has_left_claims_no_calls_and_reports_no_failure(used_postgres_url: str) -> None:
+    async with process(used_postgres_url, "h1") as leaves:
+        await leaves.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
+        await leaves.replicas.leave("h1")
+        assert await leaves.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1) == ()
+        async with process(used_postgres_url, "h2") as stays:
+            (due,) = await stays.outbox.claim(Lane.UNKNOWN, 1 << 50, 1 << 51, 1, 1)
+            assert due.task_id == "t1"

@@ -180,9 +180,12 @@ class OutboxTables:
         alone: bool = False,
         with_behind: bool = False,
     ) -> tuple[Due, ...]:
-        """As the protocol says. Looks once at each host with pending deliveries, in any lane."""
-        if not (claimant := self._claimant()):  # others would take what it claims for that of a dead replica
-            raise StoreError("this replica counts as dead, and sends no webhooks until it begins anew")
+        """As the protocol says. Looks once at each host with pending deliveries, in any lane.
+
+        A replica that counts as dead, or is about to stop, takes none: others would void its claims.
+        """
+        if not (claimant := self._claimant()):
+            return ()
         ask = DeliveryClaim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind)
         try:
             async with self._door().transaction() as connection:
