@@ -6,14 +6,18 @@ all.
 
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from dragoman.cli.usage_errors import usage_on_one_line
+
+WORDS = f"{__name__}.words"
+"""The key of all arguments in a context's `meta`, which the contexts below it have as well."""
 
 
 class CommandTable(click.Group):
@@ -30,12 +34,15 @@ class CommandTable(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parse the arguments; a mistake in them is one line."""
-        with usage_on_one_line():
-            return super().make_context(info_name, args, parent, **extra)
+        words = tuple(args) if parent is None else parent.meta.get(WORDS, tuple(args))
+        with _usage_of(words):
+            ctx = super().make_context(info_name, args, parent, **extra)
+        ctx.meta[WORDS] = words
+        return ctx
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a usage error of any command below is one line."""
-        with usage_on_one_line():
+        with _usage_of(ctx.meta[WORDS]):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -50,6 +57,26 @@ class CommandTable(click.Group):
         with collections_paused():
             command: click.Command = getattr(import_module(module), attribute)
         return command
+
+
+@contextmanager
+def _usage_of(words: Sequence[str]) -> Iterator[None]:
+    """Report a usage error in the block on one line. `words` are all arguments.
+
+    Where no command was found, `-o json` gets the error of the client's commands, since it is not known whose it is.
+    """
+    with usage_on_one_line():
+        try:
+            yield
+        except NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            if error.ctx is not None and isinstance(error.ctx.command, click.Group):
+                from dragoman.cli.a2a.options import asks_for_json, refuse
+
+                if asks_for_json(words):
+                    refuse(error, words)
+            raise
 
 
 @contextmanager

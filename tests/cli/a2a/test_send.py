@@ -282,6 +282,10 @@ def test_a_usage_error_keeps_to_json(shell: Shell) -> None:
         ran = shell.run("send", "hi", *words, "--nonsense")
         assert (ran.status, ran.json["error"]["code"]) == (2, "A2ACLI_ERR_USAGE")
     assert shell.run("send", "--nonsense", A2ACLI_OUTPUT="json").json["error"]["code"] == "A2ACLI_ERR_USAGE"
+    for words in (("nonsense", "-o", "json"), ("-o", "json", "nonsense"), ("task", "nonsense", "--output=json")):
+        ran = shell.run(*words)
+        assert (ran.status, ran.json["error"]["code"]) == (2, "A2ACLI_ERR_USAGE")
+        assert ran.err == ""
 
 
 def test_the_message_of_the_manual_reaches_every_binding_and_version(shell: Shell, demo: str) -> None:

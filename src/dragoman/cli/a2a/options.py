@@ -177,33 +177,33 @@ class ClientCommand(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            _refuse(error, words)
+            refuse(error, words)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; usage errors that it finds itself are reported in the same way."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            _refuse(error, tuple(_json_words(ctx)))
+            refuse(error, tuple(_json_words(ctx)))
         except SettingsError as error:
-            _refuse(click.UsageError(str(error), ctx), tuple(_json_words(ctx)))
+            refuse(click.UsageError(str(error), ctx), tuple(_json_words(ctx)))
 
 
 def _json_words(ctx: click.Context) -> Sequence[str]:
     return ("-o", "json") if ctx.params.get("output") == "json" else ()
 
 
-def _refuse(error: click.UsageError, words: Sequence[str]) -> NoReturn:
+def refuse(error: click.UsageError, words: Sequence[str]) -> NoReturn:
     """Report a usage error and exit with 2. `words` are the arguments, of which only the output format is read."""
     from dragoman.cli.a2a.failures import Code, Failure
     from dragoman.cli.a2a.output import print_failure
 
     failure = Failure(Code.USAGE, usage_text(error), hint=help_hint(error))
-    print_failure(failure, "json" if _asks_for_json(words) else "text")
+    print_failure(failure, "json" if asks_for_json(words) else "text")
     raise SystemExit(failure.status)
 
 
-def _asks_for_json(words: Sequence[str]) -> bool:
+def asks_for_json(words: Sequence[str]) -> bool:
     """Find the output format in arguments that could not be parsed."""
     import os
 
