@@ -444,6 +444,42 @@ async def test_a_damaged_request_costs_itself_alone(store: str) -> None:
         assert (await keys.run("revoke", "own", "--stop"))["changed"], "asked anew"
 
 
+async def test_a_stop_waits_for_no_other_whose_tasks_take_long_to_end(tmp_path: Path) -> None:
+    keys, go, free = await keys_of(f"sqlite:///{tmp_path}/keys.db"), asyncio.Event(), asyncio.Event()
+    stubborn = Agent("stubborn")
+
+    @stubborn.skill
+    async def hold(ctx: Any) -> str:
+        """Take long to end."""
+        await ctx.progress(1, 2)
+        try:
+            await go.wait()
+        finally:
+            await free.wait()
+        return "done"
+
+    config = Config(port=0, store=keys.store, shutdown_grace_s=0.2, cancel_grace_s=DEADLINE_S)
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(config, [*agents(go), stubborn]) as url,
+        aiohttp.ClientSession() as http,
+    ):
+        first, second = Caller(http, url, keys["leaked"]), Caller(http, url, keys["own"])
+        slow = await first.stream("POST", "/agents/stubborn/message:stream", {"message": message("slow")})
+        quick = await second.send("quick")
+        slow_id, quick_id = await slow.task_id(), await quick.task_id()
+        await keys.run("revoke", "leaked", "--stop", "--tasks")
+        operator = Caller(http, url, keys["ops"])
+        shown = lambda: operator.ask("GET", f"/admin/v1/tasks/{slow_id}")  # noqa: E731
+        await until(shown, lambda answer: bool(answer[1]["task"]["cancel_requested"]))
+        await keys.run("revoke", "own", "--stop", "--tasks")
+        shown = lambda: operator.ask("GET", f"/admin/v1/tasks/{quick_id}")  # noqa: E731
+        await until(shown, lambda answer: bool(answer[1]["task"]["state"] == "canceled"))
+        free.set()
+        for reader in (slow, quick):
+            await reader.close()
+
+
 async def test_a_task_is_canceled_though_only_another_replica_serves_its_agent(postgres_url: str) -> None:
     keys, go = await keys_of(postgres_url), asyncio.Event()
     other = Agent("other")

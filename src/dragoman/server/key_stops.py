@@ -1,13 +1,14 @@
 """The work on requests to end what a leaked key began: see `engine.key_stops`.
 
 Invariant: a stream of a stopped key ends within `WATCH_S` of the moment at which its server can read the request. Tasks
-that take long to cancel delay no stream's end.
+that take long to cancel delay no stream's end, and no other request.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from msgspec import Struct
 
@@ -112,15 +113,25 @@ class KeyStopper:
             self._due_s = now_s + STREAMS_MS / 3000
 
     async def work(self) -> None:
-        """Remove webhooks and cancel tasks for ever."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            for request in self._pending:
-                try:
-                    await self._carry_out(request.key)
-                except (StoreError, OutcomeUnknown) as error:
-                    log.warning("what key %s began goes on: %s", request.key, error, extra=about(request.key))
+        """Remove webhooks and cancel tasks for ever. A request waits for no other one."""
+        under_way: set[str] = set()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                for request in self._pending:
+                    if request.key not in under_way:
+                        under_way.add(request.key)
+                        done = group.create_task(self._attempt(request.key), name=f"stop {request.key}")
+                        done.add_done_callback(partial(_forget, under_way, request.key))
+
+    async def _attempt(self, key_id: str) -> None:
+        try:
+            await self._carry_out(key_id)
+        except (StoreError, OutcomeUnknown) as error:
+            log.warning("what key %s began goes on: %s", key_id, error, extra=about(key_id))
+        except Exception:  # nobody foresaw it, and the other requests are carried out all the same
+            log.exception("what key %s began goes on", key_id, extra=about(key_id))
 
     async def _carry_out(self, key_id: str) -> None:
         claimed = await self._stops.claim(key_id, self._replica, self._store.replicas.alive)
@@ -174,3 +185,7 @@ class KeyStopper:
         async with asyncio.TaskGroup() as group:
             for task_id in found:
                 group.create_task(cancel(task_id), name=f"cancel {task_id}")
+
+
+def _forget(under_way: set[str], key_id: str, _: "asyncio.Task[None]") -> None:
+    under_way.discard(key_id)
