@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from dragoman.client import connect
 from dragoman.config import Config
 from dragoman.dialects.registry import load_systems
 from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run
+from dragoman.engine.bounds import Bounds, flag
 from dragoman.model.errors import InternalError, UnsupportedOperation
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import GetTask, ListTasks
@@ -360,13 +362,80 @@ async def test_an_end_that_cannot_be_written_is_replaced_once(refused: str, capl
                 assert (record.usage, refusals) == (None, 1)
             else:
                 async with asyncio.timeout(60):
-                    while not any("given up" in each.getMessage() for each in caplog.records):
+                    while not any("its end cannot be written" in each.getMessage() for each in caplog.records):
                         await asyncio.sleep(0)
+                assert refusals == 3  # the run's end, what replaced it, and the one of the engine
                 h.store.append = real  # type: ignore[method-assign]
-                assert (await h.cancel(task_id)).state is S.CANCELED
-                assert refusals == 2
+                record = await h.reach(task_id, S.FAILED)  # nobody has to cancel it
+                assert record.status.message is not None
+                assert record.status.message.metadata == {"reason": "internal_error"}
         given_up = [each.exc_info for each in caplog.records if "given up" in each.getMessage()]
         assert given_up == ([] if refused == "the tokens" else [None])
+
+
+@pytest.mark.parametrize("direct", [False, "auto"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        Ended(S.WORKING),
+        Ended(S.INPUT_REQUIRED, (Part(text="?"),)),
+        Ended(S.SUBMITTED),
+        Ended(S.FAILED, reason=5),  # type: ignore[arg-type]
+        Ended(S.FAILED, retry_after_s=math.nan),
+        Reject(Number),
+        type("Unspoken", (Reject,), {"__str__": lambda _: 5})(),
+    ],
+    ids=repr,
+)
+async def test_an_end_that_is_none_is_a_fault_of_the_agent(end: Exception, direct: Any) -> None:
+    async def script(run: Run) -> None:
+        raise end
+
+    async with house(Scripted(script, direct=direct)) as h:
+        record = await h.send()
+        assert record.status.message is not None
+        if type(end) is Reject:
+            assert record.state is S.REJECTED
+        else:
+            assert record.state is S.FAILED
+            assert record.status.message.metadata == {"reason": "agent_error"}
+
+
+class Itself(str):
+    """A text whose `str()` is no plain text."""
+
+    def __str__(self) -> str:
+        return self
+
+
+class MadeAnew:
+    """A value that is another one each time."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def model_dump(self, mode: str) -> dict[str, Any]:
+        self.times += 1
+        return {"a": [] if self.times == 2 else 2**60}
+
+
+class NoRepr:
+    """A value that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def test_json_is_looked_at_once() -> None:
+    bounds = Bounds()
+    assert bounds.json("data", {"a": Itself("b")}) == {"a": "b"}
+    with pytest.raises(ValueError, match="data: integers"):
+        bounds.json("data", {"a": MadeAnew()})
+    with pytest.raises(TypeError, match="data: Raw has no JSON form"):
+        bounds.json("data", {"a": msgspec.Raw(b"{bad")})
+    for odd_one in (NoRepr(), 10**5000):
+        with pytest.raises(TypeError, match="append must be True or False"):
+            flag("append", odd_one)
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -70,6 +70,24 @@ async def test_in_dialects_without_a_message_result_it_is_a_task() -> None:
         assert isinstance(await h.ask(once, dialect="kaos"), Record)
 
 
+@pytest.mark.parametrize("end", ["cancels itself", "cancels itself at last", SystemExit(3), KeyboardInterrupt()])
+async def test_the_end_of_an_agent_is_not_the_end_of_the_call(end: Any) -> None:
+    async def script(run: Run) -> None:
+        if isinstance(end, BaseException):
+            raise end
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        if end == "cancels itself":
+            await asyncio.sleep(60)
+
+    async with house(direct(script)) as h:
+        call = asyncio.create_task(h.ask(sending("hi")))
+        with pytest.raises(InternalError):
+            await call
+        assert not call.cancelling()
+
+
 async def test_what_a_direct_agent_cannot_do() -> None:
     async def ask(run: Run) -> None:
         await run.ask((Part(text="?"),))

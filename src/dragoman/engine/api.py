@@ -10,14 +10,14 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.bounds import Bounds, flag, integer, name, name_or_none, type_name
+from dragoman.engine.bounds import Bounds, flag, integer, name, name_or_none, shown, type_name
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
-from dragoman.model.task import Record, TaskHead, TaskState, Usage
+from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
 
 TIMEOUT_S_MAX = 1e9
 """Longest time for a delegation: some thirty years, which every clock and every store can count."""
@@ -43,6 +43,18 @@ class Ended(Exception):
         self.parts = tuple(parts)
         self.reason = reason
         self.retry_after_s = retry_after_s
+
+    def check(self, bounds: Bounds) -> "Ended":
+        """Return the end as it is written. Raises TypeError or ValueError, which names the argument."""
+        state, after_s = self.state, self.retry_after_s
+        if not isinstance(state, TaskState) or state not in TERMINAL:
+            raise ValueError(f"state={shown(state)}: a task ends in one of {', '.join(sorted(TERMINAL))}")
+        if after_s is not None:
+            if isinstance(after_s, bool) or not isinstance(after_s, int | float):
+                raise TypeError(f"retry_after_s must be a number of seconds, not {type_name(after_s)}")
+            if not 0 <= after_s <= TIMEOUT_S_MAX:
+                raise ValueError(f"retry_after_s={shown(after_s)}: must be from 0 to {TIMEOUT_S_MAX:g}")
+        return Ended(state, bounds.parts("parts", self.parts), bounds.text("reason", self.reason), after_s)
 
 
 class Replied(Ended):
@@ -89,13 +101,13 @@ class Delegation(Struct, frozen=True, kw_only=True):
         if not agent:
             raise ValueError("agent is empty: name an agent of this server by its id")
         if self.asks not in ("pass", "raise"):
-            raise ValueError(f"asks={self.asks!r:.100}: must be 'pass' or 'raise'")
+            raise ValueError(f"asks={shown(self.asks)}: must be 'pass' or 'raise'")
         timeout_s = self.timeout_s
         if timeout_s is not None:
             if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
                 raise TypeError(f"timeout_s must be a number of seconds, not {type_name(timeout_s)}")
             if not 0 < timeout_s <= TIMEOUT_S_MAX:
-                raise ValueError(f"timeout_s={timeout_s!r:.100}: must be more than 0, and at most {TIMEOUT_S_MAX:g}")
+                raise ValueError(f"timeout_s={shown(timeout_s)}: must be more than 0, and at most {TIMEOUT_S_MAX:g}")
         return replace(
             self,
             agent=agent,

@@ -6,7 +6,7 @@ or raises TypeError or ValueError that names the argument.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from operator import index
 from typing import Any, TypeVar
@@ -36,7 +36,14 @@ HALF_A_CHARACTER = "half of a surrogate pair is no character, and cannot be sent
 
 _LONG_NUMBER = re.compile(rb"[0-9]{16}")
 
-_JSON_TYPES: tuple[Any, ...] = (str, int, float, dict, list)
+_JSON_TYPES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (dict, dict),
+    (list, list),
+)
+"""The types of JSON, and how a value of a subclass becomes one of the type itself: `str()` may give a subclass."""
 
 T = TypeVar("T")
 
@@ -149,7 +156,8 @@ class Bounds(Struct, frozen=True):
         if value is None or value is True or value is False:
             return value
         try:
-            encoded = msgspec.json.encode(value, enc_hook=json_form)
+            plain = msgspec.to_builtins(value, str_keys=True, enc_hook=json_form)  # once: a value may be made anew
+            encoded = msgspec.json.encode(plain)
             suspicious = (
                 len(encoded) > self.max_text
                 or b"null" in encoded
@@ -157,7 +165,7 @@ class Bounds(Struct, frozen=True):
                 or _LONG_NUMBER.search(encoded) is not None
             )
             if suspicious:
-                self._walk(argument, msgspec.to_builtins(value, str_keys=True, enc_hook=json_form))
+                self._walk(argument, plain)
             return msgspec.json.decode(encoded)
         except UnicodeEncodeError:
             raise ValueError(f"{argument}: {HALF_A_CHARACTER}") from None
@@ -214,7 +222,7 @@ def flag(argument: str, value: object) -> bool:
     """Check a flag."""
     if value is True or value is False:
         return value
-    raise TypeError(f"{argument} must be True or False, not {value!r:.100}")
+    raise TypeError(f"{argument} must be True or False, not {shown(value)}")
 
 
 def integer(argument: str, value: object) -> int:
@@ -309,10 +317,18 @@ def type_name(value: object) -> str:
     return type(value).__name__
 
 
+def shown(value: object) -> str:
+    """A value for an error that quotes it: its repr, at most 100 characters; its type if that cannot be made."""
+    try:
+        return f"{value!r:.100}"
+    except Exception:  # noqa: BLE001  a `__repr__` of an agent, or an integer of too many digits
+        return f"a value of type {type_name(value)}"
+
+
 def json_form(value: object) -> Any:
     """msgspec's hook for types that it does not know. Subclasses of the JSON types land here, too."""
-    for plain in _JSON_TYPES:
-        if isinstance(value, plain):
+    for kind, plain in _JSON_TYPES:
+        if isinstance(value, kind):
             return plain(value)
     if callable(dump := getattr(value, "model_dump", None)):  # Pydantic 2
         return dump(mode="json")

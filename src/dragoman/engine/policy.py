@@ -231,6 +231,9 @@ def stopping() -> Unavailable:
     return Unavailable("the server is stopping: send again in a moment")
 
 
+UNWRITTEN_TEXT = "The server failed: the end of the run could not be written."
+"""The text for a task whose run had an end that the store did not take."""
+
 UNREADABLE_TEXT = "The server's record of the task is damaged and cannot be read."
 """The status of a task that was set aside, and the reason why an operation on one is refused."""
 

@@ -48,6 +48,12 @@ time that the server keeps of its grace period for closing (`server.shutdown`)."
 CANCEL_S = 0.1
 """The least time that a canceled agent has before it counts as one that does not stop."""
 
+FAIL_AGAIN_S = 1.0
+"""How long after a task's end could not be written it is tried again; twice as long each time, up to `FAIL_MAX_S`."""
+
+FAIL_MAX_S = 60.0
+"""The longest time between two tries."""
+
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """The text for the caller of a task whose run died with its process and cannot be repeated."""
 
@@ -244,6 +250,8 @@ class Supervisor:
             self._report_lost(task)
         if error is not None and not self._over:
             self.give_up_on(task, error)
+        elif run.given_up and not self._over:
+            self._spawn(task, lambda: self._fail(task, policy.UNWRITTEN_TEXT, run.lease))
         elif done.cancelled() and not (run.abandoned or run.cancel_requested or task.terminal or self._over):
             self._end_canceled(task, run.lease)
         elif run.again and not self.stopping.begun:
@@ -622,11 +630,17 @@ class Supervisor:
                     "task %s: another server works on it, but an error happened here", task.head.id, exc_info=error
                 )
             else:
-                await self._fail(task, error)
+                await self._fail(task, *self._fault(task, error))
 
     def give_up_on(self, task: TaskLog, error: BaseException) -> None:
         """End a task on which the engine itself failed, so that it is not `working` for ever."""
-        self._spawn(task, lambda: self._fail(task, error))
+        self._spawn(task, lambda: self._fail(task, *self._fault(task, error)))
+
+    def _fault(self, task: TaskLog, error: BaseException) -> tuple[str, int | None]:
+        """Log an error of the server. Returns the text for the caller, and the epoch under which the task may be ended:
+        others may lease it at any moment."""
+        reference = failed(task.head, "met an error of the server", error)
+        return f"The server failed (reference {reference}).", task.epoch if task.holder == self.leases.holder else None
 
     def _end_canceled(self, task: TaskLog, epoch: int) -> None:
         """End a task whose agent canceled the asyncio task of its own run: the engine notes why before it does that."""
@@ -637,9 +651,8 @@ class Supervisor:
         except RuntimeError:  # the group ends, and the server with it
             return
 
-    async def _fail(self, task: TaskLog, error: BaseException) -> None:
-        text = f"The server failed (reference {failed(task.head, 'met an error of the server', error)})."
-        epoch = task.epoch if task.holder == self.leases.holder else None  # others may lease it at any moment
+    async def _fail(self, task: TaskLog, text: str, epoch: int | None, again_s: float = FAIL_AGAIN_S) -> None:
+        """End a task as failed, because of an error of the server. An end that cannot be written is tried again."""
         try:
             while not task.terminal:
                 try:
@@ -651,7 +664,19 @@ class Supervisor:
         except Refused:
             return
         except Exception:  # it would end the group, and the server with it
-            log.exception("task %s stays as it is until the next start", task.head.id)
+            if again_s == FAIL_AGAIN_S:
+                log.exception("task %s: its end cannot be written: it is tried again, ever less often", task.head.id)
+            self.loop.call_later(again_s, self._fail_again, task.head.id, text, epoch, min(2 * again_s, FAIL_MAX_S))
+
+    def _fail_again(self, task_id: str, text: str, epoch: int | None, again_s: float) -> None:
+        """Try once more to end a task whose end could not be written, unless somebody works on it by now."""
+
+        async def fail(task: TaskLog) -> None:
+            if epoch is not None or task.holder is None:
+                await self._fail(task, text, epoch, again_s)
+
+        if not self.stopping.begun:
+            self.errand_on(task_id, fail)
 
     # -- start and stop of the process -------------------------------------------------------------------------------
 

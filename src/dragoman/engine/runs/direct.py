@@ -4,6 +4,7 @@ Invariant: nothing is written while it runs. Everything that the agent emits bec
 """
 
 import asyncio
+from asyncio import get_running_loop
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ class DirectRun:
         limit, last = asyncio.timeout(timeout_s), tuple[Part, ...]()
         try:
             async with limit:
-                await self._run_to_end()
+                await get_running_loop().create_task(self._run_to_end())
         except Reject as reject:
             raise UnsupportedOperation(str(reject) or "the agent rejected the message") from reject
         except Ended as ended:
@@ -85,15 +86,19 @@ class DirectRun:
         return answer_with(self.record, last, message_id)
 
     async def _run_to_end(self) -> None:
-        """Run the agent. Raises what it raises, or TypeError or ValueError if its last words cannot be sent."""
+        """Run the agent. Raises what it raises, or TypeError or ValueError if its last words cannot be sent.
+
+        It has an asyncio task of its own: the call's task is not the agent's to cancel.
+        """
         try:
             await self._runner.run(self)
         except Ended as ended:
-            ended.parts = self.bounds.parts("parts", ended.parts)
-            raise
+            raise ended.check(self.bounds) from ended
         except Reject as reject:
             self.bounds.text("reason", str(reject))
             raise
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as ended:  # no asyncio task can end with one
+            raise RuntimeError(f"{type(ended).__name__} in an agent") from ended
 
     @property
     def canceled(self) -> bool:

@@ -191,6 +191,7 @@ class TaskRun:
         "elsewhere",
         "epoch",
         "extensions",
+        "given_up",
         "head",
         "lease_lost",
         "leaving",
@@ -271,6 +272,8 @@ class TaskRun:
         """After how many seconds a call may be repeated, if the task ends because nobody takes it on at present."""
         self.abandoned = False
         """Whether this run writes nothing more: another run, or nobody, goes on with the task."""
+        self.given_up = False
+        """Whether no end of this run could be written, so that the engine has to end the task."""
         self.lease_lost = False
         """Whether this run was given up because another server has leased the task."""
         self.cancel_requested = False
@@ -706,7 +709,7 @@ class TaskRun:
         """Run the agent to its end, write that end, and wait until it is committed.
 
         The end is decided once. One that cannot be written is replaced once, by one without the tokens used and the
-        last note. If that cannot be written either, the run is given up.
+        last note. If that cannot be written either, the run is given up, and the engine ends the task in its place.
         """
         if self._announces and not self.traits.waits:
             self._announce()
@@ -757,6 +760,7 @@ class TaskRun:
                 break
             ending, used, self._note, self._retry_after_s = self._failure, None, None, None
         log.error("task %s: no end of its run can be written: the run is given up", self.head.id)
+        self.given_up = True
         self.abandon()
 
     def _ending_of(self, error: BaseException) -> Ending | None:
@@ -773,7 +777,7 @@ class TaskRun:
             case Reject():
                 try:
                     return TaskState.REJECTED, self.bounds.text("reason", str(error)), "rejected"
-                except ValueError as unfit:
+                except Exception as unfit:  # noqa: BLE001  it is what the agent's own `__str__` raises
                     return agent_error(self.head, "rejected the task with what cannot be sent,", unfit)
             case ReplayMismatch():
                 return MISMATCH
@@ -783,11 +787,11 @@ class TaskRun:
                 if self._failure is not None:
                     return self._failure
                 try:
-                    said = self.bounds.parts("parts", error.parts)
+                    ended = error.check(self.bounds)
                 except (TypeError, ValueError) as unfit:
                     return agent_error(self.head, "ended the task with what cannot be sent,", unfit)
-                self._retry_after_s = error.retry_after_s
-                return error.state, said, error.reason
+                self._retry_after_s = ended.retry_after_s
+                return ended.state, ended.parts, ended.reason
             case _ if self.cancel_requested and self._failure is None:
                 failed(self.head, "raised as it was canceled,", error)
                 return TaskState.CANCELED, "", ""
