@@ -28,6 +28,8 @@ class Known:
         self.told_seq: list[int] = []
         self.messages = 0
         self.streams: dict[tuple[str, int], int] = {}
+        self.swept_s = float("inf")
+        """When it was deleted."""
         self.rewound_s = float("-inf")
         """When the database has lost the last of what it had."""
         self.former: list[Event] = []
@@ -111,6 +113,8 @@ class _Checking:
             case h.Left(client, stream, task_id):
                 self._left(client, stream, task_id)
                 return ()
+            case h.Swept(task_id):
+                return self._swept(at_s, task_id)
             case h.Rewound(tasks):
                 self._rewound(at_s, tasks)
                 return ()
@@ -130,6 +134,8 @@ class _Checking:
                 return ()
 
     def _committed(self, made: h.Committed) -> Iterable[str]:
+        if made.first == 1 and made.parent is not None and self._task(made.task_id).swept_s < float("inf"):
+            del self._tasks[made.task_id]  # its parent, whose run began again, has not seen the end of the first one
         task, where = self._task(made.task_id), f"task {made.task_id}, seq {made.first}"
         task.agent = made.agent
         if made.first != len(task.events) + 1:
@@ -174,6 +180,18 @@ class _Checking:
             yield f"task {made.task_id}: leased to {made.holder}, though {made.before} is alive (invariant 5)"
         task.epoch = made.epoch
 
+    def _swept(self, at_s: float, task_id: str) -> Iterable[str]:
+        """A task was deleted. What its messages did is forgotten with it, so that they may come again."""
+        task = self._task(task_id)
+        task.swept_s = at_s
+        if task.states[-1] not in TERMINAL:
+            yield f"task {task_id} is deleted, which is {SPELLED[task.states[-1]]}"
+        for event in task.events:
+            if isinstance(event, Submitted | MessageReceived):
+                self._made.pop(event.message.message_id, None)
+        for client, owned in self._owned.items():
+            self._owned[client] = [(told_s, owned_id) for told_s, owned_id in owned if owned_id != task_id]
+
     def _rewound(self, at_s: float, tasks: Mapping[str, tuple[int, int]]) -> None:
         """The database has lost its last commits, and nobody is bound to what was said of them."""
         for task_id, task in self._tasks.items():
@@ -201,6 +219,8 @@ class _Checking:
         task = self._task(task_id)
         if task.shown_before(at_s, seq, None, state):
             return
+        if asked_s > task.swept_s:
+            yield f"{who} sees {task_id}, which was deleted at {task.swept_s:.3f} (invariant 9)"
         if seq > len(task.events):
             yield f"{who} sees seq {seq}, but the log of {task_id} ends at {len(task.events)} (invariant 2)"
         elif state is not None and task.states[seq] is not state:
@@ -212,6 +232,7 @@ class _Checking:
         task = self._task(made.task_id)
         yield from self._seen(at_s, f"{made.client} ({made.what})", made.task_id, made.seq, made.state, made.asked_s)
         lost = at_s <= task.rewound_s + SOON_S and made.seq <= len(task.former)
+        lost = lost or at_s > task.swept_s
         if made.message:
             if not lost and self._made.get(made.message) != made.task_id:
                 yield f"{made.client} was told that {made.message} is in {made.task_id}, but it is not (invariant 2)"
@@ -344,10 +365,13 @@ def _check_webhooks(database: Database, history: h.History) -> Iterable[str]:
     for _, each in history.happenings:
         if isinstance(each, h.Delivered):
             heard[each.task_id, each.config_id] = max(each.seq, heard.get((each.task_id, each.config_id), 0))
+    swept = {each.task_id for _, each in history.happenings if isinstance(each, h.Swept)}
     rewound_s = max((at_s for at_s, each in history.happenings if isinstance(each, h.Rewound)), default=-SOON_S)
     for at_s, each in history.happenings:
         if isinstance(each, h.Registered) and at_s > rewound_s + SOON_S:  # an earlier one may be lost
             row = database.rows.get(each.task_id)
+            if each.task_id in swept:
+                continue
             if row is None:
                 yield f"webhook {each.config_id} was registered for {each.task_id}, which was lost before"
             elif row.state in TERMINAL and heard.get((each.task_id, each.config_id), 0) < row.seq:

@@ -35,6 +35,7 @@ from dragoman.model.operations import (
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
 from tests.simulation.agents import ANSWERS, HIRED
+from tests.simulation.database import Database
 from tests.simulation.history import Answered, Asked, Erred, Followed, History, Leaked, Left, Listed, Registered, Told
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.replica import Connection, Lost, Place
@@ -53,7 +54,9 @@ class Refusal(Exception):
 class Clients:
     """The world of a simulation's clients: the replicas they may call, and the tasks that exist."""
 
-    def __init__(self, loop: SimulatedLoop, places: Sequence[Place], history: History, seed: object) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, places: Sequence[Place], history: History, seed: object, database: Database
+    ) -> None:
         self.loop = loop
         self.places = places
         self.history = history
@@ -67,6 +70,7 @@ class Clients:
         """Whether clients say much unasked, to agents that ask much."""
         self.lost: set[str] = set()
         """The tasks that the database has lost."""
+        self.database = database
         self.rewinds = 0
         """How often it has lost something."""
         self._ids = 0
@@ -75,6 +79,10 @@ class Clients:
         """Note that the database has lost its last commits, and these tasks with them."""
         self.lost.update(lost)
         self.rewinds += 1
+
+    def is_gone(self, task_id: str) -> bool:
+        """Whether the database has lost or deleted a task."""
+        return task_id in self.lost or task_id not in self.database.rows
 
     def message_id(self) -> str:
         """A UUID that is the same in every run."""
@@ -170,8 +178,8 @@ class Client:
             await asyncio.sleep(0.05 + self.random.random() * 0.5)
 
     def erred(self, what: str, task_id: str, error: Exception) -> None:
-        """Note an error that nothing explains, unless the database has lost the task."""
-        possible = isinstance(error, TaskNotFound) and task_id in self.shared.lost
+        """Note an error that nothing explains, unless the database has lost or deleted the task."""
+        possible = isinstance(error, TaskNotFound) and self.shared.is_gone(task_id)
         self.history.add(Erred(self.name, what, task_id, f"{type(error).__name__}: {error}", possible))
 
 

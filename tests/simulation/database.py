@@ -53,6 +53,8 @@ EVENT_BYTES = 3_000
 
 FOR_EVER_MS = 1 << 60
 
+DAY_MS = 86_400_000
+
 
 class Page(Struct, gc=False):
     """The events of one write: its id, who made it, and the epoch of the row after it. `run` is the epoch of a run."""
@@ -90,6 +92,8 @@ class Row(Struct):
     webhooks_version: int = 0
     pushed: bool = False
     bare: tuple[int | None, int, int] | None = None
+    pruned: bool = False
+    """Whether its log is deleted, for readers. The checks still have it."""
     shown_s: float = 0.0
     before: "Row | None" = None
 
@@ -149,6 +153,10 @@ class Witness(Protocol):
         """A replica was declared dead."""
         ...
 
+    def swept(self, row: Row) -> None:
+        """A task was deleted."""
+        ...
+
     def rewound(self, rows: Mapping[str, Row]) -> None:
         """What was committed last is lost. These are the rows that are left, as they are now."""
         ...
@@ -163,6 +171,7 @@ class Guard:
     keeps_offers_for_ever = False
     takes_over_in_the_same_epoch = False
     ignores_changed_webhooks = False
+    sweeps_what_is_open = False
 
 
 class Database:
@@ -408,6 +417,31 @@ class Database:
             return "max_daily_tasks"
         return None
 
+    def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
+        """As the protocol says, all at once. A row whose last version is not shown yet is locked, and left out."""
+        deleted, now_s = 0, self.now_s()
+        for task_id, row in tuple(self.rows.items()):
+            ended = row.state in TERMINAL or self.guard.sweeps_what_is_open
+            waits = row.state in INTERRUPTED and row.holder is None
+            if row.shown_s > now_s:
+                continue
+            if _expired(row, now_ms, task_age_ms, ended) or _expired(row, now_ms, waiting_age_ms, waits):
+                del self.rows[task_id]
+                self.outbox.sweep(task_id)
+                deleted += 1
+                if self._witness is not None:
+                    self._witness.swept(row)
+            elif _expired(row, now_ms, log_age_ms, row.state in TERMINAL) and not row.pruned:
+                self.change(task_id, pruned=True, snapshot=self.record(task_id))
+                deleted += 1
+        expired = [key for key, (_, until_ms, _) in self._calls.items() if until_ms <= now_ms]
+        past = [key for key in self._days if key[1] < now_ms // DAY_MS - 1]
+        for call in expired:
+            del self._calls[call]
+        for day in past:
+            del self._days[day]
+        return deleted + len(expired) + len(past)
+
     # -- entries that expire -------------------------------------------------------------------------------------------
 
     def entry(self, key: str) -> SharedEntry | None:
@@ -610,7 +644,7 @@ class Database:
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """As the protocol says."""
         row = self.shown(task_id)
-        if row is None:
+        if row is None or row.pruned:
             return ()
         return tuple(row.log[after : min(row.seq, after + max(1, -(-limit_bytes // EVENT_BYTES)))])
 
@@ -621,7 +655,7 @@ class Database:
             if limit_bytes <= 0:
                 break
             row = self.shown(task_id)
-            if row is not None and row.seq > after:
+            if row is not None and row.seq > after and not row.pruned:
                 found[task_id] = self.read(task_id, after, limit_bytes)
                 limit_bytes -= EVENT_BYTES * len(found[task_id])
         return found
@@ -669,7 +703,7 @@ class Database:
         return ListedRows(tuple(map(self._task_row, listed.tasks)), listed.total, listed.more)
 
     def _task_row(self, stored: Stored) -> TaskRow:
-        first = self.read(stored.head.id, 0, 1)[0].event
+        first = self.rows[stored.head.id].log[0].event
         return TaskRow(
             head=stored.head,
             state=stored.state,
@@ -708,6 +742,10 @@ class Database:
         """A task as it stands in the end, folded from its whole log."""
         row = self.rows[task_id]
         return fold(row.head, None, row.log[: row.seq])
+
+
+def _expired(row: Row, now_ms: int, age_ms: int, may: bool) -> bool:
+    return may and age_ms >= 0 and row.status_ms < now_ms - age_ms
 
 
 def _lease(row: Row) -> tuple[object, ...]:

@@ -72,6 +72,12 @@ class Gone(Struct, gc=False):
     replica: str
 
 
+class Swept(Struct, gc=False):
+    """A task was deleted, since it ended long ago."""
+
+    task_id: str
+
+
 class Rewound(Struct, gc=False):
     """A standby has taken over that lacks the last commits. It has these tasks, each with its seq and epoch."""
 
@@ -235,6 +241,7 @@ Happening = (
     | Held
     | Beat
     | Gone
+    | Swept
     | Rewound
     | Began
     | Took
@@ -286,6 +293,9 @@ class History:
 
     def gone(self, replica_id: str) -> None:
         self.add(Gone(replica_id))
+
+    def swept(self, row: Row) -> None:
+        self.add(Swept(row.head.id))
 
     def rewound(self, rows: Mapping[str, Row]) -> None:
         self.add(Rewound({task_id: (row.seq, row.epoch) for task_id, row in rows.items()}))
@@ -342,6 +352,8 @@ def trace(history: History, beats: bool = False) -> str:
                 text = f"{replica:12} beats" + ("" if alive else ", though it is dead")
             case Gone(replica):
                 text = f"{replica:12} is declared dead"
+            case Swept(task_id):
+                text = f"             --- {short(task_id)} is deleted ---"
             case Rewound(tasks):
                 left = " ".join(f"{short(task_id)}: {seq} ({epoch})" for task_id, (seq, epoch) in tasks.items())
                 text = f"             --- a standby takes over, which has {left} ---"

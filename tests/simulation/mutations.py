@@ -214,6 +214,11 @@ def let_streams_go_on_after_a_failover(world: World) -> None:
     world.patch(TaskLog, "_go_back", untold)
 
 
+def sweep_what_is_open(world: World) -> None:
+    """The sweep deletes tasks by their age alone."""
+    world.database.guard.sweeps_what_is_open = True
+
+
 def _say_nothing(*said: object) -> None:
     """Take the place of something that is to be said to others."""
 
@@ -246,6 +251,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         ignore_changed_webhooks,
         keep_what_the_store_has_lost,
         let_streams_go_on_after_a_failover,
+        sweep_what_is_open,
     )
 }
 """All mutations by name."""

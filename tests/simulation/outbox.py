@@ -98,6 +98,11 @@ class OutboxRows:
         self._database.change(task_id, pushed=bool(self.configs(task_id)), webhooks_version=version)
         return True
 
+    def sweep(self, task_id: str) -> None:
+        """Delete the configurations of a task, with what is owed to them."""
+        for key in [key for key in self._webhooks if key[0] == task_id]:
+            del self._webhooks[key]
+
     def reclaim(self, now_ms: int) -> None:
         """As the protocol says: the claims of other replicas run out by themselves."""
         if self._database.lease_ms is not None:

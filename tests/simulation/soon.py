@@ -176,6 +176,9 @@ class _Watch:
                 return self._followed(at_s, happening)
             case h.Left(client, stream, _):
                 return self._left(at_s, client, stream)
+            case h.Swept(task_id):
+                for key in [key for key in self._hooks if key[0] == task_id]:
+                    del self._hooks[key]  # nobody is told what is deleted
             case h.Rewound(tasks):
                 self._rewound(at_s, tasks)
             case h.Registered(task_id, config_id, _):
@@ -187,6 +190,8 @@ class _Watch:
         return ()
 
     def _committed(self, at_s: float, made: h.Committed) -> Iterable[str]:
+        if made.first == 1:
+            self._tasks.pop(made.task_id, None)  # one that was deleted, and delegated again
         task = self._task(made.task_id)
         for seq, event in enumerate(made.events, made.first):
             task.told_s.append(at_s)

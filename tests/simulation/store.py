@@ -300,8 +300,9 @@ class SimulatedStore:
         return claimed
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
-        """Nothing is swept here."""
-        return 0
+        act = partial(self.database.sweep, now_ms, task_age_ms, log_age_ms, waiting_age_ms)
+        deleted: int = await self.request(act)
+        return deleted
 
     async def probe(self) -> None:
         await self.request(_nothing)

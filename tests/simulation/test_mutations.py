@@ -31,6 +31,7 @@ FOUND_BY = {
     "ignore_changed_webhooks": 308,
     "keep_what_the_store_has_lost": 34,
     "let_streams_go_on_after_a_failover": 34,
+    "sweep_what_is_open": 15,
 }
 """The first seed that found each bug when somebody last looked. It is tried first, which saves most of the time. Any
 change of the engine may give it another history; then the others are tried."""

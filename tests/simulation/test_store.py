@@ -24,8 +24,6 @@ UNUSED = frozenset(
         "a_probe_says_that_the_store_can_write",
         "large_bytes_come_back_equal",
         "a_large_task_is_known_to_be_one_and_is_read_whole",
-        "a_sweep_takes_what_is_too_old_and_nothing_else",
-        "days_that_are_past_are_swept",
         "a_page_ends_before_it_has_too_many_bytes_but_has_a_task",
         "a_list_of_rows_reads_no_log",
         "a_list_without_artifacts_takes_a_fraction_of_the_memory",
@@ -34,7 +32,7 @@ UNUSED = frozenset(
         "webhooks_are_found_by_the_key_that_made_them",
     }
 )
-"""Cases of what a simulation does not use: text that cannot be encoded, figures, sizes, sweeps, operators, keys."""
+"""Cases of what a simulation does not use: text that cannot be encoded, figures, sizes, operators, keys."""
 
 ALL = (*APPENDS, *REPEATS, *LEASES, *REPLICAS, *CALLS, *READS, *LISTS, *QUOTAS, *WEBHOOKS, *ENGINES)
 

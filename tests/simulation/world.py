@@ -52,6 +52,9 @@ ANSWER = 0.3
 FAILOVER = 0.12
 """The part of the worlds in which a standby takes over that lacks the last commits."""
 
+SWEEP = 0.1
+"""The part of the worlds in which tasks are deleted soon after their end."""
+
 CROWD = 0.3
 """The part of the worlds with workers in which they are given more at once than they can do."""
 
@@ -149,7 +152,7 @@ class World:
             )
             for number in range(1, self.random.choice((1, 2, 3)) + 1 if self.hires else 1)
         ]
-        self.clients = Clients(self.loop, self.places, self.history, seed)
+        self.clients = Clients(self.loop, self.places, self.history, seed, self.database)
         self._patched: list[tuple[type, str, object]] = []
 
     def patch(self, owner: type, name: str, value: object) -> None:
@@ -190,6 +193,9 @@ class World:
         self._plan_faults()
         if self.failover.random() < FAILOVER:
             self._at(1.0 + self.failover.random() * 8, self._fall_behind)
+        elif self.failover.random() < SWEEP:
+            ages = self.failover.choice(((1_000, -1), (3_000, 500), (3_000, 1_500)))
+            self._sweep(*ages)
         self.loop.run(FAULTY_S)
         self._heal()
         finished = self.loop.run(FAULTY_S + CALM_S, done=lambda: not self.clients.unfinished)
@@ -337,6 +343,12 @@ class World:
             self._note("the database is up again")
             self._calm_down("database")
             self.server.down = False
+
+    def _sweep(self, task_age_ms: int, log_age_ms: int) -> None:
+        """Delete what ended long ago, again and again."""
+        if not self.server.down:
+            self.database.sweep(self.database.now_ms(), task_age_ms, log_age_ms, -1)
+        self._at(0.4, self._sweep, task_age_ms, log_age_ms)
 
     def _fall_behind(self) -> None:
         """From now on the standby receives nothing, and a moment later it takes over."""
