@@ -288,6 +288,21 @@ async def test_a_deadline_holds_for_all_below() -> None:
         assert first.head.deadline_ms == second.head.deadline_ms == h.clock.ms + 100_000
 
 
+async def test_a_report_as_long_as_a_text_may_be_is_shown_in_the_parent() -> None:
+    async def other(run: Run) -> None:
+        await run.status((Part(text="x" * 100),))
+
+    async with house(delegating(progress=True), Scripted(other, "other"), max_text=100) as h:
+        record = await h.send()
+        assert record.state is S.COMPLETED, record.status
+        said = [
+            [part.text for part in item.event.message.parts]
+            for item in await h.log(record.head.id)
+            if isinstance(item.event, StatusChanged) and item.event.message is not None
+        ]
+        assert said == [["other:", "x" * 100]]
+
+
 async def test_progress_is_shown_in_the_parent_if_asked_for() -> None:
     async def other(run: Run) -> None:
         await run.status((Part(text="half"),), progress=(1, 2))

@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman.client import Connection, Timeouts
+from dragoman.client import Connection, Timeouts, connect
+from dragoman.config import Config
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.model.updates import ArtifactUpdate
@@ -278,6 +279,34 @@ async def test_an_artifact_whose_name_breaks_a_bound_is_passed_on_without_it(
     assert (state, artifacts) == (TaskState.COMPLETED, {"a": (Part(text="1"),)})
     assert "part.data: integers" in text
     assert "artifact.name has 1025 characters: at most 1024 are allowed" in text
+
+
+@pytest.mark.parametrize("unkept", ["n" * 1025, "a\0b"])
+async def test_an_artifact_whose_id_cannot_be_kept_is_passed_on_under_another(
+    peer: Peer, connection: Connection, unkept: str
+) -> None:
+    chunks = [grown("1", append=False), grown("2")]
+    for chunk in chunks:
+        chunk["artifactUpdate"]["artifact"]["artifactId"] = unkept
+    whole = shown("COMPLETED", a=["1", "2", "3"])
+    whole["artifacts"][0]["artifactId"] = unkept
+    answering(peer, SendStreamingMessage=[streaming({"task": TASK}, *chunks, {"task": whole})])
+    state, text, artifacts = await ended(connection)
+    assert (state, list(artifacts.values())) == (TaskState.COMPLETED, [(Part(text="123"),)])
+    assert "which is left out: the id of an artifact, which is longer than 1024 characters" in text
+
+
+@pytest.mark.parametrize("id_of", ["id", "contextId"])
+async def test_a_task_whose_ids_cannot_be_kept_fails_and_says_so(peer: Peer, id_of: str) -> None:
+    begun_as = {**TASK, id_of: "n" * 1025}
+    answering(peer, SendStreamingMessage=[streaming({"task": begun_as}, stands("COMPLETED"))])
+    config = Config(port=0, store="memory:", shutdown_grace_s=0.2, max_text=1024)
+    async with serving(config, [partner(peer.url, dialect="1.0")]) as url, connect(f"{url}/agents/partner") as here:
+        task = await asked(here, "hello")
+        assert task.status.state is TaskState.FAILED
+        assert task.status.message is not None
+        assert task.status.message.metadata == {"reason": "upstream_unreadable"}
+        assert "has 1025 characters: at most 1024 are allowed (max_text)" in said(task)
 
 
 async def test_a_chunk_after_the_end_is_not_part_of_the_result(

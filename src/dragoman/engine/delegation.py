@@ -446,13 +446,13 @@ class _Watch:
                 return
             parts = await self._files.parts(event.message.parts) if event.message is not None else ()
             steps = None if event.progress is None else (event.progress.current, event.progress.total)
-            await self._run.status(_marked(self._order.agent, parts), progress=steps)
+            await self._run.status(_marked(self._order.agent, parts, self._run.bounds.max_text), progress=steps)
 
 
-def _marked(agent: str, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Prefix the parts with the name of the agent that said them."""
-    if parts and parts[0].text is not None:
-        return (replace(parts[0], text=f"{agent}: {parts[0].text}"), *parts[1:])
+def _marked(agent: str, parts: Sequence[Part], max_text: int) -> tuple[Part, ...]:
+    """Prefix the parts with the name of the agent that said them. A text that is as long as one may be stays whole."""
+    if parts and (text := parts[0].text) is not None and len(marked := f"{agent}: {text}") <= max_text:
+        return (replace(parts[0], text=marked), *parts[1:])
     return (Part(text=f"{agent}:"), *parts)
 
 

@@ -22,6 +22,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman.engine.api import Delegation, Hear
+from dragoman.engine.bounds import Bounds
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
@@ -34,6 +35,7 @@ class ParentRun(Protocol):
 
     head: TaskHead
     log: TaskLog
+    bounds: Bounds
     traceparent: str | None
 
     @property

@@ -8,6 +8,7 @@ read is left out, and said to be.
 
 import logging
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from dragoman.dialects.client.objects import beyond
 from dragoman.dialects.extensions import UNREADABLE_PART
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
+from dragoman.engine.bounds import NAME_MAX
 from dragoman.engine.files import same_parts
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Task, TaskState, TaskStatus, Usage
@@ -34,6 +36,9 @@ FAULTS_MAX = 3
 
 NO_TEXT = "a text part without a text"
 """The fault of a part that was read and marked (UNREADABLE_PART)."""
+
+UNKEPT_ID = f"the id of an artifact, which is longer than {NAME_MAX} characters or has a NUL"
+"""The fault of an id that another one takes the place of: its artifact is passed on."""
 
 TAIL = 2048
 """Characters of an artifact's end that are remembered, because a secret may span several chunks."""
@@ -192,7 +197,7 @@ class Relay:
             except ValueError as fault:
                 left = self.readable(said)
                 if len(left) == len(said):  # the fault is in the metadata, or in the numbers
-                    self._leave_out(str(fault))
+                    self.leave_out(str(fault))
                 if left:
                     await self._run.status(left)
 
@@ -230,20 +235,24 @@ class Relay:
             try:
                 whole.append(self._run.bounds.part("part", part))
             except ValueError as fault:
-                self._leave_out(str(fault))
+                self.leave_out(str(fault))
         return tuple(whole)
 
     def _unmarked(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """The parts without those that were read without content."""
         for part in parts:
             if part.metadata is not None and UNREADABLE_PART in part.metadata:
-                self._leave_out(NO_TEXT)
+                self.leave_out(NO_TEXT)
                 return tuple([each for each in parts if not (each.metadata and UNREADABLE_PART in each.metadata)])
         return tuple(parts)
 
     def _content(self, artifact: Artifact) -> Artifact:
-        """The artifact without costs, and without parts that have no content."""
+        """The artifact without costs, and without parts that have no content. Its id is one that can be kept."""
         artifact = _without_cost(artifact)
+        artifact_id = artifact.artifact_id
+        if len(artifact_id) > NAME_MAX or "\0" in artifact_id:
+            artifact = replace(artifact, artifact_id=blake2b(artifact_id.encode(), digest_size=16).hexdigest())
+            self.leave_out(UNKEPT_ID)
         parts = self._unmarked(artifact.parts)
         return artifact if parts is artifact.parts else replace(artifact, parts=parts)
 
@@ -266,10 +275,11 @@ class Relay:
             try:
                 return self._run.bounds.artifact(whole)
             except ValueError as fault:
-                self._leave_out(str(fault))
+                self.leave_out(str(fault))
         return None
 
-    def _leave_out(self, fault: str) -> None:
+    def leave_out(self, fault: str) -> None:
+        """Note, once, why something is left out, and log it."""
         if fault in self.faults or len(self.faults) >= FAULTS_MAX:
             return
         self.faults.append(fault)

@@ -148,7 +148,7 @@ class UpstreamTask:
         if isinstance(error, StreamLost) and ids.task_id:
             return await self._continue(lost=True)
         if isinstance(error, TaskTimeout) and error.task_id:
-            ids.record_task(error.task_id, "", self._standing.begin(()))
+            self._record_task(error.task_id, "", self._standing.begin(()))
             return await self._continue()
         if isinstance(error, Unauthorized | Forbidden) and route.forwards:
             await admission.ask_for_credentials()
@@ -207,7 +207,7 @@ class UpstreamTask:
     async def _pass_on(self, batch: Sequence[Update], stream: TaskStream) -> None:
         relay = self._relay
         if not self._ids.task_id and (task_id := stream.fold.task_id):
-            self._ids.record_task(task_id, stream.fold.context_id, self._standing.begin(batch))
+            self._record_task(task_id, stream.fold.context_id, self._standing.begin(batch))
         if stream.resumptions != self._resumptions:
             self._resumptions = stream.resumptions
             relay.expect_repetition()
@@ -221,6 +221,15 @@ class UpstreamTask:
         status = stream.fold.status
         if status is not None and status is not self._standing.status:
             self._standing.hear(status)
+
+    def _record_task(self, task_id: str, context_id: str, standing: dict[str, str]) -> None:
+        """Record the upstream's ids. Raises Ended if they are beyond what can be kept."""
+        try:
+            self._ids.record_task(task_id, context_id, standing)
+        except ValueError as fault:
+            self._relay.leave_out(str(fault))
+            said = failures.left_out(self._route.name, self._relay.faults)
+            raise Ended(TaskState.FAILED, (said,), failures.UNREADABLE) from fault
 
     def _note_taken(self) -> None:
         """Record that the upstream has the message."""
