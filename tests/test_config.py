@@ -52,7 +52,11 @@ def test_the_shared_key_can_be_in_a_file_of_its_own(tmp_path: Path) -> None:
     key.write_text(" s3cret\n")
     assert load(written(tmp_path, f'api_key_file = "{key}"\n'), {}, {}).api_key == "s3cret"
     assert load(None, {"DRAGOMAN_API_KEY_FILE": str(key)}, {}).api_key == "s3cret"
-    for text, said in (("", "is empty: write the secret into it"), ("\udcff", "cannot be read: it is not text")):
+    for text, said in (
+        ("", "is empty: write the secret into it"),
+        ("\udcff", "cannot be read: it is not text"),
+        ("s3cret\nother\n", "holds more than one line"),
+    ):
         key.write_text(text, errors="surrogateescape")
         with pytest.raises(ConfigError, match=said):
             load(None, {}, {"api_key_file": str(key)})

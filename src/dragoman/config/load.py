@@ -171,6 +171,8 @@ def read_secret(path: str) -> str:
         raise ValueError("cannot be read: it is not text") from error
     if not secret:
         raise ValueError("is empty: write the secret into it")
+    if not secret.isprintable():
+        raise ValueError("holds more than one line, or a control character: write nothing but the secret into it")
     return secret
 
 
