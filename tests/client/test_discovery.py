@@ -50,6 +50,8 @@ def discovery(egress: Egress, url: str, cache: CardCache | None = None, **more: 
         ("http://h/7", None, "http://h/7", ["/7", "/7" + NEW, "/7" + OLD, NEW + "?id=7"]),
         ("http://h/x/7/", None, "http://h/x/7", ["/x/7/", "/x/7" + NEW, "/x/7" + OLD, NEW + "?id=7"]),
         ("http://h/a2a", None, "http://h/a2a", ["/a2a", "/a2a" + NEW, "/a2a" + OLD, NEW + "?id=a2a", NEW, OLD]),
+        ("http://h/?id=7", None, "http://h/7", ["/7", "/7" + NEW, "/7" + OLD, NEW + "?id=7"]),
+        ("http://h?x=y", None, "http://h", [NEW, OLD]),
         ("http://h/7" + OLD, None, "http://h/7", ["/7" + OLD]),
         ("http://h" + NEW + "?id=7", None, "http://h/7", [NEW + "?id=7"]),
         ("http://h/cards/mine.json", None, "http://h/cards", ["/cards/mine.json"]),

@@ -181,10 +181,10 @@ class Places(Struct, frozen=True, kw_only=True):
 def places(url: str, path: str | None = None) -> Places:
     """List the URLs to try for the card of the agent at `url`. Raises BadUrl.
 
-    A URL of a host has its card at the well-known paths of its root. Any other URL may be the card itself, else the
-    card is below it. The other places on the host, where vendors serve cards, must name the URL. If `url` is certainly
-    the URL of a card, only that one is tried. A `path` is tried below the URL and then below its origin, or is a URL
-    itself. There is no card at the address of a gRPC endpoint.
+    A URL of a host has its card at the well-known paths of its root; with `?id=` it names the agent of that id. Any
+    other URL may be the card itself, else the card is below it. The other places on the host, where vendors serve
+    cards, must name the URL. If `url` is certainly the URL of a card, only that one is tried. A `path` is tried below
+    the URL and then below its origin, or is a URL itself. There is no card at the address of a gRPC endpoint.
     """
     if is_grpc(url):
         there = grpc_target(url).url
@@ -211,6 +211,8 @@ def places(url: str, path: str | None = None) -> Places:
     likely = [base + known for known in WELL_KNOWN]
     likely += [url for system in load_systems() for url in system.card_urls(base)]
     if base == origin:
+        if agent := dict(parse_qsl(query)).get("id"):
+            return places(f"{origin}/{quote(agent, safe='')}")
         return Places(base=base, cards=tuple(likely), given=place.url, names_host=True)
     return _places_below(base, [place.url, *likely], place.url)
 
