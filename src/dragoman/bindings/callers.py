@@ -208,7 +208,8 @@ class Callers:
                 raise Unauthorized("only operators: send an operator's key, or this server's token", missing=True)
             if not principal.operates:
                 raise Forbidden(
-                    "only a key with the role operator, without limits (dragoman keys create NAME --role operator)"
+                    "only a key of the role operator, without limits, may do this "
+                    "(dragoman keys create NAME --role operator)"
                 )
         except (Unauthorized, Forbidden) as error:
             self._refused(request, error, "")
@@ -229,7 +230,8 @@ class Callers:
             error = Unauthorized(SAY, missing=True)
         elif not request.principal.scrapes:
             error = Forbidden(
-                "only a key with the role monitor may see this (dragoman keys create NAME --role monitor)"
+                "only a key of the role monitor, admin or operator may see this "
+                "(dragoman keys create NAME --role monitor)"
             )
         else:
             return

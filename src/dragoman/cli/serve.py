@@ -261,7 +261,7 @@ def _grpc_sample(config: Config, agent: "Runner", asks: bool) -> str:
 def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool, command: str) -> list[str]:
     """Lines that say who may call, and how to make a key. A server in memory cannot store keys."""
     at = "" if config.store == Config().store else f" --store {shlex.quote(hide_password(config.store))}"
-    make = "--api-key KEY" if config.store == "memory:" else f"{command} keys create NAME{at}"
+    make = "set DRAGOMAN_API_KEY" if config.store == "memory:" else f"{command} keys create NAME{at}"
     if asks_callers:
         return [f"Callers must say who they are, with {_credential_kinds(config, at, command)}."]
     own = [entry.id for entry in config.agents if entry.api_key]

@@ -26,7 +26,7 @@ def bind(config: Config, *, shared: bool) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartError(
-                f"cannot listen on {config.host} port {config.port}: {error.strerror}; set another `port`"
+                f"cannot listen on {config.host} port {config.port}: {error.strerror}; set another `port` (--port)"
             ) from error
         raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}") from error
 

@@ -129,6 +129,7 @@ def test_a_webhook_is_created_shown_listed_called_and_deleted(shell: Shell, demo
         shell.run("send", "-a", hooks, "--task-id", task, "--text", "Oslo")
         out, _ = receiving.communicate(timeout=DEADLINE_S)
         assert "State: TASK_STATE_" in out
+        assert f"Task: {task}\n" in out, "one receiver hears of many tasks"
         assert shell.run("task", "push-config", "delete", *words, "mine", "-o", "json").json == {}
         assert shell.run("task", "push-config", "list", *words, "-o", "json").json["configs"] == []
     finally:

@@ -13,6 +13,7 @@ import msgspec
 from dragoman.cli.a2a.failures import Failure
 from dragoman.cli.a2a.text import (
     card_lines,
+    field,
     list_lines,
     message_lines,
     printable,
@@ -26,7 +27,7 @@ from dragoman.model.card import AgentCard
 from dragoman.model.message import Message
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import Task
-from dragoman.model.updates import TaskList, Update
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 
 
 class Output:
@@ -59,6 +60,12 @@ class Output:
             self._json(encode_update(update))
         else:
             print_lines(update_lines(update, verbose=self._verbose))
+
+    def report(self, update: Update) -> None:
+        """Print the report of a webhook: an event, and in text which task it is about."""
+        if self.form == "text" and isinstance(update, StatusUpdate | ArtifactUpdate):
+            print_lines([field("Task", update.task_id)])
+        self.update(update)
 
     def tasks(self, page: TaskList, page_size: int) -> None:
         """Print a page of tasks: a ListTasksResponse in JSON, or a Task a line."""

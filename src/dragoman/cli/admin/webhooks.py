@@ -24,7 +24,7 @@ T = TypeVar("T")
 LANES = {
     "answers": "which answers",
     "unknown": "which was not called yet",
-    "failing": "which gave no answer to a call since one last arrived",
+    "failing": "which did not answer a call, and none has arrived since",
 }
 """The lane of a host, in words."""
 

@@ -45,7 +45,7 @@ class InUse(StoreError):
 
     def __init__(self, path: Path, owner: str) -> None:
         super().__init__(
-            f"store file {path} is in use by another server (process {owner}): stop it, or use another file"
+            f"store file {path} is in use by another server (process {owner}): stop it, or use another file (--store)"
         )
         self.owner = owner
 

@@ -166,5 +166,5 @@ class _Reports:
         except InvalidAgentResponse:
             return False
         for update in updates:
-            self._output.update(update)
+            self._output.report(update)
         return True
