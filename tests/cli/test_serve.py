@@ -158,9 +158,11 @@ def test_the_link_to_the_console_has_the_token_of_a_server_that_asks_nobody() ->
     assert link(Config(), token_file=Path("data/x.operator")) == [
         "Console: http://127.0.0.1:7870/console (its token is in data/x.operator)"
     ]
-    assert link(Config(), asks_callers=True, token_file=Path("x")) == ["Console: http://127.0.0.1:7870/console"]
-    assert link(Config(), asks_callers=True, token="dgo_x") == ["Console: http://127.0.0.1:7870/console"]
-    assert link(Config()) == ["Console: http://127.0.0.1:7870/console"]
+    by_key = ["Console: http://127.0.0.1:7870/console (it takes a key of the role operator)"]
+    assert link(Config(), asks_callers=True, token_file=Path("x")) == by_key
+    assert link(Config(), asks_callers=True, token="dgo_x") == by_key
+    assert link(Config()) == by_key
+    assert link(Config(store="memory:"), asks_callers=True) == ["Console: http://127.0.0.1:7870/console"]
     assert link(Config(console=False), token="dgo_x") == []
     assert link(Config(profile="kaos"), token="dgo_x") == []
 

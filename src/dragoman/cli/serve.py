@@ -241,6 +241,8 @@ def banner(
             link += f"#token={token}"
         elif token_file is not None and not asks_callers:
             link += f" (its token is in {token_file})"
+        elif config.oidc_issuer is None and config.store != "memory:":
+            link += " (it takes a key of the role operator)"
         samples.append(link)
     who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers, command)
     return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
