@@ -135,7 +135,10 @@ def _check_place(url: str, make: bool) -> None:
             f"store file {path}: {error.strerror}: run this as the user the server runs as"
         ) from error
     if not make and not there:
+        context = click.get_current_context(silent=True)
+        reaches = context is not None and any(param.name == "server" for param in context.command.params)
+        call = ", or the server itself with --server" if reaches else ""
         raise click.UsageError(
             f"there is no store file {path} in {Path.cwd()}: run this where the server runs, or name its store with "
-            "--store; the server creates it at its first start, and so does `dragoman keys create`"
+            f"--store{call}; the server creates it at its first start, and so does `dragoman keys create`"
         )

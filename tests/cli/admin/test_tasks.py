@@ -137,7 +137,7 @@ async def test_a_follower_without_a_server_looks_into_the_store(tmp_path: Path) 
         (("tasks", "list", "--older-than", "soon"), "like 90s"),
         (("tasks", "list", "--state", "dead"), "'dead' is not one of"),
         (("tasks", "list", "--server", "example.org"), "must be a URL"),
-        (("tasks", "list"), "there is no store file"),
+        (("tasks", "list"), "name its store with --store, or the server itself with --server"),
         (("tasks", "list", "--limit", "0"), "--limit"),
         (("tasks", "log"), "ID"),
         (("tasks", "list", "--newer-than", "5"), "like 90s"),
