@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from grpc import aio
 from msgspec import Struct
@@ -17,7 +18,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.principal import ANONYMOUS
 from dragoman.model.task import TaskHead, TaskState
-from dragoman.store.api import NewTask
+from dragoman.store.api import NewTask, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Registration
 from dragoman.testing.store_cases.bench import Spoil
@@ -200,6 +201,40 @@ async def test_an_operator_sees_and_deletes_a_damaged_task(tmp_path: Path) -> No
             deleted = await served.ask("DELETE", f"/admin/v1/tasks/{task_id}?force=true", **operator)
             assert deleted.status == 200, deleted.raw
             assert (await served.ask("GET", f"/admin/v1/tasks/{task_id}", **operator)).status == 404
+
+
+async def test_a_damaged_key_for_signatures_leaves_cards_unsigned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    store, card = f"sqlite:///{path}", "/.well-known/agent-card.json"
+    async with site(store=store) as served:
+        assert (await served.ask("GET", card)).body["signatures"]
+    await spoil_file(path)("signing_keys", "jwk", "true", cut)
+    async with site(store=store) as served:
+        for _ in range(2):
+            unsigned = await served.ask("GET", card)
+            assert (unsigned.status, "signatures" in unsigned.body) == (200, False)
+            assert (await served.ask("GET", "/.well-known/jwks.json")).status == 503
+        named = [each.getMessage() for each in caplog.records if "cards are served without signatures" in each.message]
+        assert len(named) == 1
+        assert "delete its row in signing_keys" in named[0]
+        connection = apsw.Connection(str(path))
+        connection.execute("DELETE FROM signing_keys")
+        connection.close()
+        assert (await served.ask("GET", card)).body["signatures"], "the server has made another one"
+
+
+@pytest.mark.parametrize("needs", ["files", "push_jwt"])
+async def test_a_server_that_cannot_do_without_its_key_for_signatures_names_the_fix(tmp_path: Path, needs: str) -> None:
+    path = tmp_path / "store.db"
+    changes = {"files": f"folder:{tmp_path / 'files'}"} if needs == "files" else {"push_jwt": True}
+    async with site(store=f"sqlite:///{path}", **changes):
+        pass
+    await spoil_file(path)("signing_keys", "jwk", "true", cut)
+    with pytest.raises(StoreError, match="cannot be read: restore a backup, or delete its row in signing_keys"):
+        async with site(store=f"sqlite:///{path}", **changes):
+            pass
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3", "beeos", "evoai", "protoagent"])

@@ -5,6 +5,7 @@ verifier has named, never with those that the signed content names.
 """
 
 import asyncio
+import logging
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from dragoman.store.keyring import KeyRing, SigningKey
 
 if TYPE_CHECKING:  # joserfc takes longer to import than a server may take to start
     from joserfc.jwk import ECKey, KeySet
+
+log = logging.getLogger("dragoman.store")
 
 ALGORITHM = "ES256"
 """The algorithm that every official verifier knows, and that A2A 1.0 §8.4.2 shows."""
@@ -40,6 +43,10 @@ TOKEN_TTL_S = 300
 
 class CardNotVerified(Exception):
     """A card has no signature that one of the given keys made. The message says what was found."""
+
+
+class KeyUnreadable(StoreError):
+    """The store's key for signatures is damaged. The message names the fix."""
 
 
 class Signer:
@@ -86,6 +93,20 @@ class SigningRoom:
         self._clock = clock
         self._signer: Signer | None = None
         self._making = asyncio.Lock()
+        self._named = False
+
+    async def signer_if_readable(self) -> Signer | None:
+        """As `signer`, for what is of use without a signature, too: None if the key is damaged. The log says so once.
+
+        Raises StoreError if the store cannot be read now.
+        """
+        try:
+            return await self.signer()
+        except KeyUnreadable as error:
+            if not self._named:
+                self._named = True
+                log.error("cards are served without signatures: %s", error)
+            return None
 
     async def signer(self) -> Signer:
         """The server's signer; the same for all servers on one store. Raises StoreError."""
@@ -112,14 +133,14 @@ def _new_jwk() -> bytes:
 
 
 def _key(kept: SigningKey) -> "ECKey":
-    """Read the key of a row. Raises StoreError: another one in its place would void what was signed before."""
+    """Read the key of a row. Raises KeyUnreadable: another one in its place would void what was signed before."""
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey
 
     try:
         key = ECKey.import_key(msgspec.json.decode(kept.jwk))
     except (JoseError, msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
-        raise StoreError(
+        raise KeyUnreadable(
             f"the server's key for signatures ({kept.kid}) cannot be read: restore a backup, or delete its row in "
             "signing_keys, and the server makes another one"
         ) from error

@@ -22,7 +22,7 @@ from dragoman.dialects import cards
 from dragoman.dialects.resolve import mount_of
 from dragoman.dialects.system import AGENT, ROOT, Mount
 from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Described, Profile
-from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound
+from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound, Unavailable
 
 JWKS_PATH = "/.well-known/jwks.json"
 """Path of the server's public keys."""
@@ -130,7 +130,7 @@ class Cards:
                 mount, agent = f"/{named}", named
                 if agent not in self._agents:
                     raise AgentNotFound(agent)
-        signer = None if self._signing is None else await self._signing.signer()
+        signer = None if self._signing is None else await self._signing.signer_if_readable()
         await self._authenticator.refresh()
         # Nothing awaits from here on, so that concurrent first requests all get the same signatures.
         place = (mount, base, cards.form_of(read_parameters(request).version))
@@ -139,7 +139,8 @@ class Cards:
         if document is None or document.asks != asks or document.of is not profile:  # a first key or a new card
             body, signed = self._encode(*place, profile, signer)
             document = self._document(body, signed, asks, profile, vary=True)
-            self._keep(place, document)
+            if signer is not None or self._signing is None:  # else it is signed as soon as its key is mended
+                self._keep(place, document)
         return _answer(request, document)
 
     async def make_extended(self, request: Request, profile: Profile) -> AgentCard:
@@ -151,14 +152,20 @@ class Cards:
         card = cards.extended_card(profile, interfaces(base, mount, profile.versions, self._grpc), offer)
         if self._signing is None:
             return card
-        signer = await self._signing.signer()
+        if (signer := await self._signing.signer_if_readable()) is None:
+            return card
         return replace(card, signatures=_signatures(signer, cards.signed_extended_forms(card), base))
 
     async def keys(self) -> HttpResponse:
-        """The keys that verify what this server signs (RFC 7517). Raises NotFound if it signs nothing."""
+        """The keys that verify what this server signs (RFC 7517).
+
+        Raises NotFound if it signs nothing, Unavailable if its key is damaged.
+        """
         if self._keys is None:
             raise NotFound("this server signs nothing: sign_cards and push_jwt are off")
-        body = (await self._keys.signer()).jwks()
+        if (signer := await self._keys.signer_if_readable()) is None:
+            raise Unavailable("the key for signatures cannot be read: nothing is signed at present")
+        body = signer.jwks()
         cached = (b"cache-control", b"public, max-age=%d" % self._max_age_s)
         return HttpResponse(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
 
