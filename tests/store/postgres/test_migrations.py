@@ -4,8 +4,10 @@ import asyncio
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -322,6 +324,32 @@ async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_s
             assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST, 1)]
             assert await pool.read("SELECT count(*) FROM pg_index WHERE NOT indisvalid") == [(0,)]
     assert killed_at > 10, "it was killed at each of its statements"
+
+
+@pytest.mark.slow
+async def test_a_program_that_stands_still_in_a_step_keeps_no_writer_waiting(newest: Pool) -> None:
+    parts = urlsplit(newest.address.dsn)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    async with proxy.before(parts.hostname, parts.port) as between:
+        url = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{between.port}", query="sslmode=disable"))
+        child = await start(url, "ALTER TABLE dragoman.probes ADD COLUMN odd text")
+        stopped = asyncio.Event()
+
+        def stop(sent: bytes) -> None:
+            if b"ADD COLUMN odd" in sent and not stopped.is_set():
+                child.send_signal(signal.SIGSTOP)
+                stopped.set()
+
+        between.watch(stop)
+        await stopped.wait()
+        await until(newest, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted)")
+        before_s = time.monotonic()
+        await newest.write(WRITE)
+        assert time.monotonic() - before_s < 3.0, "the server ends its transaction"
+        child.send_signal(signal.SIGCONT)
+        assert await child.wait() == 0
+    assert await newest.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------

@@ -30,8 +30,12 @@ from itertools import accumulate, groupby
 from zlib import crc32
 
 from asyncpg.exceptions import (
+    ConnectionDoesNotExistError,
     DeadlockDetectedError,
     DuplicateTableError,
+    IdleInTransactionSessionTimeoutError,
+    InterfaceError,
+    InternalClientError,
     LockNotAvailableError,
     QueryCanceledError,
 )
@@ -59,8 +63,17 @@ BUILD_S = 86_400.0
 BRIEF_S = 0.7
 """How long an expand step may take from its first statement to its commit. Writers wait for at most that long."""
 
-BRIEF = "SET LOCAL lock_timeout = '300ms'; SET LOCAL statement_timeout = '600ms'"
-"""The server's own bounds for each wait and each statement of an expand step."""
+BRIEF = """
+SET LOCAL lock_timeout = '300ms'; SET LOCAL statement_timeout = '600ms';
+SET LOCAL idle_in_transaction_session_timeout = '600ms'
+"""
+"""The server's own bounds for each wait and each statement of an expand step, and each pause of the program in it."""
+
+BUSY = LockNotAvailableError, QueryCanceledError, DeadlockDetectedError, TimeoutError
+"""An attempt at an expand step took too long."""
+
+ENDED = IdleInTransactionSessionTimeoutError, ConnectionDoesNotExistError, InterfaceError, InternalClientError
+"""The server ended the session of a program that stood still in an expand step."""
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 """Pauses between the attempts of an expand step, in which the writers that waited go on. The last one is repeated."""
@@ -293,10 +306,9 @@ async def _expand(pool: Pool, step: Migration, serves: int) -> None:
             if await _read_version(pool, step.version) >= step.version:
                 return
         except StoreError as error:
-            busy = LockNotAvailableError, QueryCanceledError, DeadlockDetectedError, TimeoutError
-            if not isinstance(error.__cause__, busy) or time.monotonic() > deadline_s:
+            if not isinstance(error.__cause__, (*BUSY, *ENDED)) or time.monotonic() > deadline_s:
                 raise
-            if not attempts:
+            if not attempts and isinstance(error.__cause__, BUSY):
                 log.warning(
                     "%s: step %d of the tables waits for a lock%s; it is tried again until that is free, and nobody "
                     "waits for it meanwhile",
