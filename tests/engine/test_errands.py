@@ -12,7 +12,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
-from dragoman.store.api import StoreFull
+from dragoman.store.api import StoreFull, Unknown
 from dragoman.store.open import open_store
 from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import House, Scripted, StandingClock, echo, house
@@ -91,6 +91,20 @@ async def test_a_cancel_that_goes_wrong_is_an_error_to_its_caller_and_the_end_of
         with pytest.raises(RuntimeError):  # the binding answers it as an internal error
             await h.cancel(task_id)
         assert broken(await h.reach(task_id, S.FAILED))
+
+
+async def test_work_on_a_task_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async with house(Scripted(script), suspend_max_s=0.01) as h:
+        task_id, read = await suspended(h), asyncio.Event()
+
+        async def gone(*args: Any) -> Any:
+            read.set()
+            raise Unknown(task_id)
+
+        h.store.read = gone  # type: ignore[attr-defined]
+        await h.send("answer", task_id=task_id, return_immediately=True)
+        await read.wait()
+    assert not [record for record in caplog.records if record.levelno == logging.ERROR]
 
 
 async def test_a_store_that_cannot_be_read_is_waited_for() -> None:

@@ -460,6 +460,17 @@ async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(stor
     await behind.store.close()
 
 
+async def test_a_refresh_shows_that_a_lease_was_given_back_without_an_event(store: Store) -> None:
+    """So that a cancel does not wait for a replica that has given its task back to the queue."""
+    log = await log_of(store)
+    assert log.holder is not None
+    await store.append(
+        Append(task_id="t", events=(), state=log.state, status_ms=log.status_ms, epoch=log.epoch, release=True)
+    )
+    await log.catch_up()
+    assert log.holder is None
+
+
 async def test_a_stream_goes_on_that_has_read_ahead_of_its_log(store: Store) -> None:
     """A reader of the store sees a commit before the log of this process hears of it."""
     log = await log_of(store)

@@ -34,7 +34,7 @@ from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.task import TaskState
-from dragoman.store.api import Fenced, Refused, Store, StoreError
+from dragoman.store.api import Fenced, Refused, Store, StoreError, Unknown
 from dragoman.store.blobs.api import BlobMissing
 from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.job_group import JobGroup
@@ -624,6 +624,8 @@ class Supervisor:
     async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         try:
             await errand()
+        except Unknown:
+            pass  # the task has been deleted, or the store has lost it
         except Exception as error:  # an errand that goes wrong ends its own task, and nothing else
             if self.leases.is_elsewhere(task):
                 log.error(

@@ -371,6 +371,8 @@ class TaskLog:
         self.lease_of(stored)
         if stored.seq == before:
             self.keeper = stored.keeper
+            if stored.epoch == epoch:
+                self.holder = stored.holder  # a lease may be given back without an event
         if stored.seq <= before:
             return False
         was_terminal = self.terminal
