@@ -49,6 +49,12 @@ class Known:
             self.told_s, self.told_seq = [told_s for told_s, _ in told], [told for _, told in told]
             self.stale |= {key for key, shown in self.streams.items() if shown > seq}
 
+    def shows(self, seq: int, event: Event | None, state: TaskState | None) -> bool:
+        """Whether that is what the database has."""
+        if seq > len(self.events):
+            return False
+        return self.events[seq - 1] == event if event is not None else state is None or self.states[seq] is state
+
     def shown_before(self, at_s: float, seq: int, event: Event | None, state: TaskState | None) -> bool:
         """Whether somebody may still be shown what the database has lost a moment ago."""
         if at_s > self.rewound_s + SOON_S or seq > len(self.former):
@@ -253,7 +259,10 @@ class _Checking:
     def _followed(self, at_s: float, made: h.Followed) -> Iterable[str]:
         task, key = self._task(made.task_id), (made.client, made.stream)
         who = f"{made.client} (stream {made.stream})"
-        if task.shown_before(at_s, made.seq, made.event, made.state) and made.seq > task.streams.get(key, 0):
+        shown_before = not task.shows(made.seq, made.event, made.state) and task.shown_before(
+            at_s, made.seq, made.event, made.state
+        )
+        if shown_before and made.seq > task.streams.get(key, 0):
             task.streams[key] = made.seq
             if made.seq > len(task.events) or task.former[: made.seq] != task.events[: made.seq]:
                 task.stale.add(key)

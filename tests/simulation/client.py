@@ -193,6 +193,17 @@ class Crowd(Client):
         del self.shared.unfinished[name]
 
 
+class Waverer(Client):
+    """A caller that wants long work, and soon does not want it any more."""
+
+    async def _job(self, name: str) -> None:
+        self.shared.unfinished[name] = "wavers"
+        await asyncio.sleep(1.0 + self.random.random() * 4)
+        agent = self.random.choice([agent for agent in self.shared.agents if agent not in ANSWERS])
+        await Job(self, name, agent, self.random.choice(("s400 c1", "c1 s400", "a s400"))).waver()
+        del self.shared.unfinished[name]
+
+
 class Job:
     """A task of a client, from its first message to its end."""
 
@@ -231,6 +242,18 @@ class Job:
         self.shared.tasks.append((self.client.name, self.agent, self.task_id))
         others = [self._meddle() for _ in range(random.randrange(5 if self.shared.talkative else 3))]
         await asyncio.gather(self._follow() if random.random() < 0.7 else self._poll(), *others)
+
+    async def waver(self) -> None:
+        """Send, and cancel the task a little later, wherever it runs."""
+        self._webhook = False
+        parts = (Part(text=self.script),)
+        await self._send(
+            Message(message_id=self.shared.message_id(), role=Role.USER, parts=parts, metadata={"agent": self.agent}),
+            None,
+            wait=False,
+        )
+        await asyncio.sleep(0.2 + self.random.random())
+        await self._cancel()
 
     # -- sending -------------------------------------------------------------------------------------------------------
 

@@ -107,6 +107,8 @@ class _Watch:
         """The streams that have shown what the database has lost since, and when it did."""
         self._unsettled_s = 0.0
         """Until when a call may be on its way, as far as the database knows, of which it has lost that it arrived."""
+        self._cancels: dict[tuple[str, str], float] = {}
+        """When each client has asked last to cancel a task."""
         self._idle: dict[str, float] = {}
         """The workers that wait for a task, and since when."""
         self._hooks: dict[tuple[str, str], float] = {}
@@ -160,7 +162,7 @@ class _Watch:
             case h.Held():
                 return self._held(at_s, happening)
             case h.Began(task_id, by, epoch):
-                return self._works(task_id, self._task(task_id), by, epoch)
+                return self._began(at_s, task_id, by, epoch)
             case h.Took(worker, task_id):
                 return self._took(at_s, worker, task_id)
             case h.Let(worker, task_id, gives_back):
@@ -172,6 +174,10 @@ class _Watch:
                     self._last_idle = self._idle.pop(worker, at_s)
             case h.Told():
                 return self._told(at_s, happening)
+            case h.Asked(client, _, "cancel", task_id):
+                self._cancels[client, task_id] = at_s
+            case h.Erred(client, "cancel", task_id):
+                return self._refused(at_s, client, task_id)
             case h.Followed():
                 return self._followed(at_s, happening)
             case h.Left(client, stream, _):
@@ -286,6 +292,13 @@ class _Watch:
         if at_s > since_s + OFFER_S + self._terms.claim_s + SOON_S:
             yield f"task {task_id} was offered at {since_s:.3f}, and nobody took it in time"
 
+    def _began(self, at_s: float, task_id: str, by: str, epoch: int) -> Iterable[str]:
+        """An agent begins. After a failover it may go on under the lease that its replica has still."""
+        task = self._task(task_id)
+        yield from self._taken(at_s, task_id, task)
+        task.idle_s = task.offered_s = None
+        yield from self._works(task_id, task, by, epoch)
+
     def _works(self, task_id: str, task: Watched, by: str, epoch: int) -> Iterable[str]:
         """An agent is at work in an epoch. One that is not restartable was not at work in an earlier one."""
         if task.at_work is not None and task.at_work < epoch and not AGENTS[task.agent]:
@@ -324,6 +337,12 @@ class _Watch:
             since_s = max(since_s, task.told_s[task.settlings[-1] - 1])
         if self._late(since_s, at_s, allowed_s):
             yield f"{made.client} is told ({made.what} {made.task_id}) what was to be told since {since_s:.3f}"
+
+    def _refused(self, at_s: float, client: str, task_id: str) -> Iterable[str]:
+        """A cancel has failed, perhaps since its agent has ended the task. It must not have had long for that."""
+        task, since_s = self._task(task_id), self._cancels.get((client, task_id), at_s)
+        if self._late(since_s, at_s, min(lingers_s(task.script), self._terms.cancel_grace_s)):
+            yield f"{client} cannot cancel {task_id}, which it asked for at {since_s:.3f}"
 
     def _followed(self, at_s: float, made: h.Followed) -> Iterable[str]:
         key, task = (made.client, made.stream), self._task(made.task_id)

@@ -12,13 +12,13 @@ SEEDS = 1_000
 
 FOUND_BY = {
     "ignore_the_epoch": 27,
-    "publish_before_commit": 15,
+    "publish_before_commit": 39,
     "take_over_a_lease_that_is_alive": 4,
     "renew_an_expired_heartbeat": 7,
     "repeat_an_unknown_write_without_its_id": 283,
     "let_a_question_overtake_an_answer": 71,
     "leave_holders_untold": 33,
-    "leave_cancels_untold": 891,
+    "leave_cancels_untold": 103,
     "leave_queued_work_untold": 51,
     "leave_free_slots_untold": 28,
     "leave_waiters_asleep_after_a_refresh": 101,

@@ -17,7 +17,7 @@ from dragoman.engine.recovery import CHECK_S
 from dragoman.model import ids
 from tests.simulation.agents import AGENTS, ANSWERS, HIRED
 from tests.simulation.checks import check, check_end
-from tests.simulation.client import Client, Clients, Crowd
+from tests.simulation.client import Client, Clients, Crowd, Waverer
 from tests.simulation.database import Database, Moment
 from tests.simulation.history import Complained, Fault, History, Weather, trace
 from tests.simulation.loop import SimulatedLoop
@@ -48,6 +48,9 @@ HIRES = 0.4
 
 ANSWER = 0.3
 """The part of the worlds in which some agents answer with a Message, if they can."""
+
+WAVER = 0.15
+"""The part of the calm worlds in which a caller soon cancels what it has begun."""
 
 FAILOVER = 0.12
 """The part of the worlds in which a standby takes over that lacks the last commits."""
@@ -117,6 +120,7 @@ class World:
         self.answers = self.random.random() < ANSWER
         self.crowd = Random(f"crowd {seed}")
         self.failover = Random(f"failover {seed}")
+        self.waver = Random(f"waver {seed}")
         serves = self._share_agents(self.random.choice((2, 3, 3)))
         self.terms = Terms(
             claim_s=settings.claim_s,
@@ -190,6 +194,8 @@ class World:
         if self.hires and self.crowd.random() < CROWD:
             slots = sum(worker.tasks for worker in self.workers)
             Crowd("crowd", self.clients, slots + self.crowd.randrange(2, 7))
+        if self.calm and self.waver.random() < WAVER:
+            Waverer("waverer", self.clients, 2)
         self._plan_faults()
         if self.failover.random() < FAILOVER:
             self._at(1.0 + self.failover.random() * 8, self._fall_behind)
