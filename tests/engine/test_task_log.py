@@ -402,6 +402,33 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     await standby.close()
 
 
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool) -> None:
+    """One whose message the standby has waits on."""
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    standby = open_store("memory:", StandingClock())
+    await standby.open("here")
+    first, more = Submitted(said("go"), TIME), MessageReceived(said("more"), TIME)
+    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    if kept:
+        await standby.append(Append(task_id="t", events=(more,), state=S.SUBMITTED, status_ms=1))
+    await log.writes.append(log, lambda log: write(more, chunk("a")))
+    loop, message_id = asyncio.get_running_loop(), more.message.message_id
+    waiting = asyncio.create_task(log.settled(loop, 2, 60, Stopping(), message_id))
+    await asyncio.sleep(0)
+    behind.store = standby
+    await log.reread()
+    if kept:
+        await log.writes.append(log, lambda log: write(status(S.WORKING), status(S.COMPLETED)))
+        assert await waiting
+    else:
+        with pytest.raises(Unknown):
+            await waiting
+    await standby.close()
+
+
 async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_showed(store: Store) -> None:
     behind, stored = Failing(store), await store.load("t")
     assert stored is not None

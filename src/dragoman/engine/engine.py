@@ -391,9 +391,11 @@ class Engine:
                     return taken.task.record()
                 timeout_s = self._settings.blocking_timeout_s
                 try:
-                    settled = await taken.task.settled(self._supervisor.loop, taken.seq, timeout_s, self._stopping)
+                    settled = await taken.task.settled(
+                        self._supervisor.loop, taken.seq, timeout_s, self._stopping, operation.message.message_id
+                    )
                 except Unknown as error:
-                    raise Unavailable("the server's store has lost the task: send the message once more", 1) from error
+                    raise Unavailable("the server's store has lost the message: send it once more", 1) from error
                 return self._outcome(call, operation, taken.task, settled=settled)
             finally:
                 self.tasks.unpin(taken.task)

@@ -564,16 +564,21 @@ class TaskLog:
             if not future.done():
                 future.set_result(True)
 
-    async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stopping: Stopping) -> bool:
-        """Wait until the task settles with a status later than seq `after`.
+    async def settled(
+        self, loop: AbstractEventLoop, after: int, timeout_s: float, stopping: Stopping, message_id: str = ""
+    ) -> bool:
+        """Wait until the task settles with a status later than seq `after`, where a message was written.
 
         Returns False after `timeout_s`, and when the runs of a stopping server are over. While the store is away the
-        task may still settle, so it is waited for. Raises Unknown if the store has lost it.
+        task may still settle, so it is waited for. Raises Unknown if the store has lost it, or the message.
         """
-        deadline = loop.time() + timeout_s
-        while self.settled_seq <= after or self.gone:
-            if self.gone:
-                raise Unknown(self.head.id)
+        deadline, rewound = loop.time() + timeout_s, self.rewound
+        while self.settled_seq <= after or self.gone or self.rewound != rewound:
+            if self.gone or self.rewound != rewound:
+                rewound = self.rewound
+                if self.gone or all(message.message_id != message_id for message in self.record().history):
+                    raise Unknown(self.head.id)
+                continue
             if stopping.done or (self.settled_seq == 0 and self.terminal):
                 return False
             if not await self.wait(loop, deadline):
