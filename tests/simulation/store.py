@@ -164,7 +164,7 @@ class SimulatedStore:
         self.shared: Any = SimulatedShared(self)
         self.keys: Any = None
         self.audit: Any = None
-        self.usage: Any = None
+        self.usage: Any = SimulatedUsage()
         self.written_ms = 0
         self.writes = 0
         self.failed_writes = 0
@@ -561,6 +561,13 @@ class SimulatedShared:
     async def delete(self, key: str, *, version: int | None = None) -> bool:
         deleted: bool = await self._store.request(partial(self._database.delete_entry, key, version))
         return deleted
+
+
+class SimulatedUsage:
+    """The part of the Usage protocol that a run uses. Nobody reads it."""
+
+    def gather(self, used: AnswerUsage) -> None:
+        pass
 
 
 class SimulatedOutbox:
