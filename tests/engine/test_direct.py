@@ -44,6 +44,16 @@ async def test_a_stream_is_exactly_the_message() -> None:
         assert items[0].message.text == "hi"
 
 
+async def test_a_repeated_call_gets_the_task_that_it_has_made_already() -> None:
+    """At a replica that does not serve the agent, or before a reload."""
+    async with house(Scripted(echo)) as h:
+        once = sending("hi")
+        task = await h.ask(once)
+        assert isinstance(task, Record)
+        h.engine.serve({"agent": direct(echo)})
+        assert await h.ask(once) == task
+
+
 async def test_a_repeated_call_gets_the_same_message() -> None:
     runs = []
 

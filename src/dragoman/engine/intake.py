@@ -438,12 +438,15 @@ class Intake:
         assert written is not None  # `decide` returns a decision or raises
         return written
 
-    async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Message:
-        """Run a direct agent and return its answer. A repeated call gets the same answer."""
+    async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Taken | Message:
+        """Run a direct agent and return its answer. A repeated call gets the same answer.
+
+        That is a task if the call was first made to a replica that does not serve the agent.
+        """
         if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
-            if self._same(call, repeat, dedupe) and repeat.answer is not None:
-                return repeat.answer
-            dedupe = None
+            if (taken := await self._repeated(call, repeat, dedupe)) is not None:
+                return taken
+            dedupe = self._instead(call, repeat, dedupe)
         head, message = self._head(call, send, self._clock.now_ms())
         run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._bounds, self._server)
         deadline_s, timeout_s = runner.traits.deadline_s, self._settings.blocking_timeout_s
@@ -453,8 +456,8 @@ class Intake:
             answer = await run.answer(new_id(), timeout_s)
         if dedupe is not None:
             earlier = await self._store.remember(dedupe, answer, self._usage(head, run.used))
-            if earlier is not None and earlier.answer is not None:
-                return earlier.answer
+            if earlier is not None and (taken := await self._repeated(call, earlier, dedupe)) is not None:
+                return taken
         else:
             self._store.usage.gather(self._usage(head, run.used))
         return answer
