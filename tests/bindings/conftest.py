@@ -200,8 +200,9 @@ def make_app(
     unready: Sequence[str] = (),
     elsewhere: Collection[str] = (),
 ) -> App:
-    async def absence(agent: str) -> Unavailable | None:
-        return Unavailable("it is served by other replicas", 1) if agent in elsewhere else None
+    async def check_elsewhere(agent: str) -> None:
+        if agent in elsewhere:
+            raise Unavailable("it is served by other replicas", 1)
 
     nobody = Authenticator(None, SystemClock(), agent_keys={})
     return App(
@@ -214,7 +215,7 @@ def make_app(
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
         home=Home(AGENTS, "echo", MOUNTS, public_url, console=False),
         cors=Cors(origins) if origins else None,
-        elsewhere=absence,
+        elsewhere=check_elsewhere,
         optional=OptionalBindings(description=Description(ServedPaths("echo", metrics=False, keys=False))),
     )
 

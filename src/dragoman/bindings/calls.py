@@ -29,7 +29,6 @@ from dragoman.model.errors import (
     AgentNotFound,
     ExtensionSupportRequired,
     InvalidParams,
-    Unavailable,
     VersionNotSupported,
 )
 from dragoman.model.events import seq_and_frame
@@ -82,10 +81,10 @@ class Reception(Struct, frozen=True):
     proxies: TrustedProxies | None = None
 
 
-Elsewhere = Callable[[str], Awaitable[Unavailable | None]]
-"""The answer about an agent that is not served here, but by other replicas, or was until lately; None: it is unknown.
+Elsewhere = Callable[[str], Awaitable[None]]
+"""Raises the A2AError about an agent that is not served here, but by other replicas, or was until lately.
 
-Raises A2AError if that cannot be found out."""
+Does nothing if the agent is unknown."""
 
 
 class Backend(Struct, frozen=True):
@@ -107,9 +106,10 @@ class Backend(Struct, frozen=True):
         if not isinstance(error, AgentNotFound) or self.elsewhere is None:
             return error
         try:
-            return await self.elsewhere(error.agent) or error
-        except A2AError as unknown:
-            return unknown
+            await self.elsewhere(error.agent)
+        except A2AError as found:
+            return found
+        return error
 
 
 # -- the call --------------------------------------------------------------------------------------------------------

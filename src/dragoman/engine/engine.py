@@ -475,18 +475,16 @@ class Engine:
         except StoreError as error:
             raise _unavailable(error) from error
 
-    async def absence(self, agent: str) -> Unavailable | None:
-        """The answer about an agent that is not served here, but elsewhere, or was until lately; None: it is unknown.
-
-        Raises Unavailable.
-        """
+    async def check_elsewhere(self, agent: str) -> None:
+        """Raises Unavailable for an agent that is not served here, but by other replicas, or was until lately."""
         if await self.served_elsewhere(agent):
-            return Unavailable(f"agent {agent} is served by other replicas: try again", ELSEWHERE_S)
+            raise Unavailable(f"agent {agent} is served by other replicas: try again", ELSEWHERE_S)
         try:
             missed = self._neighbours is not None and await self._neighbours.miss(agent)
         except StoreError as error:
             raise _unavailable(error) from error
-        return Unavailable(f"agent {agent} is served by no replica at present: try again") if missed else None
+        if missed:
+            raise Unavailable(f"agent {agent} is served by no replica at present: try again")
 
     def _leaving_runner(self, call: Call) -> Runner:
         """The agent of a worker that reports on a task begun before a reload. Raises AgentNotFound for other calls."""

@@ -103,7 +103,7 @@ class Front(Struct, frozen=True):
             mounts=mounts,
             optional=self._make_optional(config, runners, reception, default, mounts),
             streams=self.streams,
-            elsewhere=parts.engine.absence if parts.store.replicas.shared else None,
+            elsewhere=parts.engine.check_elsewhere if parts.store.replicas.shared else None,
             traffic=self.traffic,
         )
 
