@@ -200,7 +200,7 @@ class World:
         if self.failover.random() < FAILOVER:
             self._at(1.0 + self.failover.random() * 8, self._fall_behind)
         elif self.failover.random() < SWEEP:
-            ages = self.failover.choice(((1_000, -1), (3_000, 500), (3_000, 1_500)))
+            ages = self.failover.choice(((2_500, -1), (5_000, 2_500)))
             self._sweep(*ages)
         self.loop.run(FAULTY_S)
         self._heal()
@@ -351,7 +351,7 @@ class World:
             self.server.down = False
 
     def _sweep(self, task_age_ms: int, log_age_ms: int) -> None:
-        """Delete what ended long ago, again and again."""
+        """Delete what ended some time ago, again and again. Whoever hears of an end soon can still read it."""
         if not self.server.down:
             self.database.sweep(self.database.now_ms(), task_age_ms, log_age_ms, -1)
         self._at(0.4, self._sweep, task_age_ms, log_age_ms)
