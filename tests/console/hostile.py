@@ -102,9 +102,10 @@ def hostile_artifacts_agent() -> Agent:
         for number in range(8):
             await ctx.artifact("much", name=LONG_NAME, description=LONG, id=f"large{number}")
         await ctx.ask("Go on?")
-        for number, name in enumerate(each for each in NAMES if each is not LONG):
-            part = Part(text=name[:99], filename=name, media_type=name, metadata={name: 1})
-            await ctx.artifact(part, name=name, description=name, id=f"{number}{name}")
-            await ctx.status(name, metadata={name: 1})
+        for number, text in enumerate(each for each in NAMES if each is not LONG):
+            name = text.replace("\0", "")  # which names may not have
+            part = Part(text=text[:99], filename=name, media_type=name, metadata={text: 1})
+            await ctx.artifact(part, name=name, description=text, id=f"{number}{name}")
+            await ctx.status(text, metadata={text: 1})
 
     return agent

@@ -151,7 +151,7 @@ async def test_a_very_long_log_opens_at_its_end_and_replays_from_its_beginning(
     @agent.skill
     async def count(ctx: Context) -> AsyncIterator[str]:
         """Say many words, and one that is very long."""
-        yield "long " * 2_000_000
+        yield "long " * 800_000  # below max_text
         for number in range(LONG):
             yield f"word {number} "
 

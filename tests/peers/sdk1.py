@@ -334,6 +334,8 @@ async def webhooks(lane: Lane) -> None:
     create = TaskPushNotificationConfig(task_id=task_id, id="c", url="https://127.0.0.1:9/hook", token="mine")
     shown = TaskPushNotificationConfig()
     shown.CopyFrom(create)  # with all of its settings (A2A 1.0 §3.1.8)
+    if (lane.mount, lane.version) == ("/a2a", "0.3"):
+        shown.token = ""  # protoAgent's dialect, where it is the credential of the calls
     create.authentication.scheme, create.authentication.credentials = "Bearer", "hush"
     shown.authentication.scheme = "Bearer"
     made = await client.create_task_push_notification_config(create)

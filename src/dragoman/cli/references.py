@@ -194,7 +194,8 @@ def _find_object(reference: str, module: ModuleType, name: str, agent_id: str = 
         if (theirs := _adapt(reference, module, found, agent_id or name.rpartition(".")[2])) is not None:
             return theirs
         fix = advice(found) or _choices(name, _names_in(module))
-        raise AgentReferenceError(f"{reference}: is of type {type(found).__name__}, not an Agent; {fix}")
+        kind = "a class" if isinstance(found, type) else f"of type {type(found).__name__}"
+        raise AgentReferenceError(f"{reference}: is {kind}, not an Agent; {fix}")
     agent: Runner = found
     return agent
 

@@ -295,7 +295,9 @@ const both = {
     const config = { ...one, url: "https://127.0.0.1:9/hook", token: "mine", authentication: undefined };
     const page = { tenant: "", taskId, pageSize: 0, pageToken: "" };
     const shown = ({ taskId, id, url, token }) => [taskId, id, url, token];
-    const wanted = [taskId, "c", config.url, "mine"];
+    // In protoAgent's dialect the token is the credential of the calls.
+    const token = lane.mount === "/a2a" && lane.version === "0.3" ? "" : "mine";
+    const wanted = [taskId, "c", config.url, token];
     same(shown(await client.createTaskPushNotificationConfig(config)), wanted, "made");
     same(shown(await client.getTaskPushNotificationConfig(one)), wanted, "got");
     same((await client.listTaskPushNotificationConfig(page)).configs.map(shown), [wanted], "listed");

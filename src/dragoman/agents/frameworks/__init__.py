@@ -108,7 +108,7 @@ def advice(value: object) -> str:
     if isinstance(value, type):
         framework = next(_frameworks(value), None)
         if framework is not None or callable(getattr(value, "run", None)) or callable(getattr(value, "crew", None)):
-            return f"it is a class: name an object of it, agent = {value.__name__}(…)"
+            return f"name an object of it, agent = {value.__name__}(…)"
         return ""
     if isinstance(value, FunctionType):
         return f"it is a function: name what it returns, agent = {value.__name__}(…), or write @agent.skill above it"
