@@ -101,9 +101,7 @@ async def test_the_other_servers_task_has_its_own_id_state_and_times(
             if dialect == "beeos":  # whose streams have no times
                 assert told["first_status_at"] is told["last_status_at"] is None
             else:
-                assert timestamp_ms(told["last_status_at"]) == timestamp_ms(
-                    there.status.timestamp
-                )
+                assert timestamp_ms(told["last_status_at"]) == timestamp_ms(there.status.timestamp)
                 assert "" < told["first_status_at"] <= told["last_status_at"]
         assert theirs["url"] == (upstream + AT[dialect])
         assert (theirs["state"], theirs["elsewhere"], theirs["ended_at"]) == ("completed", True, ours["ended_at"])
