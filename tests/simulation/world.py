@@ -53,7 +53,10 @@ WAVER = 0.15
 """The part of the calm worlds in which a caller soon cancels what it has begun."""
 
 FAILOVER = 0.12
-"""The part of the worlds in which a standby takes over that lacks the last commits."""
+"""The part of the worlds without workers in which a standby takes over that lacks the last commits.
+
+A worker does not know which of its reports are lost, and goes on behind them.
+"""
 
 SWEEP = 0.1
 """The part of the worlds in which tasks are deleted soon after their end."""
@@ -197,7 +200,7 @@ class World:
         if self.calm and self.waver.random() < WAVER:
             Waverer("waverer", self.clients, 2)
         self._plan_faults()
-        if self.failover.random() < FAILOVER:
+        if self.failover.random() < FAILOVER and not self.hires:
             self._at(1.0 + self.failover.random() * 8, self._fall_behind)
         elif self.failover.random() < SWEEP:
             ages = self.failover.choice(((2_500, -1), (5_000, 2_500)))
