@@ -131,7 +131,7 @@ class Authenticator:
         self._looking = asyncio.Lock()
         self._seen = {name: CredentialCache() for name in (*KEY_HEADERS, AUTHORIZATION)}
         self._strange = CredentialCache()
-        """What came beside a valid credential and is not valid here, for as long as a key is believed."""
+        """The invalid credentials that came beside a valid one, for as long as a key is believed."""
 
     def replace_agent_keys(self, agent_keys: Mapping[str, str]) -> None:
         """Replace all keys of agents."""

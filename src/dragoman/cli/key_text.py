@@ -102,7 +102,7 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
 
 
 def describe_beginnings(key: "KeyLine", began: "KeyBeginnings") -> str:
-    """What a key began that goes on, a line each."""
+    """The beginnings of a key that go on, a line each."""
     rows = _rows(began, tasks=True)
     lines = [table(BEGINNINGS, rows)] if rows else [f"Nothing that key {key.id} began goes on."]
     lines += _remarks(key, began, tasks=True)
@@ -115,7 +115,7 @@ def describe_beginnings(key: "KeyLine", began: "KeyBeginnings") -> str:
 
 
 def describe_stop(key: "KeyLine", began: "KeyBeginnings", *, tasks: bool, dry_run: bool) -> str:
-    """What ends with a key, or would end, and what goes on."""
+    """The beginnings that end with a key, or would end, and those that go on."""
     kinds = ("stream", "webhook", "open task") if tasks else ("stream", "webhook")
     rows = _rows(began, tasks=tasks)
     if not rows:
@@ -140,7 +140,7 @@ def _rows(began: "KeyBeginnings", *, tasks: bool) -> list[Sequence[str]]:
 
 
 def _remarks(key: "KeyLine", began: "KeyBeginnings", *, tasks: bool) -> list[str]:
-    """What the rows leave out."""
+    """The beginnings that the rows leave out."""
     lines = ["It has more webhooks than these."] if began.more_webhooks else []
     if tasks and began.open_tasks > len(began.tasks):
         lines.append(f"It has {began.open_tasks} open tasks: `dragoman admin tasks list --key {key.id}` lists all.")

@@ -208,8 +208,8 @@ def _add_revoke(group: click.Group, placed: Decorator) -> None:
     def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool = False, **given: bool) -> None:
         """Revoke the key with that ID for good. A running server refuses it within a second.
 
-        What it began goes on without --stop, which works on a key that is revoked already, too. Other keys of the same
-        NAME, and what they began, are left alone.
+        Its streams, webhooks and tasks go on without --stop, which works on a key that is revoked already, too. Other
+        keys of the same NAME, and their beginnings, are left alone.
         """
         _revoke(place, key_id, as_json, force=force, **given)
 

@@ -63,7 +63,7 @@ from dragoman.telemetry.pulse import Pulse
 
 
 class Front(Struct, frozen=True):
-    """What all applications of a server share, so that a reload loses nothing.
+    """The parts that all applications of a server share, so that a reload loses nothing.
 
     Workers may finish the tasks of agents that are `leaving`, by agent id. `streams` are the open ones, `connections`
     counts those of HTTP, and `retention` watches the sweep.

@@ -16,7 +16,7 @@ LEASE_S = 180.0
 
 
 class JobEffect(Enum):
-    """What is refused while a job is not running, because it would wait for the job or go wrong without it."""
+    """The requests that are refused while a job is not running: they would wait for it, or go wrong without it."""
 
     NOTHING = auto()
     UNREADY = auto()

@@ -35,7 +35,7 @@ KINDS = {
     "deliveries": "delivered_retention",
     "usage": "usage_retention",
 }
-"""What is deleted, by the setting that says when."""
+"""The kinds of rows that are deleted, by the setting that says when."""
 
 
 def read_ages(config: Config) -> dict[str, int]:

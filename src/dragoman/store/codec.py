@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 UNDECODABLE = (msgspec.MsgspecError, ValueError, IndexError, RecursionError)
-"""What decoders raise for bytes that are none of their values. Text that is no UTF-8 is a ValueError."""
+"""The errors of decoders for bytes that are none of their values. Text that is no UTF-8 is a ValueError."""
 
 JSON_STARTS = b"[{"
 """No array or map of MessagePack starts with one of these."""

@@ -27,7 +27,7 @@ def state_of(number: int) -> TaskState:
 
 
 class RowFacts(Struct, frozen=True):
-    """What the columns of a task's row say, beside its bytes."""
+    """The columns of a task's row, beside its bytes."""
 
     id: str
     owner: str

@@ -169,7 +169,7 @@ class KeyWebhook(Struct, frozen=True, kw_only=True):
 
 
 class QueuedAgain(Enum):
-    """What became of a delivery that was to be queued again."""
+    """The outcome for a delivery that was to be queued again."""
 
     QUEUED = "queued"
     THERE = "there"

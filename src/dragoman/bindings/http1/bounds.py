@@ -41,7 +41,7 @@ FEW_CONNECTIONS = "the limit of descriptors of files allows no more (ulimit -n, 
 
 
 class Seat(Enum):
-    """What becomes of a new connection: it is served, it is read on for a probe of `/healthz`, or it is closed."""
+    """The fate of a new connection: it is served, it is read on for a probe of `/healthz`, or it is closed."""
 
     SERVED = "served"
     RESERVED = "reserved"

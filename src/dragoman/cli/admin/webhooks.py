@@ -201,7 +201,7 @@ def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
 
 
 def _freed(changed: "HostChanged") -> str:
-    """What becomes of the deliveries that waited for a host."""
+    """Say when the deliveries that waited for a host go out."""
     now = changed.waiting - changed.held - changed.later
     fates = (
         (now, "now"),

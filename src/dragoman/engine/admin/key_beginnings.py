@@ -63,7 +63,7 @@ class KeyStopLine(Struct, frozen=True, kw_only=True):
 
 
 class KeyBeginnings(Struct, frozen=True, kw_only=True):
-    """What a key began that goes on. Streams are those of a moment ago.
+    """The beginnings of a key that go on. Streams are those of a moment ago.
 
     `webhooks` and `tasks` list some of them: `more_webhooks` says whether there are others, `open_tasks` counts all
     tasks that have not ended. `unknown_tasks` and `unknown_webhooks` count those of the same caller that have no key
@@ -88,7 +88,7 @@ class BeginningsReader:
         self._stops = stops
 
     async def read(self, key: StoredKey) -> KeyBeginnings:
-        """What a key began."""
+        """Read the beginnings of a key."""
         owner = f"key:{key.name}"
         tasks: list[BegunTask] = []
         count = unknown = 0

@@ -207,7 +207,7 @@ class KeyChanges:
         return _line(await self._find(key_id), operator, self._clock.now_ms())
 
     async def began(self, key_id: str) -> KeyBeginnings:
-        """What a key began that goes on."""
+        """Read the beginnings of a key that go on."""
         return await self._beginnings.read(await self._find(key_id))
 
     async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:
@@ -319,7 +319,7 @@ class KeyAdministration:
         return await self._notes.noted(operator, "keys.show", work, subject=_subject(key_id))
 
     async def began(self, operator: Operator, key_id: str) -> KeyBeginnings:
-        """What a key began that goes on."""
+        """Read the beginnings of a key that go on."""
         return await self._notes.noted(operator, "keys.show", self._changes.began(key_id), subject=_subject(key_id))
 
     async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:

@@ -222,7 +222,7 @@ rpc ListTaskPushNotificationConfig: ListTaskPushNotificationConfigRequest -> Lis
 rpc GetAgentCard: GetAgentCardRequest -> AgentCard
 rpc DeleteTaskPushNotificationConfig: DeleteTaskPushNotificationConfigRequest -> google.protobuf.Empty
 """
-"""See `load`. What the official file says beyond this, such as paths of HTTP, changes no byte of a message."""
+"""See `load`. The official file says more, such as paths of HTTP; nothing of that changes a byte of a message."""
 
 if TYPE_CHECKING:
     from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb

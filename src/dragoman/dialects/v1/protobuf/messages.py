@@ -245,7 +245,7 @@ rpc ListTaskPushNotificationConfigs: ListTaskPushNotificationConfigsRequest -> L
 rpc GetExtendedAgentCard: GetExtendedAgentCardRequest -> AgentCard
 rpc DeleteTaskPushNotificationConfig: DeleteTaskPushNotificationConfigRequest -> google.protobuf.Empty
 """
-"""See `load`. What the official file says beyond this, such as paths of HTTP, changes no byte of a message."""
+"""See `load`. The official file says more, such as paths of HTTP; nothing of that changes a byte of a message."""
 
 if TYPE_CHECKING:
     from a2a.types import a2a_pb2 as pb
