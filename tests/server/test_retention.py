@@ -66,6 +66,7 @@ async def test_what_is_overdue_is_told_until_it_is_deleted_and_keeps_nothing_els
 ) -> None:
     caplog.set_level("INFO", "dragoman.server.retention")
     monkeypatch.setattr(retention, "SWEEP_EVERY_S", 0.1)
+    monkeypatch.setattr(retention, "LOOK_AGAIN_S", 0.1)
     blocked = Blocked(monkeypatch)
     config = Config(port=0, store=store, shutdown_grace_s=0.1, audit="all")
     async with asyncio.timeout(DEADLINE_S), serving(config, [echo]) as url, aiohttp.ClientSession(url) as http:
@@ -107,6 +108,7 @@ async def test_a_server_that_was_down_for_long_says_nothing_if_it_sweeps(
     """The first look comes before the first sweep can have done anything."""
     caplog.set_level("INFO", "dragoman.server.retention")
     monkeypatch.setattr(retention, "SWEEP_EVERY_S", 0.5)
+    monkeypatch.setattr(retention, "LOOK_AGAIN_S", 0.5)
     config = Config(port=0, store=store, shutdown_grace_s=0.1, audit="all")
     async with asyncio.timeout(DEADLINE_S), serving(config, [echo]) as url, aiohttp.ClientSession(url) as http:
         while not (found := await behind(http)) or max(found.values()) > 0:

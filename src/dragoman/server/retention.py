@@ -27,6 +27,9 @@ BEHIND_WARN_S = 3600.0
 """How far behind the sweep has to be, at two looks, for a warning. It is at most a minute behind, unless it fails, is
 too slow, or was not running until just now."""
 
+LOOK_AGAIN_S = 5.0
+"""How soon the second look comes. By then the sweep of a new server has deleted some thousand rows."""
+
 KINDS = {
     "tasks": "task_retention",
     "logs": "log_retention",
@@ -102,7 +105,7 @@ class RetentionWatch:
                 pass  # the log says so elsewhere
             else:
                 self._note(figures)
-            await asyncio.sleep(SWEEP_EVERY_S)
+            await asyncio.sleep(LOOK_AGAIN_S if self._late - self._told else SWEEP_EVERY_S)
 
     def _note(self, figures: StoreFigures) -> None:
         now_ms, oldest = self._clock.now_ms(), figures.oldest
