@@ -602,6 +602,20 @@ async def test_a_caller_whose_key_is_not_for_the_other_agent_is_served_by_it_all
         assert text_of(task) == "other says do it"  # type: ignore[arg-type]
 
 
+async def test_a_delegation_that_is_given_up_at_once_makes_no_task() -> None:
+    """The engine hears of it in the next turn of the loop, and by then nobody waits for it."""
+
+    async def script(run: Run) -> None:
+        delegation = asyncio.create_task(run.delegate(order()))
+        await asyncio.sleep(0)
+        delegation.cancel()
+        await asyncio.wait((delegation,))
+
+    async with house(Scripted(script), Scripted(echo, "other")) as h:
+        assert (await h.send()).state is S.COMPLETED
+        assert (await h.listed(ListTasks(), agent="other")).total_size == 0
+
+
 async def test_a_direct_agent_cannot_delegate() -> None:
     from dragoman.model.errors import InternalError
 

@@ -58,9 +58,10 @@ class EffectLoop:
             case DropSuspended(task):
                 self._supervisor.drop_suspended(task)
             case Delegate():
-                assert self._jobs is not None
-                work = self._jobs.create_task(self._delegate(effect), context=effect.context)
-                effect.outcome.add_done_callback(partial(_give_up, work))
+                if not effect.outcome.cancelled():  # else its run has given it up before this turn
+                    assert self._jobs is not None
+                    work = self._jobs.create_task(self._delegate(effect), context=effect.context)
+                    effect.outcome.add_done_callback(partial(_give_up, work))
             case _:
                 assert_never(effect)
 
