@@ -38,7 +38,7 @@ Cancel = Callable[[Operator, str, str], Awaitable[object]]
 """Cancels a task in the name of an operator, for a reason. Raises A2AError."""
 
 
-class Ended(Struct):
+class StopCounts(Struct):
     """How many webhooks and tasks of a key an attempt has ended, and how many tasks it could not cancel."""
 
     webhooks: int = 0
@@ -138,7 +138,7 @@ class KeyStopper:
         if claimed is None:
             return
         request, version = claimed
-        ended = Ended(webhooks=await self._remove_webhooks(request))
+        ended = StopCounts(webhooks=await self._remove_webhooks(request))
         if request.tasks:
             await self._cancel_tasks(request, ended)
         found = bool(ended.webhooks or ended.tasks)
@@ -163,7 +163,7 @@ class KeyStopper:
             more = removed > before
         return removed
 
-    async def _cancel_tasks(self, request: StopRequest, ended: Ended) -> None:
+    async def _cancel_tasks(self, request: StopRequest, ended: StopCounts) -> None:
         """Cancel the open tasks that the key began, some at a time."""
         operator, reason = Operator(request.by), f"key {request.key} was revoked"
         turn = asyncio.Semaphore(AT_ONCE)

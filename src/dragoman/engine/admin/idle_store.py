@@ -18,7 +18,7 @@ ACTION = "tasks.delete"
 async def delete_idle(store: Store, clock: Clock, operator: str, task_id: str, *, force: bool) -> None:
     """Delete a task for good, in the name of an operator. With `force` an open one is canceled first.
 
-    What is in a blob store goes when a server next sweeps it. Raises A2AError or StoreError.
+    Its files in a blob store go when a server next sweeps it. Raises A2AError or StoreError.
     """
     entry = AuditEntry(at_ms=clock.now_ms(), principal=operator, action=ACTION, task_id=task_id)
     await store.audit.write([entry])

@@ -1,6 +1,6 @@
 """Key beginnings: what one key began that has not ended: streams, webhooks and tasks.
 
-Invariant: it only reads, and a namesake's beginnings are not among them. What has no key noted is counted apart.
+Invariant: it only reads, and a namesake's beginnings are not among them. Those without a noted key are counted apart.
 """
 
 from collections.abc import AsyncIterator, Iterable

@@ -37,7 +37,7 @@ class PausedHostLines(Struct, frozen=True, kw_only=True):
 class HostChanged(Struct, frozen=True, kw_only=True):
     """A host that is paused now, or not any more. `changed` is false if it was so before.
 
-    `waiting` counts the deliveries that wait, or that were waiting. Of those that were, `held` still wait, because
+    `waiting` counts the deliveries that wait, or that were waiting. After a resume `held` of them still wait, because
     another paused host covers theirs, and `later` go out when their next attempt is due, the first at `next`. All
     others go out now.
     """

@@ -46,7 +46,7 @@ class Waiting(Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
-class Phase(Enum):
+class AutoPhase(Enum):
     """`OPEN`: both outcomes are possible. `TASK`: there is a task, or it is being made. `ANSWER`: there is a Message.
     `OVER`: the agent was stopped, because its work cannot become a task."""
 
@@ -105,7 +105,7 @@ class AutoRun:
         self.bounds = services.bounds
         self._shown = shown
         self._call = call
-        self._phase = Phase.OPEN
+        self._phase = AutoPhase.OPEN
         self._events: list[Event] = [Submitted(message, head.created_at)]
         self._bytes = 0
         self._held: deque[ArtifactChunk | Noted | Waiting] = deque()
@@ -150,8 +150,8 @@ class AutoRun:
 
     def become_task(self) -> None:
         """Have a task made, unless there is one or the answer is decided."""
-        if self._phase is Phase.OPEN:
-            self._leave(Phase.TASK)
+        if self._phase is AutoPhase.OPEN:
+            self._leave(AutoPhase.TASK)
             self._call.make_task(self)
 
     async def carry_on(self, run: TaskRun) -> None:
@@ -175,14 +175,14 @@ class AutoRun:
 
     def drop(self, outcome: Decided | BaseException | None = None) -> None:
         """Stop the agent, because nothing that it does counts any more."""
-        self._leave(Phase.OVER)
+        self._leave(AutoPhase.OVER)
         self._run.cancel()
         if self.task is not None:
             self.task.cancel()
         if outcome is not None:
             self.decide(outcome)
 
-    def _leave(self, phase: Phase) -> None:
+    def _leave(self, phase: AutoPhase) -> None:
         self._phase = phase
         if self._timer is not None:
             self._timer.cancel()
@@ -192,9 +192,9 @@ class AutoRun:
         """Answer with a Message. Returns False if there is a task."""
         if self._services.files.large(words):
             self.become_task()
-        if self._phase is not Phase.OPEN:
+        if self._phase is not AutoPhase.OPEN:
             return False
-        self._leave(Phase.ANSWER)
+        self._leave(AutoPhase.ANSWER)
         self._run.cancel()  # nothing that the agent left running can emit anything
         try:
             self.decide(await self._call.keep(answer_with(self.record, words, new_id()), self.used))
@@ -236,7 +236,7 @@ class AutoRun:
         if run is not None:
             return run.canceled
         stopped = self.task is not None and self.task.cancelling() > 0
-        return self._phase is Phase.OVER or (self._phase is Phase.OPEN and stopped)
+        return self._phase is AutoPhase.OVER or (self._phase is AutoPhase.OPEN and stopped)
 
     @property
     def shown(self) -> CallerCredentials | None:
@@ -267,7 +267,7 @@ class AutoRun:
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Keep the artifact for the answer, or emit it in the task."""
-        if self._phase is Phase.OPEN:
+        if self._phase is AutoPhase.OPEN:
             if not self.bounds.weigh_plain(artifact):
                 artifact = self.bounds.artifact(artifact)
             if not append.__class__ is last_chunk.__class__ is bool:

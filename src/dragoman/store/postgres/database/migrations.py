@@ -165,7 +165,7 @@ async def migrated(pool: Pool) -> bool:
 async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
     """Apply the missing steps, one after the other.
 
-    Of several programs that start at once one does it, and the others wait. A program whose steps are all there waits
+    If several programs start at once, one does it, and the others wait. A program whose steps are all there waits
     for nobody. Raises StoreError, naming the fix, if the tables do not serve this program any more, if they would not
     serve a replica that is alive, or if the user may not change them. Nothing is written then.
     """
