@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from dragoman.agents.worker import wire
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import REPORTED
-from dragoman.agents.worker.words import AskCaller, Give, Say, artifacts_of, sound_parts
+from dragoman.agents.worker.words import artifacts_of, sound_parts
 from dragoman.bindings.calls import decode_body
 from dragoman.bindings.http import HttpRequest, HttpResponse, error_response, json_response, read_json, unless_gone
 from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
-from dragoman.engine.api import Delegation
 from dragoman.engine.handler import Handler
 from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.runs.replay import DELIVERED, USED
+from dragoman.engine.words import Ask, Delegation, Say
 from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, Unauthorized, UnsupportedOperation
-from dragoman.model.events import Delegated
+from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
 
@@ -173,7 +173,7 @@ class Workers:
             raise InvalidParams("artifact.artifactId", "is needed to append to it")
         (artifact,) = artifacts_of((said.artifact.artifact(),))
         last_chunk = not said.append if said.last_chunk is None else said.last_chunk
-        word = Give(artifact, said.append, last_chunk)
+        word = ArtifactChunk(artifact, said.append, last_chunk)
         await agent.say(said.lease, word, usage=_usage(said.usage), number=said.number)
         return _json({"artifact_id": artifact.artifact_id})
 
@@ -182,9 +182,7 @@ class Workers:
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
-        answer = await agent.ask(
-            asked.lease, AskCaller(parts, asked.auth, note=asked.note), asked.question, asked.wait_s
-        )
+        answer = await agent.ask(asked.lease, Ask(parts, asked.auth, note=asked.note), asked.question, asked.wait_s)
         metadata: dict[str, Any] | None = None
         if answer is not None:
             metadata = await (await agent.leases.hold(asked.lease)).run.request_metadata(answer)

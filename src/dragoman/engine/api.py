@@ -10,17 +10,16 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.bounds import Bounds, flag, integer, name, name_or_none, shown, type_name
+from dragoman.engine.bounds import Bounds
+from dragoman.engine.words import Delegation as Delegation
+from dragoman.engine.words import End
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
-from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
-
-TIMEOUT_S_MAX = 1e9
-"""Longest time for a delegation: some thirty years, which every clock and every store can count."""
+from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
 
 class Reject(Exception):
@@ -44,17 +43,9 @@ class Ended(Exception):
         self.reason = reason
         self.retry_after_s = retry_after_s
 
-    def check(self, bounds: Bounds) -> "Ended":
+    def check(self, bounds: Bounds) -> End:
         """Return the end as it is written. Raises TypeError or ValueError, which names the argument."""
-        state, after_s = self.state, self.retry_after_s
-        if not isinstance(state, TaskState) or state not in TERMINAL:
-            raise ValueError(f"state={shown(state)}: a task ends in one of {', '.join(sorted(TERMINAL))}")
-        if after_s is not None:
-            if isinstance(after_s, bool) or not isinstance(after_s, int | float):
-                raise TypeError(f"retry_after_s must be a number of seconds, not {type_name(after_s)}")
-            if not 0 <= after_s <= TIMEOUT_S_MAX:
-                raise ValueError(f"retry_after_s={shown(after_s)}: must be from 0 to {TIMEOUT_S_MAX:g}")
-        return Ended(state, bounds.parts("parts", self.parts), bounds.text("reason", self.reason), after_s)
+        return End(self.state, self.parts, self.reason, self.retry_after_s).check(bounds)
 
 
 class Replied(Ended):
@@ -70,54 +61,6 @@ class RunAgain(Exception):
 
 class RunElsewhere(RunAgain):
     """As RunAgain, for a task that other replicas may run: it goes back into the queue of its agent."""
-
-
-class Delegation(Struct, frozen=True, kw_only=True):
-    """A task for another agent of this server.
-
-    With `context_id` None the task joins the conversation of the delegating task. It is canceled after `timeout_s`, or
-    at the deadline of the delegating task if that is earlier. With `progress` the delegating task repeats its reports.
-    `asks` decides about its questions: `pass` hands them to the caller and the answers back, `raise` ends the
-    delegation with the first one. With `detach` nobody waits for the task, and it outlives the delegating one. `number`
-    counts the delegations of a run from 1, so that a later run of the task recognises them; 0 takes the next number.
-    """
-
-    agent: str
-    parts: tuple[Part, ...]
-    skill: str | None = None
-    context_id: str | None = None
-    timeout_s: float | None = None
-    progress: bool = False
-    asks: Literal["pass", "raise"] = "pass"
-    detach: bool = False
-    number: int = 0
-
-    def check(self, bounds: Bounds, own: tuple[Part, ...] = ()) -> "Delegation":
-        """Return the order as it is carried out. Raises TypeError or ValueError, which names the argument.
-
-        `own` are the parts of the caller's message, which may be handed on as they are.
-        """
-        agent = name("agent", self.agent)
-        if not agent:
-            raise ValueError("agent is empty: name an agent of this server by its id")
-        if self.asks not in ("pass", "raise"):
-            raise ValueError(f"asks={shown(self.asks)}: must be 'pass' or 'raise'")
-        timeout_s = self.timeout_s
-        if timeout_s is not None:
-            if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-                raise TypeError(f"timeout_s must be a number of seconds, not {type_name(timeout_s)}")
-            if not 0 < timeout_s <= TIMEOUT_S_MAX:
-                raise ValueError(f"timeout_s={shown(timeout_s)}: must be more than 0, and at most {TIMEOUT_S_MAX:g}")
-        return replace(
-            self,
-            agent=agent,
-            parts=self.parts if self.parts is own else bounds.parts("message", self.parts),
-            skill=name_or_none("skill", self.skill),
-            context_id=name_or_none("context_id", self.context_id),
-            progress=flag("progress", self.progress),
-            detach=flag("detach", self.detach),
-            number=integer("number", self.number),
-        )
 
 
 class Unreadable(Exception):

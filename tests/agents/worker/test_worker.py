@@ -11,7 +11,7 @@ import pytest
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.desk import Desk, WorkEngine
 from dragoman.agents.worker.leases import WorkItem
-from dragoman.agents.worker.words import AskCaller, Give, Say
+from dragoman.engine.words import Ask, Say
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,
@@ -22,6 +22,7 @@ from dragoman.model.errors import (
     Unavailable,
     UnsupportedOperation,
 )
+from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
 from dragoman.model.principal import AccessRole
@@ -121,7 +122,7 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
     async with house(agent) as here:
         task_id = await here.begin()
         dead = await taken(agent)
-        await agent.tell(dead, Give(artifact("half of it", "a"), append=False, last_chunk=False))
+        await agent.tell(dead, ArtifactChunk(artifact("half of it", "a"), append=False, last_chunk=False))
         old = token(dead)
         await fall_silent(agent, dead)
         again = await taken(agent, "w2")
@@ -134,7 +135,7 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
         with pytest.raises(LeaseLost):
             await agent.leases.beat(old, 0, 0)
         await agent.leases.beat(new, 0, 0)
-        await agent.tell(again, Give(artifact("all of it", "a"), append=False))
+        await agent.tell(again, ArtifactChunk(artifact("all of it", "a"), last_chunk=True))
         ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=new))
         assert [part.text for part in ended.artifacts[0].parts] == ["all of it"]
 
@@ -278,11 +279,11 @@ async def test_a_status_that_no_worker_can_set_is_refused() -> None:
         (Say((Part(data=2**60),)), None, "message[0].data: integers must be within"),
         (Say(metadata={"a": "x" * 11}), None, "metadata: a text in it has more than 10 characters"),
         (
-            Give(Artifact(artifact_id="a", parts=(Part(text="x" * 11),))),
+            ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text="x" * 11),)), last_chunk=True),
             None,
             "artifact.parts[0].text has 11 characters",
         ),
-        (AskCaller((Part(text="Which?"),), note={"n" * 1025: ""}), None, "note has 1025 characters"),
+        (Ask((Part(text="Which?"),), note={"n" * 1025: ""}), None, "note has 1025 characters"),
         (Say(), Usage.of(1, 2, model="m" * 1025), "model has 1025 characters"),
     ],
 )
@@ -390,7 +391,7 @@ async def test_a_worker_that_replays_is_given_the_recorded_answers() -> None:
         other = await taken(agent, "w2", replays=True)
         before = (await here.get(task_id)).seq
         await agent.tell(other, Say((Part(text="looking"),)), number=1)
-        answer = await agent.ask(token(other), AskCaller((Part(text="Which city?"),)), 1, 0)
+        answer = await agent.ask(token(other), Ask((Part(text="Which city?"),)), 1, 0)
         assert answer is not None
         assert answer.text == "Lyon"
         assert (await here.get(task_id)).seq == before  # what was said before the answer is not said twice
@@ -402,7 +403,7 @@ async def test_a_question_is_asked_once_however_often_its_answer_is_waited_for()
     async with house(agent) as here:
         task_id = await here.begin()
         lease = token(await taken(agent))
-        where = AskCaller((Part(text="Where?"),))
+        where = Ask((Part(text="Where?"),))
         assert await agent.ask(lease, where, 1, 0) is None
         seq = (await here.reach(task_id, TaskState.INPUT_REQUIRED)).seq
         assert await agent.ask(lease, where, 1, 0) is None
@@ -490,7 +491,7 @@ async def test_a_report_of_a_number_counts_once() -> None:
         task_id = await here.begin()
         item = await taken(agent)
         for number in (1, 1, 2, 1, 2):
-            chunk = Give(artifact(f"{number} "), append=True, last_chunk=False)
+            chunk = ArtifactChunk(artifact(f"{number} "), append=True, last_chunk=False)
             await agent.tell(item, chunk, usage=Usage(1, 1, 2), number=number)
         ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=token(item)))
         assert text_of(ended) == "1 2 "
@@ -554,7 +555,7 @@ async def test_a_message_while_the_task_goes_to_another_worker_is_kept() -> None
         agent.leases.release(token(await taken(agent)))
         await here.send("second", task_id=task_id, return_immediately=True)
         item = await taken(agent, "w2")
-        answer = await agent.ask(token(item), AskCaller((Part(text="And?"),)), 1, DEADLINE_S)
+        answer = await agent.ask(token(item), Ask((Part(text="And?"),)), 1, DEADLINE_S)
         assert answer is not None
         assert answer.text == "second"
         await here.ask(done(task_id, token(item)))

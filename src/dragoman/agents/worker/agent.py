@@ -25,21 +25,8 @@ from dragoman.agents.worker.leases import (
     Unwanted,
     WorkItem,
 )
-from dragoman.agents.worker.words import (
-    AskCaller,
-    EndTask,
-    Give,
-    Hand,
-    Say,
-    Word,
-    adds,
-    says_anything,
-    used_within,
-    within,
-    word_of,
-)
+from dragoman.agents.worker.words import SpokenWord, adds, says_anything, used_within, within, word_of
 from dragoman.engine.api import (
-    Delegation,
     DelegationFailed,
     Ended,
     Reported,
@@ -50,9 +37,10 @@ from dragoman.engine.api import (
     Traits,
 )
 from dragoman.engine.runs.replay import ReplayMismatch
+from dragoman.engine.words import Ask, Delegation, End, Say
 from dragoman.model.card import Profile
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
-from dragoman.model.events import Delegated
+from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.message import Message
 from dragoman.model.operations import CompleteTask, UpdateStatus
 from dragoman.model.task import Usage
@@ -133,7 +121,7 @@ class WorkerAgent(Runner):
                 raise RunAgain if desk is None or self.leases.wants else RunElsewhere
             case Unwanted():
                 raise RunElsewhere
-            case EndTask(state, parts):
+            case End(state, parts):
                 raise Ended(state, parts)
             case _:
                 raise ended
@@ -158,7 +146,7 @@ class WorkerAgent(Runner):
         else:
             raise RunElsewhere
 
-    async def _serve(self, item: WorkItem, questions: asyncio.TaskGroup) -> EndTask | Lost | Unwanted | Exception:
+    async def _serve(self, item: WorkItem, questions: asyncio.TaskGroup) -> End | Lost | Unwanted | Exception:
         """Carry out the workers' words, one after the other, until the run is over."""
         while True:
             told = await item.inbox.get()
@@ -183,13 +171,13 @@ class WorkerAgent(Runner):
             if ends is not None:
                 return ends
 
-    async def _carry_out(self, item: WorkItem, told: PendingWord, questions: asyncio.TaskGroup) -> EndTask | None:
+    async def _carry_out(self, item: WorkItem, told: PendingWord, questions: asyncio.TaskGroup) -> End | None:
         run, lease = item.run, item.lease
         if lease is not None and 0 < told.number <= lease.reported:
             return None  # a repeated word: its answer was lost
         word, used = within(told.word, run.bounds), used_within(told.usage)
         if item.asked is not None:
-            if isinstance(word, AskCaller) and word.parts == item.asked:
+            if isinstance(word, Ask) and word.parts == item.asked:
                 return None
             raise InvalidParams("id", WAITS)
         if lease is not None:
@@ -198,7 +186,7 @@ class WorkerAgent(Runner):
             run.caught_up()
         if used is not None:
             run.usage(used)
-        kept = lease is not None and lease.stored is not None and isinstance(word, Say | Give)
+        kept = lease is not None and lease.stored is not None and isinstance(word, Say | ArtifactChunk)
         if kept and lease is not None:  # in the write of the word, so that both are known elsewhere, or neither
             reported = {REPORTED: f"{lease.token}:{told.number}"} if told.number else {}
             run.note_next(usage=told.usage is not None, **reported)
@@ -206,21 +194,21 @@ class WorkerAgent(Runner):
             case Say():
                 if says_anything(word) and (told.number or adds(run, word)):
                     await run.status(word.parts, progress=word.progress, metadata=word.metadata)
-            case Give(artifact, append, last_chunk):
+            case ArtifactChunk(artifact, append, last_chunk):
                 await run.artifact(artifact, append=append, last_chunk=last_chunk)
-            case AskCaller(_, _, number) if lease is not None and 0 < number <= len(lease.answers):
+            case Ask(_, _, number) if lease is not None and 0 < number <= len(lease.answers):
                 pass  # the answer arrived while the question was repeated
-            case AskCaller():
+            case Ask():
                 item.asked = word.parts
                 await self._store_question(item)
                 questions.create_task(self._ask(item, word))
                 await asyncio.sleep(0)  # lets `_ask` begin and put the question
                 await run.written()
-            case Hand(order):
-                if order.number not in item.handed:
-                    await self.leases.hands(item, order.number)
-                    item.handed[order.number] = questions.create_task(self._delegate(item, order))
-            case EndTask(_, _, artifacts):
+            case Delegation(number=number):
+                if number not in item.handed:
+                    await self.leases.hands(item, number)
+                    item.handed[number] = questions.create_task(self._delegate(item, word))
+            case End(artifacts=artifacts):
                 for artifact in artifacts:
                     await run.artifact(artifact, append=False, last_chunk=True)
                 return word
@@ -240,7 +228,7 @@ class WorkerAgent(Runner):
                 item.inbox.put_nowait(Lost())
             raise
 
-    async def _ask(self, item: WorkItem, question: AskCaller) -> None:
+    async def _ask(self, item: WorkItem, question: Ask) -> None:
         """Wait for the caller's answer, and give it to the worker's next heartbeat. Without a worker the run ends."""
         try:
             if question.note:
@@ -266,7 +254,7 @@ class WorkerAgent(Runner):
 
     # -- for workers -------------------------------------------------------------------------------------------------
 
-    async def say(self, token: str, word: Word, *, usage: Usage | None = None, number: int = 0) -> None:
+    async def say(self, token: str, word: SpokenWord, *, usage: Usage | None = None, number: int = 0) -> None:
         """As `tell`, for the lease with that token, on whatever replica its run is. Raises Unavailable, too."""
         while True:
             item = await self.leases.hold(token)
@@ -280,7 +268,7 @@ class WorkerAgent(Runner):
                 continue
             return
 
-    async def tell(self, item: WorkItem, word: Word, *, usage: Usage | None = None, number: int = 0) -> None:
+    async def tell(self, item: WorkItem, word: SpokenWord, *, usage: Usage | None = None, number: int = 0) -> None:
         """Hand a worker's word to the run. Returns once the run has taken it.
 
         A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
@@ -290,7 +278,7 @@ class WorkerAgent(Runner):
         item.inbox.put_nowait(told)
         await told.taken
 
-    async def ask(self, token: str, question: AskCaller, number: int, wait_s: float) -> Message | None:
+    async def ask(self, token: str, question: Ask, number: int, wait_s: float) -> Message | None:
         """Ask the lease's question with that number (0: the next one), and wait for the answer.
 
         None if no answer comes within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
@@ -334,7 +322,7 @@ class WorkerAgent(Runner):
                 raise InvalidParams("delegation", f"the next one has the number {len(item.handed) + 1}")
             try:
                 if number not in item.handed:
-                    await self.tell(item, Hand(replace(order, number=number)))
+                    await self.tell(item, replace(order, number=number))
             except LeaseMoved:
                 continue
             await self.leases.beat(token, 0, 0)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.worker.desk import Desk, FoundLease, StoredLease, task_of
 from dragoman.agents.worker.roster import Roster, RosterEntry, WorkerWord, merge_rosters
-from dragoman.agents.worker.words import Word
+from dragoman.agents.worker.words import SpokenWord
 from dragoman.engine.api import Run
 from dragoman.engine.runs.replay import DELIVERED, USED
 from dragoman.engine.task_log import TaskLog
@@ -57,7 +57,7 @@ class LeaseMoved(LeaseLost):
 class PendingWord(Struct, eq=False):
     """A worker's word on its way to the run. `taken` is done when the run has taken it; the worker waits for that."""
 
-    word: Word
+    word: SpokenWord
     usage: Usage | None
     number: int
     taken: "asyncio.Future[None]"

@@ -1,20 +1,20 @@
-"""The words of workers about their tasks, as values, and the checks of their content.
+"""The words of workers, as their reports bring them: see `engine.words`.
 
-Invariant: a word that a check has passed can be written to any task.
+Invariant: a report that does not fit raises InvalidParams, which names the field.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.content import parts_of, sound_artifact
-from dragoman.engine.api import Delegation, Run
-from dragoman.engine.bounds import Bounds, steps
+from dragoman.engine.api import Run
+from dragoman.engine.bounds import Bounds
 from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.files import same_parts
+from dragoman.engine.words import Ask, Delegation, End, Say
 from dragoman.model.errors import InvalidParams
+from dragoman.model.events import ArtifactChunk
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
@@ -27,58 +27,20 @@ QUESTIONS = {
 """The question when a worker sends only the state."""
 
 
-class Say(Struct, frozen=True):
-    """A report while `working`; an empty one only carries the usage."""
-
-    parts: tuple[Part, ...] = ()
-    progress: tuple[int, int] | None = None
-    metadata: dict[str, Any] | None = None
+SpokenWord = Say | ArtifactChunk | Ask | Delegation | End
+"""The words that workers say by themselves. Their usage comes beside any of them."""
 
 
-class Give(Struct, frozen=True):
-    """An artifact, or a chunk of one."""
-
-    artifact: Artifact
-    append: bool = False
-    last_chunk: bool = True
-
-
-class AskCaller(Struct, frozen=True):
-    """A question to the caller. `number` counts those of a lease, 0: a new one. `note` is stored with it."""
-
-    parts: tuple[Part, ...]
-    auth: bool = False
-    number: int = 0
-    note: dict[str, str] | None = None
-
-
-class Hand(Struct, frozen=True):
-    """A task for another agent of the server. Its number is that of the order."""
-
-    order: Delegation
-
-
-class EndTask(Struct, frozen=True):
-    """The end of the task, with its last artifacts."""
-
-    state: TaskState
-    parts: tuple[Part, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
-
-
-Word = Say | Give | AskCaller | Hand | EndTask
-
-
-def word_of(report: CompleteTask | UpdateStatus) -> Word:
+def word_of(report: CompleteTask | UpdateStatus) -> SpokenWord:
     """Convert a report by BeeOS' methods to a word. Raises InvalidParams."""
     if isinstance(report, CompleteTask):
-        return EndTask(TaskState.COMPLETED, artifacts=artifacts_of(report.artifacts))
+        return End(TaskState.COMPLETED, artifacts=artifacts_of(report.artifacts))
     parts = sound_parts(report.parts, "status.message")
     state, progress = report.state, report.progress
     if state in TERMINAL:
-        return EndTask(state, parts)
+        return End(state, parts)
     if state in INTERRUPTED:
-        return AskCaller(parts or (Part(text=QUESTIONS[state]),), auth=state is TaskState.AUTH_REQUIRED)
+        return Ask(parts or (Part(text=QUESTIONS[state]),), auth=state is TaskState.AUTH_REQUIRED)
     if state is not TaskState.WORKING:
         raise InvalidParams("status.state", "must be working, input-required, auth-required, or one that ends the task")
     if progress is not None and progress.message and not parts:
@@ -86,26 +48,16 @@ def word_of(report: CompleteTask | UpdateStatus) -> Word:
     return Say(parts, None if progress is None else (progress.current, progress.total))
 
 
-def within(word: Word, bounds: Bounds) -> Word:
+def within(word: SpokenWord, bounds: Bounds) -> SpokenWord:
     """Check a word by the bounds of the run that it is for. Raises InvalidParams."""
     try:
         match word:
-            case Say(parts, progress, metadata):
-                return Say(bounds.parts("message", parts), steps(progress), bounds.metadata("metadata", metadata))
-            case Give(artifact):
-                return replace(word, artifact=bounds.artifact(artifact))
-            case AskCaller(parts, note=note):
-                return replace(
-                    word, parts=bounds.parts("message", parts), note=None if note is None else bounds.note(note)
-                )
-            case Hand(order):
-                return Hand(order.check(bounds))
-            case EndTask(parts=parts, artifacts=artifacts):
-                return replace(
-                    word,
-                    parts=bounds.parts("message", parts),
-                    artifacts=tuple(bounds.artifact(artifact) for artifact in artifacts),
-                )
+            case ArtifactChunk():
+                return replace(word, artifact=bounds.artifact(word.artifact))
+            case Delegation():
+                return word.check(bounds)
+            case _:
+                return word.check(bounds, "message")
     except (TypeError, ValueError) as error:
         raise InvalidParams("report", str(error)) from error
 

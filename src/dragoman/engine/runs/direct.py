@@ -93,7 +93,8 @@ class DirectRun:
         try:
             await self._runner.run(self)
         except Ended as ended:
-            raise ended.check(self.bounds) from ended
+            end = ended.check(self.bounds)
+            raise Ended(end.state, end.parts, end.reason) from ended
         except Reject as reject:
             self.bounds.text("reason", str(reject))
             raise

@@ -1,0 +1,171 @@
+"""Words: what an agent says about its task, as values.
+
+Invariant: a word that its `check` has returned can be written to any task, and be read back in every dialect. All
+agents speak the same words, whether they work in this process, in a worker process or behind an adapter. Two values of
+the model are words as they are: an `ArtifactChunk`, which becomes an event unchanged, and a `Usage`.
+
+| Word | says |
+|---|---|
+| `Working` | the task has been taken on |
+| `Waiting` | why the task makes no progress at present |
+| `Say` | a report while the task is `working` |
+| `ArtifactChunk` | an artifact, or a chunk of one |
+| `Usage` | tokens used since the word before |
+| `Note` | something for a later run of the task |
+| `Ask` | a question to the caller, which has an answer |
+| `Delegation` | a task for another agent, which has an outcome |
+| `End` | the end of the task |
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.engine.bounds import Bounds, flag, integer, name, name_or_none, shown, steps, type_name
+from dragoman.model.events import ArtifactChunk
+from dragoman.model.message import Artifact, Part
+from dragoman.model.task import TERMINAL, TaskState, Usage
+
+TIMEOUT_S_MAX = 1e9
+"""Longest time for a delegation: some thirty years, which every clock and every store can count."""
+
+
+class Working(Struct, frozen=True):
+    """The task has been taken on. It goes into `working`, if it is not yet, and streams open."""
+
+
+class Waiting(Struct, frozen=True):
+    """Why the task makes no progress at present. Its state does not change."""
+
+    parts: tuple[Part, ...]
+
+    def check(self, bounds: Bounds) -> "Waiting":
+        """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
+        return Waiting(bounds.parts("parts", self.parts))
+
+
+class Say(Struct, frozen=True):
+    """A report while `working`. An empty one of a worker only carries its usage."""
+
+    parts: tuple[Part, ...] = ()
+    progress: tuple[int, int] | None = None
+    metadata: dict[str, Any] | None = None
+
+    def check(self, bounds: Bounds, argument: str = "parts") -> "Say":
+        """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
+        parts = bounds.parts(argument, self.parts) if self.parts else ()
+        return Say(parts, steps(self.progress), bounds.metadata("metadata", self.metadata))
+
+
+class Note(Struct, frozen=True):
+    """Notes by name for a later run of the task. A `quiet` one waits briefly for another event, to be written with it.
+
+    Callers never see them.
+    """
+
+    note: dict[str, str]
+    quiet: bool = False
+
+    def check(self, bounds: Bounds) -> "Note":
+        """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
+        return Note(bounds.note(self.note), self.quiet)
+
+
+class Ask(Struct, frozen=True):
+    """A question to the caller, for its credentials if `auth`.
+
+    `number` counts the questions of a worker's lease, 0: a new one. `note` is stored with it.
+    """
+
+    parts: tuple[Part, ...]
+    auth: bool = False
+    number: int = 0
+    note: dict[str, str] | None = None
+
+    def check(self, bounds: Bounds, argument: str = "parts") -> "Ask":
+        """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
+        note = None if self.note is None else bounds.note(self.note)
+        return Ask(bounds.parts(argument, self.parts), self.auth, self.number, note)
+
+
+class Delegation(Struct, frozen=True, kw_only=True):
+    """A task for another agent of this server.
+
+    With `context_id` None the task joins the conversation of the delegating task. It is canceled after `timeout_s`, or
+    at the deadline of the delegating task if that is earlier. With `progress` the delegating task repeats its reports.
+    `asks` decides about its questions: `pass` hands them to the caller and the answers back, `raise` ends the
+    delegation with the first one. With `detach` nobody waits for the task, and it outlives the delegating one. `number`
+    counts the delegations of a run from 1, so that a later run of the task recognises them; 0 takes the next number.
+    """
+
+    agent: str
+    parts: tuple[Part, ...]
+    skill: str | None = None
+    context_id: str | None = None
+    timeout_s: float | None = None
+    progress: bool = False
+    asks: Literal["pass", "raise"] = "pass"
+    detach: bool = False
+    number: int = 0
+
+    def check(self, bounds: Bounds, own: tuple[Part, ...] = ()) -> "Delegation":
+        """Return the order as it is carried out. Raises TypeError or ValueError, which names the argument.
+
+        `own` are the parts of the caller's message, which may be handed on as they are.
+        """
+        agent = name("agent", self.agent)
+        if not agent:
+            raise ValueError("agent is empty: name an agent of this server by its id")
+        if self.asks not in ("pass", "raise"):
+            raise ValueError(f"asks={shown(self.asks)}: must be 'pass' or 'raise'")
+        timeout_s = self.timeout_s
+        if timeout_s is not None:
+            if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+                raise TypeError(f"timeout_s must be a number of seconds, not {type_name(timeout_s)}")
+            if not 0 < timeout_s <= TIMEOUT_S_MAX:
+                raise ValueError(f"timeout_s={shown(timeout_s)}: must be more than 0, and at most {TIMEOUT_S_MAX:g}")
+        return replace(
+            self,
+            agent=agent,
+            parts=self.parts if self.parts is own else bounds.parts("message", self.parts),
+            skill=name_or_none("skill", self.skill),
+            context_id=name_or_none("context_id", self.context_id),
+            progress=flag("progress", self.progress),
+            detach=flag("detach", self.detach),
+            number=integer("number", self.number),
+        )
+
+
+class End(Struct, frozen=True):
+    """The end of the task in `state`, which is terminal, with its last `artifacts`, and `parts` for the caller.
+
+    `reason` is for programs. `retry_after_s`: see `engine.api.Ended`.
+    """
+
+    state: TaskState
+    parts: tuple[Part, ...] = ()
+    reason: str = ""
+    retry_after_s: float | None = None
+    artifacts: tuple[Artifact, ...] = ()
+
+    def check(self, bounds: Bounds, argument: str = "parts") -> "End":
+        """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
+        state, after_s = self.state, self.retry_after_s
+        if not isinstance(state, TaskState) or state not in TERMINAL:
+            raise ValueError(f"state={shown(state)}: a task ends in one of {', '.join(sorted(TERMINAL))}")
+        if after_s is not None:
+            if isinstance(after_s, bool) or not isinstance(after_s, int | float):
+                raise TypeError(f"retry_after_s must be a number of seconds, not {type_name(after_s)}")
+            if not 0 <= after_s <= TIMEOUT_S_MAX:
+                raise ValueError(f"retry_after_s={shown(after_s)}: must be from 0 to {TIMEOUT_S_MAX:g}")
+        return End(
+            state,
+            bounds.parts(argument, self.parts),
+            bounds.text("reason", self.reason),
+            after_s,
+            tuple([bounds.artifact(artifact) for artifact in self.artifacts]),
+        )
+
+
+Word = Working | Waiting | Say | ArtifactChunk | Usage | Note | Ask | Delegation | End
