@@ -174,7 +174,7 @@ async def test_a_log_level_holds_on_every_replica() -> None:
         await one.set_level(KEY, "warning")
         assert await other.level(KEY) == "warning"
         assert await other.level(("ben", KEY[1])) is None
-        await other.forget(KEY)
+        await other.end(KEY)
         assert await one.level(KEY) is None
         await one.set_level(("anna", ""), "error")
         assert await one.level(("anna", "")) is None

@@ -94,7 +94,7 @@ async def test_the_replica_that_a_hint_is_for_gets_it_though_it_follows_nothing(
 def known(*said: tuple[str, int]) -> Interest:
     """The interest of a replica that has heard the others: each with the slot that it follows."""
     interest = Interest()
-    interest.begin(0)
+    interest.forget_all(0)
     for sender, slot in said:
         interest.hear(sender, spell_all([slot]), FORGET_S)
     return interest

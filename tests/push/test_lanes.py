@@ -17,7 +17,7 @@ def test_a_lane_has_so_many_slots_and_others_do_not_feel_it(lane: Lane) -> None:
     assert lanes.room(lane) == 0
     assert all(lanes.room(other) >= SLOTS[other] for other in Lane if other is not lane)
     for slot in slots:
-        lanes.end(slot)
+        lanes.release(slot)
     assert lanes.room(lane) == ROOM[lane]
 
 
@@ -30,15 +30,15 @@ def test_unknown_hosts_have_what_healthy_ones_can_spare() -> None:
 
 def test_what_is_held_of_large_bodies_is_bounded_for_each_lane() -> None:
     lanes, large = Lanes(), bytes(SMALL_BYTES_MAX + 1)
-    lanes.hold(Lane.UNKNOWN, bytes(SMALL_BYTES_MAX))
+    lanes.take_bytes(Lane.UNKNOWN, bytes(SMALL_BYTES_MAX))
     assert lanes.room_bytes(Lane.UNKNOWN) is None
-    lanes.hold(Lane.UNKNOWN, large)
+    lanes.take_bytes(Lane.UNKNOWN, large)
     assert lanes.room_bytes(Lane.UNKNOWN) == LARGE_BYTES_MAX[Lane.UNKNOWN] - len(large)
     assert lanes.room_bytes(Lane.HEALTHY) is None
-    lanes.hold(Lane.UNKNOWN, bytes(LARGE_BYTES_MAX[Lane.UNKNOWN]))
+    lanes.take_bytes(Lane.UNKNOWN, bytes(LARGE_BYTES_MAX[Lane.UNKNOWN]))
     assert lanes.room_bytes(Lane.UNKNOWN) == 0
-    lanes.let_go(Lane.UNKNOWN, large)
-    lanes.let_go(Lane.UNKNOWN, bytes(LARGE_BYTES_MAX[Lane.UNKNOWN]))
+    lanes.release_bytes(Lane.UNKNOWN, large)
+    lanes.release_bytes(Lane.UNKNOWN, bytes(LARGE_BYTES_MAX[Lane.UNKNOWN]))
     assert lanes.room_bytes(Lane.UNKNOWN) is None
 
 
@@ -49,7 +49,7 @@ def test_a_lane_is_crowded_by_calls_that_take_long_or_by_memory() -> None:
         lanes.linger(lanes.take(Lane.UNKNOWN))
     assert lanes.crowded(Lane.UNKNOWN)
     assert not lanes.crowded(Lane.FAILING)
-    lanes.hold(Lane.FAILING, bytes(LARGE_BYTES_MAX[Lane.FAILING] // 2))
+    lanes.take_bytes(Lane.FAILING, bytes(LARGE_BYTES_MAX[Lane.FAILING] // 2))
     assert lanes.crowded(Lane.FAILING)
 
 
@@ -60,7 +60,7 @@ def test_a_call_that_takes_long_leaves_its_slot_as_long_as_there_is_room(lane: L
     assert [lanes.linger(slot) for slot in long] == [True] * LINGERING[lane] + [False]
     assert lanes.room(lane) == ROOM[lane] - 1
     for slot in long:
-        lanes.end(slot)
+        lanes.release(slot)
     assert lanes.room(lane) == ROOM[lane]
     assert lanes.linger(lanes.take(lane))
 

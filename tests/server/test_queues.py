@@ -46,17 +46,17 @@ async def test_an_old_queue_is_told_once_and_so_is_its_end(caplog: pytest.LogCap
         OpenTasks(agent="gone", queued=1, queued_since_ms=0),
     )
     clock.ms += 59_999
-    await watch.look()
+    await watch.check()
     assert caplog.messages == []
     clock.ms += 1001
     for _ in range(3):
-        await watch.look()
+        await watch.check()
     store.fault = StoreError("away")
-    await watch.look()
+    await watch.check()
     assert caplog.messages == ["agent echo: 7 tasks wait to be run, the oldest for 61 s"]
     store.fault, store.open_tasks = None, ()
     for _ in range(2):
-        await watch.look()
+        await watch.check()
     assert caplog.messages[1:] == ["agent echo: no task waits for long any more"]
 
 

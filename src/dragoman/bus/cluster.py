@@ -382,7 +382,7 @@ class ClusterBus:
         self._connection = connection
         now_s = asyncio.get_running_loop().time()
         self._others_s = now_s + ALONE_S
-        self._interest.begin(now_s)
+        self._interest.forget_all(now_s)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send_waiting(connection))

@@ -59,7 +59,7 @@ class Interest:
         self._count = 0
         self._since_s = 0.0
 
-    def begin(self, now_s: float) -> None:
+    def forget_all(self, now_s: float) -> None:
         """Forget everything: until all may have been heard, every hint is for everybody."""
         self._said.clear()
         self._known = False

@@ -29,7 +29,7 @@ class EffectLoop:
         self._jobs: JobGroup | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    def begin(self, jobs: JobGroup) -> None:
+    def start(self, jobs: JobGroup) -> None:
         """Carry out effects from now on."""
         self._jobs = jobs
         self._reading = jobs.keep("effects", self._read)

@@ -216,8 +216,8 @@ class Engine:
 
         `address` is where operators reach this replica.
         """
-        self._supervisor.begin(group)
-        self._effect_loop.begin(group)
+        self._supervisor.start_errands(group)
+        self._effect_loop.start(group)
         self._address = address
         self._store.replicas.on_fenced(self._lost, self._back)
         self._store.replicas.on_rewound(self._rewound)

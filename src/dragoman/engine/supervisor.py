@@ -113,7 +113,7 @@ class Supervisor:
         self._polling: asyncio.Task[None] | None = None
         self._over = False
 
-    def begin(self, group: JobGroup) -> None:
+    def start_errands(self, group: JobGroup) -> None:
         """Start errands in `group` from now on.
 
         Runs stay outside: a group would wait for ever for an agent that ignores its cancellation.

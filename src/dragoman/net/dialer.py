@@ -122,7 +122,7 @@ class IdleConnections:
         """Take a connection to a destination, None if there is none that has not ended."""
         while (connections := self._destinations.get(destination)) is not None:
             connection = next(reversed(connections))
-            self.drop(connection)
+            self.forget(connection)
             if connection.end is None:
                 return connection
         return None
@@ -144,7 +144,7 @@ class IdleConnections:
         while len(self._since_s) > max(kept_max, 0):
             self._close(next(iter(self._since_s)))
 
-    def drop(self, connection: HttpConnection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         """Forget a connection, if it is known."""
         if self._since_s.pop(connection, None) is None:
             return
@@ -162,7 +162,7 @@ class IdleConnections:
             self._close(connection)
 
     def _close(self, connection: HttpConnection) -> None:
-        self.drop(connection)
+        self.forget(connection)
         connection.close()
 
     def _expire(self) -> None:
@@ -329,7 +329,7 @@ class Dialer:
         return connection
 
     def _gone(self, connection: HttpConnection) -> None:
-        self._idle.drop(connection)
+        self._idle.forget(connection)
         self._open.discard(connection)
 
 

@@ -276,7 +276,7 @@ class Courier:
         """Begin with a claimed delivery, or let it wait for its host."""
         self._held_ms[due.number] = until_ms
         host = self._hosts.engage(due.host)
-        self._lanes.hold(lane, due.delivery.body)
+        self._lanes.take_bytes(lane, due.delivery.body)
         if host.in_flight < host.window.size:
             self._begin(due, host, lane)
         else:
@@ -311,8 +311,8 @@ class Courier:
         finally:
             if leaving is not None:
                 leaving.cancel()
-            self._lanes.end(slot)
-            self._lanes.let_go(slot.lane, due.delivery.body)
+            self._lanes.release(slot)
+            self._lanes.release_bytes(slot.lane, due.delivery.body)
             host.in_flight -= 1
             if done:
                 self._held_ms.pop(due.number, None)
@@ -373,7 +373,7 @@ class Courier:
                 self._begin(due, host, lane)
             else:  # its claim runs out, and it is due again
                 self._held_ms.pop(due.number, None)
-                self._lanes.let_go(lane, due.delivery.body)
+                self._lanes.release_bytes(lane, due.delivery.body)
         self._hosts.release(host)
 
     # -- outcomes ------------------------------------------------------------------------------------------------------

@@ -69,12 +69,12 @@ class Lanes:
         held = self._held_bytes[lane]
         return max(0, LARGE_BYTES_MAX[lane] - held) if held else None
 
-    def hold(self, lane: Lane, body: bytes) -> None:
+    def take_bytes(self, lane: Lane, body: bytes) -> None:
         """Count a claimed body, if it is large."""
         if len(body) > SMALL_BYTES_MAX:
             self._held_bytes[lane] += len(body)
 
-    def let_go(self, lane: Lane, body: bytes) -> None:
+    def release_bytes(self, lane: Lane, body: bytes) -> None:
         """Stop counting a body that is no longer needed."""
         if len(body) > SMALL_BYTES_MAX:
             self._held_bytes[lane] -= len(body)
@@ -94,7 +94,7 @@ class Lanes:
         self._lingering[lane] += 1
         return True
 
-    def end(self, slot: Slot) -> None:
+    def release(self, slot: Slot) -> None:
         """Release the slot of a call that is over."""
         (self._lingering if slot.left else self._taken)[slot.lane] -= 1
 

@@ -68,7 +68,7 @@ class KeyStopper:
         self._pending: tuple[StopRequest, ...] = ()
         self._news = asyncio.Event()
 
-    async def begin(self) -> None:
+    async def remove_webhooks(self) -> None:
         """Remove the webhooks of stopped keys before any is called."""
         if self._asks():
             with suppress(StoreError, OutcomeUnknown):  # the job tries again

@@ -49,10 +49,10 @@ class QueueWatch:
     async def run(self) -> None:
         """Watch for ever."""
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(self._old_s / LOOKS)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look at the queues once. While the store does not answer, nothing is known of them."""
         try:
             queues = await self._queues()

@@ -110,7 +110,7 @@ class AgentLifetimes:
         for worker in self._workers:
             worker.leases.close()
 
-    async def let_go(self, agents: Collection[Runner]) -> None:
+    async def close_agents(self, agents: Collection[Runner]) -> None:
         """Close agents that are no longer served. Call it after the last of their tasks."""
         await self._close([agent for agent in agents if isinstance(agent, Living)])
 
@@ -172,7 +172,7 @@ class Reloading:
         """Begin to reload when asked to."""
         self._add(group.keep("reload", partial(self._run, group)))
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Reload soon. If a reload is under way, another one follows it."""
         self._asked.set()
 
@@ -230,7 +230,7 @@ class Reloading:
                 self._serve(group, config, now, fresh, left)
         except BaseException:
             loaded.undo()
-            await self._lifetimes.let_go(fresh)
+            await self._lifetimes.close_agents(fresh)
             raise
         ignored = [
             name
@@ -268,9 +268,9 @@ class Reloading:
         self._current.app = app
         if left:
             formers = [agent for agent in self._formers if any(agent.leases is last.leases for last in gone.values())]
-            self._add(group.create_task(self._let_go(old, [*left, *formers]), name="agents that left"))
+            self._add(group.create_task(self._close_left(old, [*left, *formers]), name="agents that left"))
 
-    async def _let_go(self, old: Generation, left: Sequence[Runner]) -> None:
+    async def _close_left(self, old: Generation, left: Sequence[Runner]) -> None:
         """Close the agents that left with `old`, once their last run has ended."""
         await self._engine.finished(old, left)
         self._formers = [agent for agent in self._formers if agent not in left]
@@ -280,7 +280,7 @@ class Reloading:
                 self._keys_leaving.pop(agent.profile.id, None)
                 self._rekey()
         try:
-            await self._lifetimes.let_go(left)
+            await self._lifetimes.close_agents(left)
         except Exception:  # an agent that cannot be closed is left open and does not end the server
             log.exception("a removed agent could not be closed")
         python = any(isinstance(agent, Agent) for agent in left)

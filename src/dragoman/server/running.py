@@ -155,7 +155,7 @@ class _Server(Struct):
         self.lifetimes.serve(agents)
         await self.lifetimes.open(group, agents)
         await self.parts.engine.start(group, self.config.replica_address or replica_url(self.config))
-        await self.front.stopper.begin()
+        await self.front.stopper.remove_webhooks()
         if self.config.push:
             self.parts.webhooks.courier.start(group)
 
@@ -253,9 +253,9 @@ class _Server(Struct):
         )
 
     def _reload(self) -> None:
-        self.reloading.ask()
+        self.reloading.request()
         if self.tls is not None:
-            self.tls.ask()
+            self.tls.request()
 
     async def _watch_tls(self) -> None:
         """Look for new certificates for ever, if there are any."""

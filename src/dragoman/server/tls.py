@@ -101,7 +101,7 @@ class ServerTls:
                     await self._asked.wait()
             await self._look()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Read the files soon if they have changed, even if they have been at rest for a moment only."""
         self._asked.set()
 

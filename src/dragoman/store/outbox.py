@@ -348,7 +348,7 @@ class Outbox(Protocol):
         """
         ...
 
-    async def discard(self, numbers: Collection[int], now_ms: int) -> int:
+    async def drop_pending(self, numbers: Collection[int], now_ms: int) -> int:
         """Delete pending deliveries that are not in flight. Returns how many there were."""
         ...
 

@@ -37,7 +37,7 @@ async def test_a_wait_for_a_connection_has_an_end(postgres_url: str) -> None:
         with pytest.raises(StoreUnreachable, match="raise pool_size"):
             await pool.read("SELECT 1")
     finally:
-        pool.give(taken)
+        pool.release(taken)
     assert await pool.read("SELECT 1") == [(1,)]
     await pool.close()
 
@@ -97,7 +97,7 @@ async def test_those_who_stop_waiting_lose_no_connection(pool: Pool) -> None:
     for task in waiting[:3]:
         task.cancel()
     for connection in taken:
-        pool.give(connection)
+        pool.release(connection)
     waiting[3].cancel()
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -191,7 +191,7 @@ async def test_another_server_behind_the_address_is_noticed() -> None:
 async def test_a_closed_pool_says_so(pool: Pool) -> None:
     taken = await pool.take()
     await pool.close()
-    pool.give(taken)
+    pool.release(taken)
     assert taken.is_closed()
     with pytest.raises(StoreError, match="not open"):
         await pool.read("SELECT 1")

@@ -91,7 +91,7 @@ class ModelEndpoint:
         """Fetch the list of models, over a separate connection: the agent need not be open. Raises EgressError."""
         return await self._get(models_url(self._address.url))
 
-    async def look(self) -> HttpReply:
+    async def probe(self) -> HttpReply:
         """Send GET to the URL of completions, which requests no completion.
 
         This call, too, has a separate connection. Raises EgressError.
@@ -170,7 +170,7 @@ async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[C
     where = endpoint.place
     try:
         reply = await endpoint.models()
-        let_in = reply.status not in (401, 403) and not _refuses(await endpoint.look())
+        let_in = reply.status not in (401, 403) and not _refuses(await endpoint.probe())
     except EgressError as error:
         yield CheckResult(False, str(error), f"is the endpoint running, and is {where} the right address?")
         return

@@ -140,10 +140,10 @@ class UpstreamAdmission:
         if isinstance(error, NoAnswer | PeerError | InvalidAgentResponse | TaskNotFound):
             route.request_reading()
 
-    async def reread(self) -> bool:
+    async def refresh_card(self) -> bool:
         """Read the card again, now, since the agent may have changed its interface. False if it cannot be read."""
         try:
-            await self._route.reread()
+            await self._route.refresh_card()
         except UNFOUND:
             return False
         return True

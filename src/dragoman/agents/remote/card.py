@@ -100,7 +100,7 @@ class NoKeys(Exception):
 
 
 class CardKeys:
-    """The keys at `sources`. `known` stays one and the same JWK Set: rereading updates it in place."""
+    """The keys at `sources`. `known` stays one and the same JWK Set: `refresh` updates it in place."""
 
     def __init__(self, sources: tuple[str, ...], clock: Callable[[], float] = time.monotonic) -> None:
         self.known: dict[str, Any] = {}
@@ -114,7 +114,7 @@ class CardKeys:
             await self._read(egress)
         return self.known
 
-    async def reread(self, egress: Egress) -> bool:
+    async def refresh(self, egress: Egress) -> bool:
         """Read the keys again, but not too often. Returns whether they changed. Raises NoKeys."""
         if self._clock() < self._read_at + AGAIN_S:
             return False

@@ -301,7 +301,7 @@ class UpstreamRoute:
         """An error's text, without secrets that were sent to the upstream."""
         return self.credentials.masking.text(in_words(error))
 
-    async def reread(self) -> None:
+    async def refresh_card(self) -> None:
         """Read the card again, now, since the agent may have changed its interface."""
         async with self._reading:
             if self._connection is not None:
@@ -352,7 +352,7 @@ class UpstreamRoute:
                 await self._read_card(anew=held_back)
             except CardNotVerified:
                 assert self._egress is not None
-                if self._keys is None or not await self._keys.reread(self._egress):
+                if self._keys is None or not await self._keys.refresh(self._egress):
                     raise
                 await self._read_card(anew=True)
         except UNFOUND as error:

@@ -161,7 +161,7 @@ class UpstreamTask:
         gone = refused or isinstance(error, MethodNotFound) or failures.not_there(error)
         if gone:
             before = spoken.interface
-            if self._moves < _MOVES_MAX and await admission.reread() and spoken.interface != before:
+            if self._moves < _MOVES_MAX and await admission.refresh_card() and spoken.interface != before:
                 self._moves += 1
                 return None
         chats = gone or (spoken.tongue.chats and isinstance(error, A2AError) and not isinstance(error, _NOT_INSTEAD))

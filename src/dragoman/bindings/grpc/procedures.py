@@ -163,7 +163,7 @@ class Procedures:
             answered = await answer(rpc, await rpc.read(self._deadlines))
             if isinstance(answered, bytes):
                 if len(answered) > SMALL_BYTES:
-                    rpc.hold(len(answered))
+                    rpc.take_bytes(len(answered))
                 if traffic is not None:
                     traffic.answered(request, rpc.began_s, OK, len(answered))
             return answered
@@ -257,7 +257,7 @@ class Procedures:
         traffic = rpc.backend.traffic
         visit = None if traffic is None else traffic.opened(rpc.request, rpc.began_s)
         stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened
-        rpc.follow(stream)
+        rpc.attach(stream)
         streams.enter(stream, call.principal.key)
         try:
             await rpc.send_extensions(call)
@@ -286,9 +286,9 @@ class Procedures:
                             patience.reschedule(now_s + pause_s)
                             renewed_s = now_s
                         if len(frame) > SMALL_BYTES:
-                            rpc.hold(len(frame))
+                            rpc.take_bytes(len(frame))
                             await context.write(frame)
-                            rpc.let_go(len(frame))
+                            rpc.release_bytes(len(frame))
                         else:
                             await context.write(frame)
                         if visit is not None:

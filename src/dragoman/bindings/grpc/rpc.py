@@ -152,8 +152,8 @@ class Rpc:
         """The function that adds ids to the items of a stream, if the caller has declared that it wants them."""
         return self.service.add_event_id if EVENT_ID in call.extensions else None
 
-    def hold(self, size: int) -> None:
-        """Count a large message until `let_go`, or until the RPC ends: gRPC keeps a copy that its reader does not take.
+    def take_bytes(self, size: int) -> None:
+        """Count a large message until `release_bytes` or the end of the RPC: gRPC keeps a copy until it is read.
 
         Raises TooManyRequests or Unavailable.
         """
@@ -168,7 +168,7 @@ class Rpc:
             context.add_done_callback(self._end)
         self._held += size
 
-    def let_go(self, size: int) -> None:
+    def release_bytes(self, size: int) -> None:
         """Stop counting a message that was sent."""
         if self._held:
             self._held -= size
@@ -177,9 +177,9 @@ class Rpc:
 
     def _end(self, context: Context) -> None:
         self._ended = True
-        self.let_go(self._held)
+        self.release_bytes(self._held)
 
-    def follow(self, stream: Stream) -> None:
+    def attach(self, stream: Stream) -> None:
         """Close the stream when the client leaves."""
         self._stream = stream
         if self.left:

@@ -96,7 +96,7 @@ class Mcp:
         key = (request.principal.id, at.key)
         if request.method == "DELETE":
             with _store_answers():
-                await self._sessions.forget(key)
+                await self._sessions.end(key)
             return HttpResponse(204, [], b"")
         if request.method == "GET":
             return await self._listen(request, key)

@@ -253,7 +253,7 @@ class Sessions:
         level = "" if entry is None else entry.value.decode(errors="replace")
         return level if level in LEVELS else None
 
-    async def forget(self, key: SessionKey) -> None:
+    async def end(self, key: SessionKey) -> None:
         """End a session. Its calls go on until their callers leave. Raises StoreError."""
         self._levels.pop(key, None)
         if self._store is not None and key[1]:

@@ -290,7 +290,7 @@ async def drop(store: Store, chosen: DeadLetters, now_ms: int) -> DeadLettersCha
         raise InvalidParams("delivered", "goes with redelivery: what arrived is deleted after delivered_retention")
     numbers = _chosen(chosen)
     _, missing = await _look_up(store, numbers)
-    pending = await outbox.discard(numbers, now_ms) if chosen.pending and numbers is not None else 0
+    pending = await outbox.drop_pending(numbers, now_ms) if chosen.pending and numbers is not None else 0
     return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending, missing=missing)
 
 

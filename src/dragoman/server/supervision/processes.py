@@ -184,7 +184,7 @@ class _Supervisor:
             else:
                 self._show_ignored()
                 for replica in self._replicas:
-                    replica.ask_reload()
+                    replica.request_reload()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)

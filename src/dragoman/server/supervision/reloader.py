@@ -147,7 +147,7 @@ class _Reloader:
         ]
         if not restarting:
             log.info("%s changed", changed)
-            self._server.ask_reload()
+            self._server.request_reload()
             return False
         log.info("%s changed: restarting for %s", changed, ", ".join(restarting))
         if former.store == "memory:":
@@ -192,7 +192,7 @@ class _Reloader:
                 show_nothing((1, 2))
                 stop()
             else:
-                self._server.ask_reload()
+                self._server.request_reload()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)

@@ -96,7 +96,7 @@ class SupervisedProcess:
         self._stopping = True
         self.send(signal.SIGTERM)
 
-    def ask_reload(self) -> None:
+    def request_reload(self) -> None:
         """Pass SIGHUP on. A process that is only starting would die of it, and gets it once it listens."""
         if self.reported:
             self.send(signal.SIGHUP)

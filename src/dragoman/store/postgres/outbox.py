@@ -318,11 +318,11 @@ class OutboxTables:
 
         return await self._each(numbers, run)
 
-    async def discard(self, numbers: Collection[int], now_ms: int) -> int:
+    async def drop_pending(self, numbers: Collection[int], now_ms: int) -> int:
         """In batches, each a transaction."""
 
         async def run(connection: DatabaseConnection, some: list[int]) -> int:
-            configs = [config for (config,) in await connection.fetch(self._sql["discard"], some, now_ms)]
+            configs = [config for (config,) in await connection.fetch(self._sql["drop_pending"], some, now_ms)]
             await connection.execute(self._sql["rearm"], sorted(set(configs)), now_ms)
             return len(configs)
 

@@ -315,7 +315,7 @@ WITH found AS (
 )
 SELECT delivery FROM found;
 
--- name: discard
+-- name: drop_pending
 -- Delete pending deliveries that are not in flight. Returns the webhook of each.
 DELETE FROM dragoman.deliveries d USING dragoman.push_configs c
 WHERE d.delivery = ANY ($1::bigint[]) AND NOT d.dead AND c.config = d.config

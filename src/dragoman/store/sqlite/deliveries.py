@@ -316,7 +316,7 @@ def hasten(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
     return len(found)
 
 
-def discard(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
+def drop_pending(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
     """Delete the pending ones of these deliveries that are not in flight."""
     found = [
         (number, config)

@@ -30,7 +30,7 @@ from dragoman.store.outbox import (
 )
 from dragoman.store.sqlite.claims import claim
 from dragoman.store.sqlite.connection import fetch, translated
-from dragoman.store.sqlite.deliveries import discard, drop, hasten, queue_again, reclaim, release, revive
+from dragoman.store.sqlite.deliveries import drop, drop_pending, hasten, queue_again, reclaim, release, revive
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
@@ -255,12 +255,12 @@ class OutboxTables:
             done += await self._door().writer.submit(Act(partial(_hasten, some, now_ms)))
         return done
 
-    async def discard(self, numbers: Collection[int], now_ms: int) -> int:
+    async def drop_pending(self, numbers: Collection[int], now_ms: int) -> int:
         """In batches, each a transaction."""
         self._changes += 1
         done = 0
         for some in _batches(numbers):
-            done += await self._door().writer.submit(Act(partial(_discard, some, now_ms)))
+            done += await self._door().writer.submit(Act(partial(_drop_pending, some, now_ms)))
         return done
 
     async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
@@ -378,8 +378,8 @@ def _hasten(numbers: Sequence[int], now_ms: int, tables: Tables, _: int) -> int:
     return hasten(tables, numbers, now_ms)
 
 
-def _discard(numbers: Sequence[int], now_ms: int, tables: Tables, _: int) -> int:
-    return discard(tables, numbers, now_ms)
+def _drop_pending(numbers: Sequence[int], now_ms: int, tables: Tables, _: int) -> int:
+    return drop_pending(tables, numbers, now_ms)
 
 
 def _failed(error: StoreError) -> "asyncio.Future[Any]":

@@ -167,15 +167,15 @@ async def a_pending_delivery_is_deleted_unless_it_is_in_flight(bench: Bench) -> 
         await pushed_task(store, "t1", 1, 2, 3, 4)
         numbers = [one.number for one in await store.outbox.owed()]
         (due,) = await claimed(bench, store)
-        assert await store.outbox.discard([due.number, numbers[1], 999_999], bench.clock.ms) == 1
+        assert await store.outbox.drop_pending([due.number, numbers[1], 999_999], bench.clock.ms) == 1
         later = bench.clock.ms + 1_000_000
         await store.outbox.settle(Settled(number=due.number, outcome="retry", due_ms=later, reason="HTTP 503"))
         assert await any_claimed(bench, store) == []
-        assert await store.outbox.discard([due.number], bench.clock.ms) == 1
+        assert await store.outbox.drop_pending([due.number], bench.clock.ms) == 1
         (following,) = await claimed(bench, store, Lane.HEALTHY)
         assert following.delivery.id == "w-4", "it does not wait for the one that is gone"
         bench.clock.ms += CLAIM_MS
-        assert await store.outbox.discard(numbers, bench.clock.ms) == 1, "its claim has run out"
+        assert await store.outbox.drop_pending(numbers, bench.clock.ms) == 1, "its claim has run out"
         assert (await store.outbox.owed_count(), await store.outbox.next_due_ms()) == ((0, 0), None)
         await store.outbox.register("t1", webhook("w"), (telling(5),))
         assert await any_claimed(bench, store) == ["w-5"]
@@ -187,7 +187,7 @@ async def a_dead_letter_is_neither_hastened_nor_discarded(bench: Bench) -> None:
         (due,) = await claimed(bench, store)
         await store.outbox.settle(Settled(number=due.number, outcome="dead", reason="HTTP 400"))
         assert await store.outbox.hasten([due.number], bench.clock.ms) == 0
-        assert await store.outbox.discard([due.number], bench.clock.ms) == 0
+        assert await store.outbox.drop_pending([due.number], bench.clock.ms) == 0
         assert await store.outbox.owed_count() == (0, 1)
 
 

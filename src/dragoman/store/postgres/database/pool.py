@@ -99,7 +99,7 @@ class Pool:
             await self._undo(connection)
             raise
         else:
-            self.give(connection)
+            self.release(connection)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Pool:
                 "url"
             ) from error
 
-    def give(self, connection: DatabaseConnection) -> None:
+    def release(self, connection: DatabaseConnection) -> None:
         """Give back a connection, which is thrown away unless it is ready for the next job."""
         if self._closed or connection.is_closed() or connection.is_in_transaction():
             self.discard(connection)
@@ -193,12 +193,12 @@ class Pool:
         try:
             rows: list[Any] = await connection.fetch(sql, *values, timeout=self.address.timeout_s)
         except asyncpg.PostgresError:
-            self.give(connection)
+            self.release(connection)
             raise
         except BaseException:
             self.discard(connection)
             raise
-        self.give(connection)
+        self.release(connection)
         return rows
 
     def _ready(self) -> DatabaseConnection | None:
@@ -233,7 +233,7 @@ class Pool:
                 if given is None:
                     self._wake()
                 else:
-                    self.give(given)
+                    self.release(given)
             raise
 
     def _discard_idle(self) -> None:
@@ -263,7 +263,7 @@ class Pool:
         except asyncio.CancelledError:
             self.discard(connection)
             raise
-        self.give(connection)
+        self.release(connection)
 
     def _error(self, error: Exception) -> StoreError:
         return translate(error, self.address.shown)
