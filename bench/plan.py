@@ -23,6 +23,7 @@ class Plan:
     idle_streams: int = 5_000
     listed_tasks: int = 100_000
     dead_deliveries: int = 100_000
+    waiting_tasks: int = 20_000
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ import signal
 import statistics
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import servers
 from generators import Generators, message, rpc
@@ -23,10 +24,13 @@ SETTLED_S = 12
 
 
 @contextmanager
-def replicas(kind: Kind, count: int, *more: str) -> Iterator[list[Server]]:
-    """That many servers of one kind on one new database."""
+def replicas(
+    kind: Kind, count: int, *more: str, prepare: Callable[[Path], None] | None = None
+) -> Iterator[list[Server]]:
+    """That many servers of one kind on one new database. `prepare` is given the directory of each before it starts."""
     with database() as url, ExitStack() as stack:
-        yield [stack.enter_context(servers.running(kind, more, database=url)) for _ in range(count)]
+        started = (servers.running(kind, more, prepare=prepare, database=url) for _ in range(count))
+        yield [stack.enter_context(each) for each in started]
 
 
 def spread(load: Generators, kind: Kind, plan: Plan) -> Figures:

@@ -2,8 +2,8 @@
 
 A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
 SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py,
-that of programs in command.py, that of the console in consoles.py, that of models in tokens.py, and that of gRPC in
-over_grpc.py.
+that of programs in command.py, that of the console in consoles.py, that of models in tokens.py, that of gRPC in
+over_grpc.py, and those of workers in workers.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from servers import Broken, Kind, Server, running
 from tokens import answers
 from upstream import client, client_over_grpc, upstream
 from webhooks import live, push
+from workers import waiting, words, words_at_three
 
 CHUNKS = "/agents/chunks"
 JUDGE = "/agents/judge"
@@ -309,6 +310,9 @@ ROWS = (
     Row("list_pg", "ListTasks on PostgreSQL, 100,000 tasks against 1,000", ("dragoman-postgres",), listing, 1),
     Row("replicas", "SendMessage at three replicas, to one", ("dragoman-postgres",), spread, 1),
     Row("takeover", "kill -9 of a replica with a lease of 3 s", ("dragoman-postgres",), taken_over, 1),
+    Row("words", "a worker's word, eight workers", ("dragoman", "dragoman-postgres"), words),
+    Row("words_three", "a worker's word at three replicas, to one", ("dragoman-postgres",), words_at_three, 1),
+    Row("waiting", "20,000 tasks that wait for workers, or that they hold", ("dragoman",), waiting, 1),
     Row("grpc", "over gRPC: SendMessage, GetTask, streamed events", ("dragoman", "sdk"), over_grpc),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import generators
@@ -35,6 +36,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of each row; each round measures every server once")
     parser.add_argument("--quick", action="store_true", help="1 s, one round, a tenth of the tasks")
     parser.add_argument("--dragoman", default=str(servers.HERE.parent / ".venv/bin/dragoman"), help="the command")
+    parser.add_argument(
+        "--against", type=Path, metavar="TREE", help="measure Dragoman's sources there in turn with ours, and compare"
+    )
     parser.add_argument("--json", type=Path, help="write every figure of every round there")
     parser.add_argument("--profile", type=Path, metavar="DIR", help="record each server with py-spy (speedscope files)")
     parser.add_argument("--check-generators", action="store_true", help="measure only what the generators can take")
@@ -47,6 +51,21 @@ def chosen(only: str, known: list[str]) -> list[str]:
         if name not in known:
             sys.exit(f"{name} is not one of {', '.join(known)}")
     return names
+
+
+def against(ours: Iterable[Kind], tree: Path) -> list[Kind]:
+    """Dragoman's kinds with the sources of another tree. Ends the program if there are none."""
+    if not (tree / "src/dragoman").is_dir():
+        sys.exit(f"{tree} has no src/dragoman")
+    return [kind.of_tree(tree) for kind in ours if kind.name.startswith("dragoman")]
+
+
+def with_other_tree(names: Iterable[str], known: Container[str]) -> Iterator[str]:
+    """Each kind of a row, followed by its like from the other tree, if there is one."""
+    for name in names:
+        yield name
+        if name + servers.AGAINST in known:
+            yield name + servers.AGAINST
 
 
 def profiled(kind: Kind, row: Row, directory: Path) -> Kind:
@@ -109,8 +128,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     plan, rounds = Plan(seconds=given.seconds), given.rounds
     if given.quick:
-        plan, rounds = Plan(seconds=1, idle_streams=1_000, listed_tasks=10_000, dead_deliveries=10_000), 1
+        plan, rounds = (
+            Plan(seconds=1, idle_streams=1_000, listed_tasks=10_000, dead_deliveries=10_000, waiting_tasks=2_000),
+            1,
+        )
     kinds = servers.kinds(os.path.abspath(given.dragoman))
+    if given.against:
+        kinds |= {other.name: other for other in against(kinds.values(), given.against)}
     wanted = chosen(given.servers, list(kinds))
     rows = [row for row in ROWS if row.name in chosen(given.only, [row.name for row in ROWS])]
     if len(os.sched_getaffinity(0)) < 2:
@@ -125,18 +149,20 @@ def main() -> int:
             return 0
         for row in rows:
             print(row.title, flush=True)
-            compared = [kinds[name] for name in row.kinds if name in wanted]
+            compared = [kinds[name] for name in with_other_tree(row.kinds, kinds) if name in wanted]
             if given.profile:
                 compared = [profiled(kind, row, given.profile) for kind in compared]
             results[row.name] = measure(row, compared, load, plan, rounds)
     print("\n" + "\n".join(table.details(results)))
     print("\n" + table.markdown(results))
+    if given.against:
+        print("\n" + "\n".join(table.changes(results)))
     about = (
         f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, CPython {platform.python_version()}"
     )
     size = (
         f"{plan.seconds:g} s, {rounds} rounds, {plan.idle_streams:,} idle streams, {plan.listed_tasks:,} listed tasks, "
-        f"{plan.dead_deliveries:,} dead deliveries"
+        f"{plan.dead_deliveries:,} dead deliveries, {plan.waiting_tasks:,} waiting tasks"
     )
     print(f"\n{about}; {size}; {time.monotonic() - began:.0f} s in all")
     if given.json:

@@ -96,7 +96,7 @@ def auth(load: Generators, kind: Kind, plan: Plan) -> Figures:
 
     def make_key(directory: Path) -> None:
         command = [kind.program, "keys", "create", "bench", "--json", "--store", f"sqlite:///{directory}/bench.db"]
-        made = subprocess.run(command, capture_output=True, check=True, cwd=directory)
+        made = subprocess.run(command, capture_output=True, check=True, cwd=directory, env=kind.environment())
         headers["key"] = f"x-api-key: {json.loads(made.stdout)['key']}"
 
     with issuer(kind) as (url, token), ExitStack() as stack:

@@ -27,6 +27,9 @@ import postgres
 HERE = Path(__file__).parent
 SERVER_CORE = 0
 LOAD_CORE = 1
+AGAINST = "-against"
+"""How the name of a kind ends if its code is that of another tree."""
+
 CARD = "/.well-known/agent-card.json"
 
 
@@ -54,6 +57,16 @@ class Kind:
     def asked(self, name: str, *env: tuple[str, str]) -> Kind:
         """The same server under another name, with more in its environment."""
         return replace(self, name=name, env=(*self.env, *env))
+
+    def of_tree(self, tree: Path) -> Kind:
+        """The server of another tree of Dragoman's sources, on the same interpreter and with the same packages."""
+        source = ("PYTHONPATH", str(tree.absolute() / "src"))
+        return replace(self, name=self.name + AGAINST, title=f"{self.title}, the other tree", env=(*self.env, source))
+
+    def environment(self) -> dict[str, str]:
+        """The environment of its processes: nothing of who runs the bench, and its own."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "PYTHON"))}
+        return inherited | dict(self.env)
 
     @property
     def needs_postgres(self) -> bool:
@@ -89,9 +102,8 @@ class Server:
         raise Broken(f"{self.kind.name} has no {field}: it is gone")
 
     def cpu_s(self) -> float:
-        """Processor time used so far, of all its threads (proc(5), stat: fields 14 and 15)."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time used so far, of all its threads, to the nanosecond: the clock of clock_getcpuclockid(3)."""
+        return time.clock_gettime(~self.pid << 3 | 2)
 
     def forget_peak(self) -> None:
         """Sets the peak that `VmHWM` reports back to the memory in use now (proc(5), clear_refs)."""
@@ -229,14 +241,13 @@ def started(kind: Kind, more: Sequence[str], timeout_s: float, directory: Path, 
     port = free_port()
     filled = {"port": port, "dir": directory, "name": kind.name, "postgres": database}
     command = [word.format(**filled) for word in (*kind.command, *more)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "PYTHON"))}
     with tempfile.TemporaryFile() as log:
         began = time.monotonic()
         pid = None
         process = subprocess.Popen(
             command,
             cwd=directory,
-            env=environment | dict(kind.env),
+            env=kind.environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from servers import AGAINST
+
 # row → kind → figure → one value a round
 Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 
@@ -87,6 +89,10 @@ REQUIRED = (
     _on_postgres("replicas", "a SendMessage at three replicas, to one", "dearer", 1.25, at_least=False, unit=" ×"),
     _on_postgres("replicas", "the same, 32 connections to each", "dearer_busy", 1.25, at_least=False, unit=" ×"),
     _on_postgres("takeover", "a task of a killed replica runs again", "seconds", 5, at_least=False, unit=" s"),
+    Requirement("waiting", "a task that waits for a worker: memory", "queued_kb", 1, at_least=False, unit=" KB"),
+    Requirement("waiting", "a task that a worker holds: memory", "held_kb", 1, at_least=False, unit=" KB"),
+    _on_postgres("words_three", "a worker's word at three replicas, to one", "dearer", 1.6, at_least=False, unit=" ×"),
+    _on_postgres("words_three", "a word of 10,000, to one of 100", "longer", 1.2, at_least=False, unit=" ×"),
     Requirement("start", "start to first card", "seconds", 0.5, at_least=False, unit=" s"),
     Requirement("start", "packages of the core install", "packages", 40, at_least=False),
 )
@@ -144,6 +150,21 @@ def markdown(results: Results) -> str:
     ]
     rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(rows)
+
+
+def changes(results: Results) -> list[str]:
+    """Each figure of Dragoman to that of the other tree: the ratio of the medians, and of each round."""
+    told = []
+    for row, kinds in results.items():
+        for kind, figures in kinds.items():
+            others = kinds.get(kind + AGAINST, {})
+            for figure in (name for name in figures if others.get(name)):
+                pairs = zip(figures[figure], others[figure], strict=False)
+                ratios = " ".join(number(ours / theirs) for ours, theirs in pairs if theirs)
+                ours, theirs = statistics.median(figures[figure]), statistics.median(others[figure])
+                ratio = number(ours / theirs if theirs else None, " ×")
+                told.append(f"{row:12} {kind:18} {figure:16} {number(ours)} to {number(theirs)}: {ratio} ({ratios})")
+    return told
 
 
 def details(results: Results) -> list[str]:

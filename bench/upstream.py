@@ -49,7 +49,11 @@ def calling(kind: Kind, url: str, plan: Plan) -> Figures:
     python = str(kind.program.with_name("python"))
     command = kind.instead(python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds))
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=lambda: servers.pin(servers.SERVER_CORE)
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=kind.environment(),
+        preexec_fn=lambda: servers.pin(servers.SERVER_CORE),
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith(b"{")]
     if not lines:

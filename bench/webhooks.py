@@ -119,7 +119,9 @@ def live(load: Generators, kind: Kind, plan: Plan) -> Figures:
 
         def owe(directory: Path) -> None:
             command = [kind.program.with_name("python"), HERE / "owing.py", f"sqlite:///{directory}/bench.db"]
-            done = subprocess.run([*command, str(plan.dead_deliveries), *origins], capture_output=True)
+            done = subprocess.run(
+                [*command, str(plan.dead_deliveries), *origins], capture_output=True, env=kind.environment()
+            )
             if done.returncode or int(done.stdout or b"0") != plan.dead_deliveries:
                 raise Broken(f"the store was not filled: {done.stderr[-300:].decode()}")
 
