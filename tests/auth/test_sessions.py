@@ -5,6 +5,7 @@ from secrets import token_bytes
 
 import pytest
 
+from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.sessions import CHECKED_MS, LONGEST_MS, RENEW_MS, UNUSED_MS, OperatorSessions
 from dragoman.model.principal import AccessRole, Principal
@@ -31,14 +32,16 @@ async def store(clock: SetClock) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def asks() -> list[bool]:
-    """Whether the server asks everybody for a key, to be changed."""
-    return [False]
+async def authenticator(store: Store, clock: SetClock) -> Authenticator:
+    """It asks nobody for a key until the store has one."""
+    found = Authenticator(store.keys, clock, agent_keys={})
+    await found.refresh()
+    return found
 
 
 @pytest.fixture
-def sessions(store: Store, clock: SetClock, asks: list[bool]) -> OperatorSessions:
-    return OperatorSessions(store.shared, store.keys, clock, lambda: asks[0])
+def sessions(store: Store, clock: SetClock, authenticator: Authenticator) -> OperatorSessions:
+    return OperatorSessions(store.shared, store.keys, clock, authenticator)
 
 
 async def operators_key(store: Store, name: str = "ops") -> tuple[str, str]:
@@ -75,10 +78,10 @@ async def test_the_store_holds_neither_secret_nor_proof(store: Store, sessions: 
 
 
 async def test_another_replica_knows_it_too(
-    store: Store, clock: SetClock, sessions: OperatorSessions, asks: list[bool]
+    store: Store, clock: SetClock, sessions: OperatorSessions, authenticator: Authenticator
 ) -> None:
     secret, begun = await sessions.begin(LOCAL, TOKEN)
-    other = OperatorSessions(store.shared, store.keys, clock, lambda: asks[0])
+    other = OperatorSessions(store.shared, store.keys, clock, authenticator)
     assert await other.find(secret) == begun
     await other.end(secret)
     clock.ms += CHECKED_MS
@@ -153,19 +156,23 @@ async def test_a_session_dies_with_its_key(store: Store, clock: SetClock, sessio
 
 
 async def test_a_session_of_the_servers_token_dies_when_keys_are_asked_for(
-    store: Store, clock: SetClock, sessions: OperatorSessions, asks: list[bool]
+    store: Store, clock: SetClock, sessions: OperatorSessions, authenticator: Authenticator
 ) -> None:
     of_token, _ = await sessions.begin(LOCAL, TOKEN)
     _, text = await operators_key(store)
     of_key, _ = await sessions.begin(Principal("key:ops", AccessRole.OPERATOR), text)
-    asks[0] = True
+    clock.ms += 1000
+    await authenticator.refresh()
+    assert authenticator.required
     assert await sessions.find(of_token) is None
     assert await sessions.find(of_key) is not None
 
 
 async def test_a_session_that_a_provider_vouches_for_ends_with_its_word(store: Store, clock: SetClock) -> None:
     def sessions_of(provider: str | None) -> OperatorSessions:
-        return OperatorSessions(store.shared, store.keys, clock, lambda: True, provider)
+        return OperatorSessions(
+            store.shared, store.keys, clock, Authenticator(store.keys, clock, agent_keys={}, always=True), provider
+        )
 
     now_ms = clock.now_ms()
     secret, begun = await sessions_of("one").begin_vouched("oidc:ann@one", now_ms + 60_000)

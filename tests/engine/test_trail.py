@@ -13,6 +13,7 @@ from dragoman.engine.handlers import audit as trails
 from dragoman.engine.handlers.audit import BATCH_ENTRIES, ID_CHARACTERS, PENDING_MAX, Trail
 from dragoman.store.api import StoreError, StoreFull
 from dragoman.store.audit import AuditEntry
+from dragoman.telemetry.counts import Counts
 from dragoman.telemetry.logs import JsonFormatter, TextFormatter
 
 DEADLINE_S = 60.0
@@ -263,11 +264,11 @@ async def test_where_nothing_is_kept_nobody_listens(table: Table) -> None:
 
 
 async def test_every_refusal_is_counted_kept_or_not(table: Table) -> None:
-    counted: list[str] = []
-    trail = Trail(table, "off", counted.append)
+    counts = Counts()
+    trail = Trail(table, "off", counts)
     for reason in ("Forbidden", "InvalidParams", "Forbidden"):
         trail.note(entry(reason=reason))
-    assert counted == ["Forbidden", "InvalidParams", "Forbidden"]
+    assert counts.refusals == {"Forbidden": 2, "InvalidParams": 1}
 
 
 async def test_a_flood_of_the_same_refusal_is_kept_once_a_write(table: Table, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,6 @@ from dragoman.engine.supervisor import Supervisor
 from dragoman.model.card import Profile
 from dragoman.server import running, serving
 from dragoman.server.files import ServedFiles
-from dragoman.server.jobs import EFFECTS
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import Reloading
 from dragoman.server.retention import RetentionWatch
@@ -35,6 +34,7 @@ from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.outbox import OutboxTables
 from dragoman.store.sqlite.store import SqliteStore
 from dragoman.telemetry.access_log import AccessLog
+from dragoman.telemetry.job_effects import EFFECTS
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.telemetry.pulse import Pulse
 from dragoman.testing.agents import echo

@@ -16,8 +16,8 @@ def pass_minutes(pulse: Pulse, minutes: int = 1) -> None:
 
 def test_each_full_minute_has_its_tasks_and_requests() -> None:
     counts = Counts()
-    pulse = Pulse(counts, lambda: 7, lambda: NONE)
-    assert (pulse.tasks_a_minute(), pulse.requests_a_minute(), pulse.open_streams()) == ({}, (), 7)
+    pulse = Pulse(counts, NONE)
+    assert (pulse.tasks_a_minute(), pulse.requests_a_minute()) == ({}, ())
     requests = counts.requests["SendMessage", "http"] = RequestCounts()
     for ends in (1, 0, 3):
         for _ in range(ends):
@@ -32,7 +32,7 @@ def test_each_full_minute_has_its_tasks_and_requests() -> None:
 
 def test_operators_requests_are_left_out() -> None:
     counts = Counts()
-    pulse = Pulse(counts, lambda: 0, lambda: NONE)
+    pulse = Pulse(counts, NONE)
     counts.requests["admin", "admin"] = requests = RequestCounts()
     requests.answered(0.2, "ok")
     requests.first_events.add(0.003)
@@ -42,7 +42,7 @@ def test_operators_requests_are_left_out() -> None:
 
 def test_an_hour_is_kept() -> None:
     counts = Counts()
-    pulse = Pulse(counts, lambda: 0, lambda: NONE)
+    pulse = Pulse(counts, NONE)
     for _ in range(MINUTES + 30):
         counts.submitted("echo")
         pass_minutes(pulse)
@@ -51,7 +51,7 @@ def test_an_hour_is_kept() -> None:
 
 def test_times_are_those_of_the_last_five_minutes() -> None:
     counts = Counts()
-    pulse = Pulse(counts, lambda: 0, lambda: NONE)
+    pulse = Pulse(counts, NONE)
     assert pulse.completions() is None
     for took_ms in [40] * 90 + [9_000] * 10:
         counts.ended("echo", "completed", took_ms)
@@ -66,7 +66,7 @@ def test_times_are_those_of_the_last_five_minutes() -> None:
 def test_commits_are_those_of_five_minutes_and_webhook_calls_of_an_hour() -> None:
     counts, commits = Counts(), Histogram(COMMIT_BOUNDS_S)
     counts.pushed("dead")
-    pulse = Pulse(counts, lambda: 0, lambda: commits)
+    pulse = Pulse(counts, commits)
     assert (pulse.commits(), pulse.webhook_calls()) == (None, {"dead": 0})
     commits.add(0.002)
     counts.pushed("delivered")

@@ -9,12 +9,12 @@ import base64
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
 
+from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.keys import id_of
 from dragoman.model.errors import Unavailable
 from dragoman.model.ids import Clock
@@ -84,18 +84,23 @@ class _Checked(Struct, frozen=True):
 
 
 class OperatorSessions:
-    """The sessions in `shared`. `asks` tells whether the server asks every caller for a key, which voids its token.
+    """The sessions in `shared`. Once the `authenticator` asks every caller for a key, the server's token is void.
 
     `provider` names the OpenID provider in force, with all that it takes to be an operator there; None: there is none.
     """
 
     def __init__(
-        self, shared: Shared, keys: KeyRing, clock: Clock, asks: Callable[[], bool], provider: str | None = None
+        self,
+        shared: Shared,
+        keys: KeyRing,
+        clock: Clock,
+        authenticator: Authenticator,
+        provider: str | None = None,
     ) -> None:
         self._shared = shared
         self._keys = keys
         self._clock = clock
-        self._asks = asks
+        self._authenticator = authenticator
         self._provider = provider
         self._checked: dict[bytes, _Checked] = {}
 
@@ -173,7 +178,7 @@ class OperatorSessions:
     async def _admits(self, stored: _Stored, now_ms: int) -> bool:
         """Whether the credential that the session was begun with still counts."""
         if not stored.key:
-            return not self._asks()
+            return not self._authenticator.required
         if stored.key == BY_PROVIDER:
             return self._provider is not None and stored.provider == self._provider
         key = await self._keys.find(stored.key)

@@ -3,7 +3,7 @@
 Invariant: a caller that may not use the agent in the path learns nothing about it that its card does not say.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
@@ -13,8 +13,11 @@ from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS, Authenticato
 from dragoman.auth.operator_token import LOGIN_HEADER
 from dragoman.bindings.cors import Origins
 from dragoman.bindings.request import Request
+from dragoman.engine.handlers.audit import Trail
 from dragoman.model.errors import A2AError, Forbidden, Unauthorized
+from dragoman.model.ids import Clock
 from dragoman.model.principal import ANONYMOUS, LOCAL_OPERATOR, AccessRole, Principal, name_operator
+from dragoman.store.audit import AuditEntry
 
 HOSTS_REMEMBERED = 1000
 """How many checked values of `Host` are remembered. A flood of new values only makes them be checked again."""
@@ -83,6 +86,33 @@ def _is_address(name: str) -> bool:
     return True
 
 
+class CallerRefusals:
+    """Notes refused callers in the audit trail, by the path: no body has been read yet.
+
+    An agent that is none of `agents` is not named, because a stranger would choose what is stored, and how much.
+    """
+
+    def __init__(self, trail: Trail, clock: Clock, agents: Collection[str]) -> None:
+        self._trail = trail
+        self._clock = clock
+        self._agents = agents
+
+    def note(self, request: Request, error: A2AError, agent: str) -> None:
+        """Note that a request for `agent` was refused."""
+        route = request.route
+        entry = AuditEntry(
+            at_ms=self._clock.now_ms(),
+            principal=request.principal.id,
+            action=route.methods.get(request.method) or route.endpoint,
+            agent=agent if agent in self._agents else "",
+            allowed=False,
+            reason=type(error).__name__,
+            peer=request.peer,
+            key=request.principal.key,
+        )
+        self._trail.note(entry)
+
+
 class Callers:
     """Identifies callers and decides which agents they may use.
 
@@ -93,17 +123,14 @@ class Callers:
         self,
         authenticator: Authenticator,
         hosts: OwnHosts | None = None,
-        refused: Callable[[Request, A2AError, str], None] = lambda request, error, agent: None,
+        refusals: CallerRefusals | None = None,
         agents: Collection[str] = (),
         origins: Origins | None = None,
     ) -> None:
-        """`refused` is called for every refusal, with the request, the error and the agent that was wanted.
-
-        `agents` are all agents that the server has.
-        """
+        """Every refusal is noted in `refusals`. `agents` are all agents that the server has."""
         self._authenticator = authenticator
         self._hosts = hosts
-        self._refused = refused
+        self._refusals = refusals
         self._agents = frozenset(agents)
         self._origins = Origins() if origins is None else origins
 
@@ -128,7 +155,7 @@ class Callers:
                 raise Unauthorized(f"{name} was sent twice, with different values: send one")
             return principal
         except (Unauthorized, Forbidden) as error:
-            self._refused(request, error, request.route.agent)
+            self._note(request, error, request.route.agent)
             raise
 
     def admit(self, request: Request, agent: str) -> None:
@@ -149,7 +176,7 @@ class Callers:
             error = Forbidden(METRICS_ONLY)
         else:
             error = Forbidden(f"this key or token is not for agent {agent[:100]!r}")
-        self._refused(request, error, agent)
+        self._note(request, error, agent)
         raise error
 
     def admits(self, request: Request, agent: str) -> bool:
@@ -162,7 +189,7 @@ class Callers:
         try:
             self._origins.check(request)
         except Forbidden as error:
-            self._refused(request, error, request.route.agent)
+            self._note(request, error, request.route.agent)
             raise
 
     def admit_any(self, request: Request) -> None:
@@ -177,7 +204,7 @@ class Callers:
             error = Forbidden(METRICS_ONLY)
         else:
             return
-        self._refused(request, error, "")
+        self._note(request, error, "")
         raise error
 
     def admit_worker(self, request: Request) -> None:
@@ -185,7 +212,7 @@ class Callers:
         agent = request.route.agent
         if not request.principal.works_for(agent):
             error = Forbidden(f"this key or token may not work for {agent}: use one with the role agent")
-            self._refused(request, error, agent)
+            self._note(request, error, agent)
             raise error
 
     def check_host(self, request: Request) -> None:
@@ -212,7 +239,7 @@ class Callers:
                     "(dragoman keys create NAME --role operator)"
                 )
         except (Unauthorized, Forbidden) as error:
-            self._refused(request, error, "")
+            self._note(request, error, "")
             raise
         if principal.id == LOCAL_OPERATOR and (login := request.headers.get(LOGIN)):
             principal = replace(principal, id=name_operator(unquote(login.decode("latin-1"))))
@@ -235,8 +262,12 @@ class Callers:
             )
         else:
             return
-        self._refused(request, error, "")
+        self._note(request, error, "")
         raise error
+
+    def _note(self, request: Request, error: A2AError, agent: str) -> None:
+        if self._refusals is not None:
+            self._refusals.note(request, error, agent)
 
     @property
     def _asks_all(self) -> bool:

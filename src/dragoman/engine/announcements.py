@@ -67,6 +67,10 @@ class Announcer(Protocol):
         """Render the deliveries of `steps` to `configs`, in order. Also returns what is put off after them."""
         ...
 
+    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+        """Render all that `step` may have reported in a dialect, whatever was put off before it."""
+        ...
+
     def wake(self) -> None:
         """Start sending, because deliveries were committed."""
         ...

@@ -95,6 +95,10 @@ class WebhookAnnouncer:
             deliveries += rendered
         return tuple(deliveries), put_off
 
+    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterator[bytes]:
+        """See `engine.announcements.Announcer.possible_bodies`. Files stay without links."""
+        return possible_bodies(self._forms, head, step, dialect)
+
     def _allowed(self, to: Target) -> bool:
         """Whether the operator has allowed the host by name, or by network if it is written as an address."""
         return self._guard.named(to.host) or (

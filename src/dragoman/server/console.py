@@ -54,10 +54,10 @@ def make_console(
         return ConsoleParts()
     public = urlsplit(config.public_url).hostname if config.public_url else None
     alone = loopback(config.host) and (public is None or loopback(public)) and not config.trusted_proxies
-    ways = RemoteWays(config.console_allowed_hosts, lambda: alone and not authenticator.required)
+    ways = RemoteWays(config.console_allowed_hosts, authenticator, local=alone)
     notes = AccessNotes(trail, store.clock)
     named = None if provider is None else provider.digest
-    operators = OperatorSessions(store.shared, store.keys, store.clock, lambda: authenticator.required, named)
+    operators = OperatorSessions(store.shared, store.keys, store.clock, authenticator, named)
     door = None
     if provider is not None:
         door = ProviderDoor(_make_sign_in(config, provider, store, issuers), operators, notes, config.public_url)

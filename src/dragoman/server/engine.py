@@ -67,7 +67,7 @@ async def make_engine(
     """Make all parts around an open store. Raises StartError for settings that cannot work, StoreError."""
     clock = store.clock
     signing = SigningRoom(store.keys, clock)
-    trail = Trail(store.audit, config.audit, observation.count_refusal)
+    trail = Trail(store.audit, config.audit, observation.counts)
     files = await open_files(config, store, signing, clock)
     webhooks = await make_webhooks(config, store.outbox, clock, signing, observation, files.engine)
     bus = await server_bus(config, store, signing)

@@ -1,4 +1,4 @@
-"""The agents, workers and upstreams of one application, for operators.
+"""The agents, workers, upstreams and streams of one application, for operators.
 
 Invariant: everything is read from the agents at the moment of the request.
 """
@@ -11,6 +11,7 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import Leases
 from dragoman.agents.worker.roster import RosterEntry
+from dragoman.bindings.streams import Streams
 from dragoman.engine.admin.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkersHere
 from dragoman.engine.api import Runner
 from dragoman.model.task import TaskStatus
@@ -19,8 +20,9 @@ from dragoman.model.task import TaskStatus
 class ServedAgents:
     """See `engine.admin.overview.ServerFacts`."""
 
-    def __init__(self, runners: Mapping[str, Runner]) -> None:
+    def __init__(self, runners: Mapping[str, Runner], streams: Streams) -> None:
         self._runners = runners
+        self._streams = streams
 
     def agents(self) -> tuple[AgentFacts, ...]:
         """The agents that are served."""
@@ -68,6 +70,10 @@ class ServedAgents:
             for agent_id, runner in self._runners.items()
             if isinstance(runner, UpstreamAgent)
         )
+
+    def open_streams(self) -> int:
+        """How many streams are open."""
+        return self._streams.open
 
     async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
         """Ask one of these for the status of its task. A text says why there is no answer."""

@@ -13,10 +13,10 @@ from dragoman.agents.url_files import FileReading
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.files import FileDoor
 from dragoman.config import Config
+from dragoman.engine.admin.folded_places import Linked, unlinked
 from dragoman.engine.files import Files, Links
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.links import FileLinks
-from dragoman.model.events import Event
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
 from dragoman.server.callers import MEMORY
@@ -53,9 +53,10 @@ class ServedFiles(Struct, frozen=True):
     door: FileDoor | None = None
     sweeps: bool = False
 
-    def linked(self, event: Event) -> Event:
-        """The event, with relative URLs in place of bytes that are in the blob store."""
-        return event if self.links is None else self.links.at("").event(event)
+    @property
+    def linked(self) -> Linked:
+        """A function that puts relative URLs in place of bytes that are in the blob store."""
+        return unlinked if self.links is None else self.links.at("").event
 
     def wrap_links(self, behind: Handler) -> Handler:
         """Wrap a handler so that its answers have links in place of large files."""

@@ -6,12 +6,13 @@ application never changes; a reload makes another one. The profile of an agent o
 
 import secrets
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 
 from msgspec import Struct
 
 from dragoman import __version__
+from dragoman.agents.lifetimes import AgentLifetimes
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
@@ -19,9 +20,10 @@ from dragoman.auth.keys import make_key
 from dragoman.auth.proxies import TrustedProxies
 from dragoman.bindings.admin import Admin
 from dragoman.bindings.app import App
-from dragoman.bindings.callers import Callers
+from dragoman.bindings.callers import CallerRefusals, Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, GrpcAddress
+from dragoman.bindings.cluster import ClusterWatch
 from dragoman.bindings.console import Console, Pages
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.endpoints import OptionalBindings
@@ -30,6 +32,7 @@ from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
 from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.mcp import Mcp, Notifications, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
+from dragoman.bindings.obstacles import Obstacles
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
@@ -44,10 +47,7 @@ from dragoman.dialects.resolve import MOUNTS, SYSTEMS
 from dragoman.dialects.system import ROOT, Mount
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.api import Runner
-from dragoman.engine.handlers.audit import Trail
 from dragoman.model.card import AgentExtension
-from dragoman.model.errors import A2AError
-from dragoman.model.ids import Clock
 from dragoman.server.callers import CallerParts, hosts_of
 from dragoman.server.console import ConsoleParts, make_console
 from dragoman.server.engine import EngineParts
@@ -55,10 +55,8 @@ from dragoman.server.facts import ServedAgents
 from dragoman.server.handlers import Handlers, make_handlers
 from dragoman.server.key_stops import KeyStopper
 from dragoman.server.observation import Observation
-from dragoman.server.reloading import AgentLifetimes
-from dragoman.server.replicas import ClusterWatch
+from dragoman.server.replicas import bus_name
 from dragoman.server.retention import RetentionWatch
-from dragoman.store.audit import AuditEntry
 from dragoman.telemetry.pulse import Pulse
 
 
@@ -124,7 +122,9 @@ class Front(Struct, frozen=True):
             workers = Workers(handler, ChainMap(served, self.leaving), bounds, self.handlers.stops)
         admin = page = None
         if config.tasks and plain:
-            admin = Admin(self.administration, bounds, ServedAgents(runners), console.remote, self.handlers.stops)
+            admin = Admin(
+                self.administration, bounds, ServedAgents(runners, self.streams), console.remote, self.handlers.stops
+            )
         if operators is not None:
             page = Console(_pages(), operators, reception.callers, bounds, config.public_url, console.provider)
         return OptionalBindings(
@@ -150,9 +150,9 @@ class Front(Struct, frozen=True):
             Callers(
                 self.authenticator,
                 hosts_of(config),
-                _refusal_recorder(parts.trail, parts.store.clock, runners),
-                runners,
-                Origins(config.cors_origins, config.public_url),
+                refusals=CallerRefusals(parts.trail, parts.store.clock, runners),
+                agents=runners,
+                origins=Origins(config.cors_origins, config.public_url),
             ),
             _make_limits(config),
             forwards=any(map(_forwards, runners.values())),
@@ -203,14 +203,14 @@ def make_front(
     observation: Observation,
     callers: CallerParts,
     lifetimes: AgentLifetimes,
-    unready: Callable[[], str | None],
+    obstacles: Obstacles,
 ) -> Front:
-    """Make it around an engine. `unready` returns why the server takes no work, or None. Raises StartError."""
+    """Make it around an engine. Raises StartError."""
     store, engine, counts = parts.store, parts.engine, observation.counts
     clock, shared = store.clock, store.replicas.shared
     handlers = make_handlers(config, parts, observation)
     usage, streams = handlers.usage, Streams(config.keepalive_s)
-    cluster = ClusterWatch(config, store, parts.bus, lambda: engine.replica_id, lambda: engine.taken_over)
+    cluster = ClusterWatch(engine, store, parts.bus, bus_name=bus_name(config), lease_s=config.replica_lease_s)
     retention = RetentionWatch(engine.figures, clock, config)
     connections = ConnectionCounter(_connection_bounds(config))
     metrics = pulse = None
@@ -229,7 +229,7 @@ def make_front(
             connections=connections,
             sweep_behind_s=retention.behind_s,
         )
-        pulse = Pulse(counts, lambda: streams.open, lambda: store.commits)
+        pulse = Pulse(counts, store.commits)
     notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
     administration = Administration(
         engine,
@@ -242,7 +242,7 @@ def make_front(
         config.keepalive_s,
         pulse,
         parts.bus,
-        parts.webhooks.sender,
+        parts.webhooks.announcer,
         observation.jobs.describe,
         handlers.stops,
     )
@@ -251,7 +251,7 @@ def make_front(
         parts,
         handlers,
         authenticator,
-        health=Health(store, clock, unready, lifetimes.degraded, cluster.figures, observation.jobs.describe),
+        health=Health(store, clock, obstacles.first, lifetimes.degraded, cluster.figures, observation.jobs.describe),
         metrics=metrics,
         traffic=observation.make_traffic(clock),
         pulse=pulse,
@@ -268,7 +268,7 @@ def make_front(
             streams,
             administration.tasks.cancel,
             parts.holder,
-            lambda: authenticator.required,
+            authenticator,
         ),
         leaving={},
     )
@@ -328,26 +328,3 @@ def _extensions(config: Config) -> Mapping[Mount, tuple[AgentExtension, ...]]:
 
 def _forwards(runner: Runner) -> bool:
     return isinstance(runner, UpstreamAgent) and runner.forwards
-
-
-def _refusal_recorder(trail: Trail, clock: Clock, agents: Collection[str]) -> Callable[[Request, A2AError, str], None]:
-    """Return a function that records refused callers in the audit trail, by the path: no body has been read yet.
-
-    An unknown agent is not named, because a stranger would choose what is stored, and how much.
-    """
-
-    def note(request: Request, error: A2AError, agent: str) -> None:
-        route = request.route
-        entry = AuditEntry(
-            at_ms=clock.now_ms(),
-            principal=request.principal.id,
-            action=route.methods.get(request.method) or route.endpoint,
-            agent=agent if agent in agents else "",
-            allowed=False,
-            reason=type(error).__name__,
-            peer=request.peer,
-            key=request.principal.key,
-        )
-        trail.note(entry)
-
-    return note

@@ -3,10 +3,10 @@
 Invariant: nothing of gRPC is imported by a server that does not serve it.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from dragoman.bindings.calls import Backend
+from dragoman.bindings.app import CurrentApp
+from dragoman.bindings.monitoring import Health
 from dragoman.config import Config
 from dragoman.server.errors import StartError
 
@@ -20,13 +20,13 @@ PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "google")
 
 def bind_grpc(
     config: Config,
-    backend: Callable[[], Backend],
-    fault: Callable[[], Awaitable[str | None]],
+    current: CurrentApp,
+    health: Health,
     tls: "ServerTls | None" = None,
 ) -> "GrpcServer | None":
     """Make the gRPC server and bind its port; None if the configuration has none. With `tls` it shows that certificate.
 
-    `config.port` is the port of the HTTP side; `fault` returns why the server is not ready. Raises StartError.
+    `config.port` is the port of the HTTP side, whose application of the moment answers. Raises StartError.
     """
     if not config.grpc_port:
         return None
@@ -42,8 +42,8 @@ def bind_grpc(
             "repository, or leave grpc_port out"
         ) from error
     server = GrpcServer(
-        backend,
-        fault,
+        current,
+        health,
         http=HttpSide(config.scheme, config.host, config.port),
         max_body_bytes=config.max_body_bytes,
         reader_pause_s=config.reader_pause_s,

@@ -12,6 +12,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.streams import Streams
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.key_beginnings import open_tasks
@@ -49,18 +50,24 @@ class StopCounts(Struct):
 class KeyStopper:
     """Ends what stopped keys began, and tells the store which keys have streams here.
 
-    `asks` says whether callers are asked for keys at all; until then nothing is read.
+    Nothing is read until the `authenticator` asks callers for keys.
     """
 
     def __init__(
-        self, store: Store, stops: KeyStops, streams: Streams, cancel: Cancel, replica: str, asks: Callable[[], bool]
+        self,
+        store: Store,
+        stops: KeyStops,
+        streams: Streams,
+        cancel: Cancel,
+        replica: str,
+        authenticator: Authenticator,
     ) -> None:
         self._store = store
         self._stops = stops
         self._streams = streams
         self._cancel = cancel
         self._replica = replica
-        self._asks = asks
+        self._authenticator = authenticator
         self._told: dict[str, int] = {}
         self._tell_s = 0.0
         """The loop's time at which streams may be told again, and at which they have to be."""
@@ -70,7 +77,7 @@ class KeyStopper:
 
     async def remove_webhooks(self) -> None:
         """Remove the webhooks of stopped keys before any is called."""
-        if self._asks():
+        if self._authenticator.required:
             with suppress(StoreError, OutcomeUnknown):  # the job tries again
                 for request in await self._stops.refresh():
                     if not request.done_ms:
@@ -85,7 +92,7 @@ class KeyStopper:
     async def watch(self) -> None:
         """Read the requests and end streams for ever."""
         while True:
-            if self._asks():
+            if self._authenticator.required:
                 try:
                     requests = await self._stops.refresh()
                     self._pending = tuple(request for request in requests if not request.done_ms)

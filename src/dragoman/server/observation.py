@@ -43,11 +43,6 @@ class Observation(Struct, frozen=True):
             return None
         return Traffic(self.counts, self.access, clock, self.telemetry)
 
-    def count_refusal(self, reason: str) -> None:
-        """Count a refused call."""
-        if self.counts is not None:
-            self.counts.refused(reason)
-
     async def run_access_log(self) -> None:
         """Write lines for ever, if there is such a log."""
         if self.access is not None:

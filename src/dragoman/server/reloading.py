@@ -1,32 +1,29 @@
-"""The served agents: opened at the start or by a reload, replaced without losing a request, closed after their runs.
+"""The reload: the configuration is read again, and the agents are replaced without losing a request.
 
-Invariant: the agents change in one turn of the event loop, or not at all: no request sees a state in between. No agent
-keeps the server from starting or makes it unready. Each opened agent is closed once.
+Invariant: the agents change in one turn of the event loop, or not at all: no request sees a state in between.
 """
 
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.lifecycle import Dependent, Living
+from dragoman.agents.lifetimes import AgentLifetimes
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
-from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.desk import Desk
 from dragoman.auth.authenticator import Authenticator
-from dragoman.bindings.app import App, CurrentApp
+from dragoman.bindings.app import CurrentApp
 from dragoman.config import Config
 from dragoman.engine.api import Generation, Runner
 from dragoman.engine.engine import Engine
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
-from dragoman.telemetry.counts import Counts, WorkerPool
+from dragoman.server.front import Front
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.reload")
@@ -60,83 +57,10 @@ ReadConfigAgain = Callable[[], Loaded]
 """Reads the whole configuration again, in a thread. Raises ReloadError."""
 
 
-class AgentLifetimes:
-    """Opens agents before they are served. `counts` gets the call counters of agents on other servers.
-
-    The `desk` is there if other replicas serve the same workers.
-    """
-
-    def __init__(self, counts: Counts | None, desk: Desk | None = None) -> None:
-        self._counts = counts
-        self._desk = desk
-        self._served: tuple[Runner, ...] = ()
-        self._open: list[Living] = []
-
-    def degraded(self) -> dict[str, str]:
-        """The agents that cannot do all of their work: the reason by agent id."""
-        return {
-            agent.profile.id: why
-            for agent in self._served
-            if isinstance(agent, Dependent) and (why := agent.degraded) is not None
-        }
-
-    def pools(self) -> Mapping[str, WorkerPool]:
-        """The workers of the agents that have any, by agent."""
-        return {agent.profile.id: agent.leases for agent in self._workers}
-
-    def served(self) -> frozenset[str]:
-        """The ids of the agents that are served."""
-        return frozenset(agent.profile.id for agent in self._served)
-
-    async def open(self, group: JobGroup, agents: Collection[Runner]) -> None:
-        """Open all agents at once. Each bounds its own time, and goes on trying in `group` if it is not ready then."""
-        living = [agent for agent in agents if isinstance(agent, Living)]
-        self._open += living
-        await asyncio.gather(*(agent.open(group) for agent in living))
-
-    def serve(self, agents: Sequence[Runner]) -> None:
-        """Serve `agents` from now on, and give their workers work."""
-        self._served = tuple(agents)
-        for worker in self._workers:
-            worker.leases.open(self._desk)
-        if self._counts is not None:
-            self._counts.upstreams.clear()
-            self._counts.upstreams.update({agent.profile.id: agent.route.calls for agent in self._upstreams})
-            self._counts.workers.clear()
-            self._counts.workers.update(self.pools())
-
-    def stop_work(self) -> None:
-        """Give workers no more work."""
-        for worker in self._workers:
-            worker.leases.close()
-
-    async def close_agents(self, agents: Collection[Runner]) -> None:
-        """Close agents that are no longer served. Call it after the last of their tasks."""
-        await self._close([agent for agent in agents if isinstance(agent, Living)])
-
-    async def close(self) -> None:
-        """Close all open agents."""
-        await self._close(self._open)
-
-    async def _close(self, living: Collection[Living]) -> None:
-        closing = tuple(living)
-        self._open = [agent for agent in self._open if not any(agent is other for other in closing)]
-        await asyncio.gather(*(agent.close() for agent in closing))
-
-    @property
-    def _upstreams(self) -> list[UpstreamAgent]:
-        return [agent for agent in self._served if isinstance(agent, UpstreamAgent)]
-
-    @property
-    def _workers(self) -> list[WorkerAgent]:
-        return [agent for agent in self._served if isinstance(agent, WorkerAgent)]
-
-
 class Reloading:
     """Replaces the served `agents` when asked to. Belongs to the event loop.
 
-    `app_for` makes the application for a configuration and agents by id. `leaving` are workers' agents that are no
-    longer served and still have tasks.
+    `front` makes the application for a configuration and agents by id.
     """
 
     def __init__(
@@ -146,23 +70,22 @@ class Reloading:
         again: ReadConfigAgain | None,
         *,
         current: CurrentApp,
-        app_for: Callable[[Config, Mapping[str, Runner]], App],
+        front: Front,
         engine: Engine,
         authenticator: Authenticator,
         lifetimes: AgentLifetimes,
         threads: Threads,
-        leaving: dict[str, WorkerAgent],
     ) -> None:
         self._config = config
         self._agents = tuple(agents)
         self._again = again
         self._current = current
-        self._app_for = app_for
+        self._front = front
         self._engine = engine
         self._authenticator = authenticator
         self._lifetimes = lifetimes
         self._threads = threads
-        self._leaving = leaving
+        self._leaving = front.leaving
         self._keys_leaving: dict[str, str] = {}
         self._formers: list[WorkerAgent] = []  # their successors have taken over their runs
         self._asked = asyncio.Event()
@@ -254,7 +177,7 @@ class Reloading:
         gone = {agent.profile.id: agent for agent in left if isinstance(agent, WorkerAgent)}
         gone = {agent_id: agent for agent_id, agent in gone.items() if not isinstance(now.get(agent_id), WorkerAgent)}
         self._leaving |= gone
-        app = self._app_for(config, now)
+        app = self._front.make_app(config, now)
         for agent in fresh:
             former = before.get(agent.profile.id) or self._leaving.pop(agent.profile.id, None)
             if isinstance(agent, WorkerAgent) and isinstance(former, WorkerAgent):

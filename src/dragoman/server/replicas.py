@@ -1,12 +1,10 @@
-"""Replicas of one store: the rules for their settings, the bus between them, and the figures they show.
+"""Replicas of one store: the rules for their settings, and the bus between them.
 
 Invariant: a setting that cannot work with the store, or with another setting, is refused at start, with the fix. A
-server that is alone on its store has no bus, and makes no key for it. No figure keeps a probe or a scrape waiting for
-more than `READ_S`.
+server that is alone on its store has no bus, and makes no key for it.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from dragoman.auth.signatures import SigningRoom
@@ -14,11 +12,9 @@ from dragoman.bus.api import Bus, BusError, NoBus
 from dragoman.bus.open import make_bus
 from dragoman.config import Config
 from dragoman.server.errors import StartError
-from dragoman.store.api import Store, StoreError
+from dragoman.store.api import Store
 from dragoman.store.open import database_dsns
 from dragoman.store.path import hide_password, is_shared
-from dragoman.store.replicas import Replica
-from dragoman.telemetry.figures import BusStatus, ClusterFigures, ReplicaFigures
 
 ALONE = Config()
 """The settings of a server that shares its store with nobody."""
@@ -26,12 +22,6 @@ ALONE = Config()
 SHARE = "store = 'postgresql://user@host/database'"
 BEATS_PER_LEASE = 3
 """A lease survives two lost heartbeats."""
-
-READ_S = 1.0
-"""How long reading the replicas may take. After that, those read last are shown."""
-
-FRESH_S = 1.0
-"""The replicas are read at most once in this time."""
 
 
 def check_replicas(config: Config) -> None:
@@ -93,66 +83,3 @@ async def opened(bus: Bus) -> AsyncIterator[None]:
         yield
     finally:
         await bus.close()
-
-
-class ClusterWatch:
-    """The figures of a replica and its cluster. `own_id` returns its present id, `taken_over` counts such tasks."""
-
-    def __init__(
-        self, config: Config, store: Store, bus: Bus, own_id: Callable[[], str], taken_over: Callable[[], int]
-    ) -> None:
-        self._lease_s = config.replica_lease_s
-        self._store = store
-        self._bus = bus
-        self._bus_name = bus_name(config)
-        self._own_id = own_id
-        self._taken_over = taken_over
-        self._replicas: tuple[Replica, ...] | None = None
-        self._read_s = -FRESH_S
-        self._reading = asyncio.Lock()
-
-    async def figures(self) -> ClusterFigures | None:
-        """The figures as they stand; None for a server that is alone. The replicas may be those of the last reading."""
-        if not self._store.replicas.shared:
-            return None
-        await self._read()
-        figures = self._bus.figures
-        return ClusterFigures(
-            id=self._own_id(),
-            heartbeat_age_s=_rounded(self._store.replicas.beat_age_s),
-            taken_over=self._taken_over(),
-            bus=BusStatus(
-                name=self._bus_name,
-                healthy=self._bus.healthy,
-                others=self._bus.others,
-                lag_s=figures.lag_s,
-                published=figures.published,
-                received=figures.received,
-                refused=figures.refused,
-                dropped=figures.dropped,
-            ),
-            replicas=None if self._replicas is None else tuple(map(self._show, self._replicas)),
-        )
-
-    async def _read(self) -> None:
-        loop = asyncio.get_running_loop()
-        async with self._reading:
-            if loop.time() - self._read_s < FRESH_S:
-                return
-            try:
-                async with asyncio.timeout(READ_S):
-                    self._replicas = await self._store.replicas.all()
-            except (StoreError, TimeoutError):
-                pass  # `/ready` says so itself; the age of the heartbeats shows how old these are
-            self._read_s = loop.time()
-
-    def _show(self, replica: Replica) -> ReplicaFigures:
-        age_s = None
-        if replica.beats_until_ms is not None:
-            left_s = (replica.beats_until_ms - self._store.clock.now_ms()) / 1000
-            age_s = _rounded(max(0.0, self._lease_s - left_s))
-        return ReplicaFigures(replica.id, replica.address, replica.agents, age_s)
-
-
-def _rounded(age_s: float | None) -> float | None:
-    return None if age_s is None else round(age_s, 3)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.agents.lifetimes import AgentLifetimes
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.auth.operator_token import drop_token, kept_token
 from dragoman.bindings.app import CurrentApp
 from dragoman.bindings.listener import Listener
+from dragoman.bindings.obstacles import Obstacles
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.model.ids import SystemClock, new_id
@@ -29,10 +31,10 @@ from dragoman.server.engine import EngineParts, make_engine
 from dragoman.server.files import SWEEP_EVERY_S
 from dragoman.server.front import Front, make_front
 from dragoman.server.grpc import bind_grpc, close_grpc
-from dragoman.server.jobs import Job, JobEffect, refusal
+from dragoman.server.jobs import Job
 from dragoman.server.observation import Observation, open_observation
 from dragoman.server.queues import QueueWatch
-from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
+from dragoman.server.reloading import ReadConfigAgain, Reloading, nothing
 from dragoman.server.replicas import check_replicas, opened
 from dragoman.server.retention import sweep
 from dragoman.server.sockets import bind, replica_url, server_url
@@ -137,7 +139,7 @@ class _Server(Struct):
     reloading: Reloading
     current: CurrentApp
     listener: Listener
-    stopping: asyncio.Event
+    obstacles: Obstacles
     tls: "ServerTls | None"
     grpc: "GrpcServer | None" = None
     """Known once the port is."""
@@ -148,7 +150,7 @@ class _Server(Struct):
         """Take the port that is bound, which the URLs of this server name, and bind the one of gRPC."""
         config = self.config = replace(self.config, port=port)
         self.parts.files.engine.base = config.public_url or server_url(config)
-        self.grpc = bind_grpc(config, lambda: self.current.app.backend, self.front.health.fault, self.tls)
+        self.grpc = bind_grpc(config, self.current, self.front.health, self.tls)
 
     async def start_work(self, group: JobGroup, agents: Sequence[Runner]) -> None:
         """Open the agents, recover what a previous process left behind, and send what webhooks are due."""
@@ -213,7 +215,7 @@ class _Server(Struct):
 
         With `retire`, the listener closes at once: others take new requests, or systemd keeps them for the next server.
         """
-        self.stopping.set()
+        self.obstacles.stop()
         if retire:
             self.listener.retire()
         await self.reloading.stop()
@@ -277,21 +279,9 @@ async def _assemble(
     runners = _share_threads(threads, agents)
     callers = await make_callers(config, runners, store)
     parts = await make_engine(config, runners, store, holder, callers.authenticator, observation)
-    stopping = asyncio.Event()
-
-    def unready() -> str | None:
-        if stopping.is_set():
-            return "the server is stopping"
-        if parts.engine.fenced:
-            return "the store has not heard of this replica for too long: it takes no work until the store answers"
-        if threads.full:
-            return (
-                f"all {threads.maximum} threads for agents are taken (threads_max), {threads.left_behind} left behind"
-            )
-        return refusal(observation.jobs, JobEffect.UNREADY)
-
+    obstacles = Obstacles(parts.engine, threads, observation.jobs)
     lifetimes = AgentLifetimes(observation.counts, parts.desk)
-    front = make_front(config, parts, observation, callers, lifetimes, unready)
+    front = make_front(config, parts, observation, callers, lifetimes, obstacles)
     current = CurrentApp(front.make_app(config, runners))
     context = None if tls is None else tls.identity.context
     reloading = Reloading(
@@ -299,12 +289,11 @@ async def _assemble(
         agents,
         again,
         current=current,
-        app_for=front.make_app,
+        front=front,
         engine=parts.engine,
         authenticator=callers.authenticator,
         lifetimes=lifetimes,
         threads=threads,
-        leaving=front.leaving,
     )
     return _Server(
         config,
@@ -313,7 +302,7 @@ async def _assemble(
         callers=callers,
         observation=observation,
         lifetimes=lifetimes,
-        stopping=stopping,
+        obstacles=obstacles,
         current=current,
         listener=Listener(
             current,

@@ -12,32 +12,27 @@ from msgspec import Struct
 from dragoman.auth.signatures import SigningRoom
 from dragoman.config import Config
 from dragoman.dialects.registry import push_forms
-from dragoman.engine.admin.redelivery import DeliverySender
 from dragoman.engine.files import Files
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import operator_named
-from dragoman.push.announcer import WebhookAnnouncer, possible_bodies
+from dragoman.push.announcer import WebhookAnnouncer
 from dragoman.push.caller import Token
 from dragoman.push.courier import Courier, CourierSettings, way_out
-from dragoman.server.jobs import JobEffect, refusal
 from dragoman.server.observation import Observation
 from dragoman.store.outbox import Outbox
+from dragoman.telemetry.job_effects import JobEffect, refusal
 
 LEAVE_S = 2.0
 """How long a stopping server waits for calls to receivers that are under way."""
 
 
 class WebhookParts(Struct, frozen=True):
-    """The announcer, which makes deliveries, and the courier, which sends them.
-
-    `sender` sends deliveries again.
-    """
+    """The announcer, which makes deliveries, and the courier, which sends them."""
 
     announcer: WebhookAnnouncer
     courier: Courier
     resolver: Resolver
-    sender: DeliverySender
 
     async def close(self) -> None:
         """Stop. Calls under way get `LEAVE_S`; those cut off are repeated when a server runs again."""
@@ -64,8 +59,7 @@ async def make_webhooks(
     )
     unsent = partial(refusal, observation.jobs, JobEffect.NO_WEBHOOKS)
     announcer = WebhookAnnouncer(forms, guard, resolver, courier.wake, files, unsent)
-    sender = DeliverySender(partial(possible_bodies, forms), courier.wake)
-    return WebhookParts(announcer, courier, resolver, sender)
+    return WebhookParts(announcer, courier, resolver)
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:

@@ -7,7 +7,7 @@ server that is idle sees that it is.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -46,10 +46,9 @@ class Sample(Struct, frozen=True):
 
 
 class Pulse:
-    """Samples `counts`. `open_streams` returns how many streams are open here, `commits` how long commits took."""
+    """Samples `counts`. `commits` has how long commits took, and goes on."""
 
-    def __init__(self, counts: Counts, open_streams: Callable[[], int], commits: Callable[[], Histogram]) -> None:
-        self.open_streams = open_streams
+    def __init__(self, counts: Counts, commits: Histogram) -> None:
         self._commits = commits
         self._counts = counts
         self._samples: deque[Sample] = deque(maxlen=MINUTES * STEPS_A_MINUTE + 1)
@@ -92,7 +91,7 @@ class Pulse:
     def commits(self) -> Quantiles | None:
         """The times that commits of the store took; None if there was none in the window."""
         now, before = self._now(), self._before()
-        return quantiles(self._commits().bounds_s, _differences(now.commits, before.commits))
+        return quantiles(self._commits.bounds_s, _differences(now.commits, before.commits))
 
     def webhook_calls(self) -> dict[str, int]:
         """By outcome, how many webhook calls were made in the last hour."""
@@ -117,7 +116,7 @@ class Pulse:
             sum(count for each in requests for count in each.outcomes.values()),
             _sums([each.first_events.counts for each in requests], len(REQUEST_BOUNDS_S) + 1),
             _sums([each.counts for each in counts.durations.values()], len(BOUNDS_MS) + 1),
-            list(self._commits().counts),
+            list(self._commits.counts),
             dict(counts.pushes),
         )
 

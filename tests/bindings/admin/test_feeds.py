@@ -306,7 +306,8 @@ async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytes
     monkeypatch.setattr("dragoman.engine.admin.change_feeds.BUFFER_MAX", 8)
     store = open_store("memory:", SystemClock())
     await store.open("h1")
-    reader = ChangeReader(store, store.clock, lambda: NoFacts(), ChangeHints(store, NoBus()), 3600.0)
+    reader = ChangeReader(store, store.clock, ChangeHints(store, NoBus()), 3600.0)
+    reader.serve(NoFacts())
     running = asyncio.create_task(reader.run())
     try:
         slow, quick = reader.open(None), reader.open(None)

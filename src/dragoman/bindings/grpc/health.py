@@ -4,12 +4,14 @@ Invariant: anyone may ask. A watcher is told of a change within `LOOK_S`, and it
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import grpc
 import grpc.aio
 from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
+
+from dragoman.bindings.monitoring import Health
 
 NAME: str = DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -20,10 +22,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class HealthService:
-    """The service. `fault` returns why the server is not ready, or None. All `services` have the server's status."""
+    """The service. All `services` have the status of the server, which is that of `health`."""
 
-    def __init__(self, fault: Callable[[], Awaitable[str | None]], services: Collection[str]) -> None:
-        self._fault = fault
+    def __init__(self, health: Health, services: Collection[str]) -> None:
+        self._health = health
         self._services = frozenset({"", *services})
         self._closing = asyncio.Event()
 
@@ -59,5 +61,5 @@ class HealthService:
                 continue
 
     async def _status(self) -> Any:
-        ready = not self._closing.is_set() and await self._fault() is None
+        ready = not self._closing.is_set() and await self._health.fault() is None
         return HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING

@@ -15,7 +15,8 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
-from dragoman.bindings.calls import Backend, encode_result
+from dragoman.bindings.app import CurrentApp
+from dragoman.bindings.calls import encode_result
 from dragoman.bindings.grpc.deadlines import Deadlines
 from dragoman.bindings.grpc.metadata import HttpSide
 from dragoman.bindings.grpc.rpc import WRITE_ERRORS, Context, Rpc
@@ -103,14 +104,12 @@ class FrameEncoder:
 
 
 class Procedures:
-    """Answers the calls of all services with the `backend` of the moment."""
+    """Answers the calls of all services with the backend of the `current` application."""
 
-    def __init__(
-        self, services: Sequence[Service], backend: Callable[[], Backend], *, server: HttpSide, pause_s: float
-    ) -> None:
+    def __init__(self, services: Sequence[Service], current: CurrentApp, *, server: HttpSide, pause_s: float) -> None:
         """A reader that takes nothing for `pause_s` is given up."""
         self._services = services
-        self._backend = backend
+        self._current = current
         self._server = server
         self._pause_s = pause_s
         self._deadlines = Deadlines()
@@ -151,7 +150,7 @@ class Procedures:
         answer: Answer[T],
     ) -> T:
         """Answer one RPC, or abort it with the status of an error."""
-        backend = self._backend()
+        backend = self._current.app.backend
         rpc = Rpc(service, name, context, backend, self._server)
         request, traffic = rpc.request, backend.traffic
         error: A2AError

@@ -6,19 +6,20 @@ counts for both at once. A handshake sees one certificate with its key and its a
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from dragoman.bindings.calls import Backend
-from dragoman.bindings.grpc import health
+from dragoman.bindings.app import CurrentApp
+from dragoman.bindings.grpc.health import NAME as HEALTH
 from dragoman.bindings.grpc.health import HealthService
 from dragoman.bindings.grpc.metadata import HttpSide
 from dragoman.bindings.grpc.procedures import Procedures
 from dragoman.bindings.grpc.reflection import ReflectionService
 from dragoman.bindings.grpc.services import SERVICES, Service
+from dragoman.bindings.monitoring import Health
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +49,15 @@ METADATA_BYTES = 16 * 1024
 
 
 class GrpcServer:
-    """The server. `backend` returns what answers at the moment, `fault` why the server is not ready, or None.
+    """The server. The `current` application answers, and `health` says whether it is ready.
 
     `shared` means that other processes listen on the port, too.
     """
 
     def __init__(
         self,
-        backend: Callable[[], Backend],
-        fault: Callable[[], Awaitable[str | None]],
+        current: CurrentApp,
+        health: Health,
         *,
         http: HttpSide,
         max_body_bytes: int,
@@ -79,10 +80,10 @@ class GrpcServer:
             "grpc.http2.min_recv_ping_interval_without_data_ms": PINGS_MS,
         }
         self._server = grpc.aio.server(options=tuple(options.items()))
-        self._procedures = Procedures(services, backend, server=http, pause_s=reader_pause_s)
+        self._procedures = Procedures(services, current, server=http, pause_s=reader_pause_s)
         names = [service.name for service in services]
-        self._health = HealthService(fault, names)
-        self._reflection = ReflectionService([*names, health.NAME])
+        self._health = HealthService(health, names)
+        self._reflection = ReflectionService([*names, HEALTH])
         handlers = {**self._procedures.handlers(), **self._health.handlers(), **self._reflection.handlers()}
         self._server.add_generic_rpc_handlers((_Table(handlers),))
 

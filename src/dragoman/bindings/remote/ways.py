@@ -4,8 +4,9 @@ Invariant: an address that is not on the public internet is dialled only for a h
 server that only this machine reaches and that asks nobody. The check looks at the address that is about to be dialled.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from dragoman.auth.authenticator import Authenticator
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress, operator_named
 from dragoman.net.target import endpoint_target
@@ -17,11 +18,13 @@ ANSWER_BYTES_MAX = 8 * 1024 * 1024
 class RemoteWays:
     """One door for hosts whose every address may be dialled, and a guarded one for all others.
 
-    `local` tells whether the server is one that only this machine reaches and that asks nobody. It may change.
+    Every address may be dialled if only this machine reaches the server (`local`), as long as the `authenticator` asks
+    nobody.
     """
 
-    def __init__(self, allowed_hosts: Iterable[str], local: Callable[[], bool]) -> None:
+    def __init__(self, allowed_hosts: Iterable[str], authenticator: Authenticator, *, local: bool) -> None:
         self._named = Guard(allowed_hosts)
+        self._authenticator = authenticator
         self._local = local
         self._resolver = Resolver()
         self._open = Egress(operator_named, max_answer_bytes=ANSWER_BYTES_MAX)
@@ -29,7 +32,8 @@ class RemoteWays:
 
     def to(self, url: str) -> Egress:
         """The door by which a URL may be called. Raises BadUrl."""
-        return self._open if self._local() or self._named.named(endpoint_target(url).host) else self._guarded
+        local = self._local and not self._authenticator.required
+        return self._open if local or self._named.named(endpoint_target(url).host) else self._guarded
 
     async def close(self) -> None:
         """Close every connection."""

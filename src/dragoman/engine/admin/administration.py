@@ -30,12 +30,12 @@ from dragoman.engine.admin.overview import (
 )
 from dragoman.engine.admin.playback import Playback, Recording
 from dragoman.engine.admin.records import Records
-from dragoman.engine.admin.redelivery import DeliverySender
 from dragoman.engine.admin.shared_reads import SharedReads
 from dragoman.engine.admin.task_changes import TaskChanges
 from dragoman.engine.admin.upstream_questions import UpstreamAnswer, UpstreamQuestions
 from dragoman.engine.admin.usage_report import UsageQuery, UsageReport, UsageReporter
 from dragoman.engine.admin.wire import Wire, WireReader
+from dragoman.engine.announcements import Announcer
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.ids import Clock
@@ -48,8 +48,8 @@ class Administration:
     """Answers operators. `tasks` changes tasks, `keys` the keys, `webhooks` deliveries; `records` is the audit trail.
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
-    tells of other replicas' commits. The `sender` sends webhook deliveries. `jobs` returns those that have
-    failed lately.
+    tells of other replicas' commits. The `announcer` renders deliveries again, and has them sent. `jobs` returns those
+    that have failed lately.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Administration:
         keepalive_s: float = 15.0,
         pulse: Pulse | None = None,
         bus: Bus | None = None,
-        sender: DeliverySender = DeliverySender(),  # noqa: B008 — it is frozen
+        announcer: Announcer | None = None,
         jobs: Callable[[], Mapping[str, str]] = dict,
         stops: KeyStops | None = None,
     ) -> None:
@@ -84,12 +84,12 @@ class Administration:
         self._shared = SharedReads()
         self._facts: ServerFacts
         hints = ChangeHints(store, NoBus() if bus is None else bus)
-        self._changes = ChangeReader(store, clock, lambda: self._facts, hints, keepalive_s)
+        self._changes = ChangeReader(store, clock, hints, keepalive_s)
         self.keys = KeyAdministration(
             KeyChanges(store, clock, mint, stops or KeyStops(store.shared, clock)), self._notes
         )
         self.records = Records(store, self._notes)
-        self.webhooks = DeliveryAdministration(store, self._notes, clock, sender)
+        self.webhooks = DeliveryAdministration(store, self._notes, clock, announcer)
         self.tasks = TaskChanges(engine, store, self._inspector, self._notes)
 
     async def list_tasks(
@@ -135,6 +135,7 @@ class Administration:
     def serve(self, facts: ServerFacts) -> None:
         """Set what the server knows, also for the feeds that are open, at the start and after a reload."""
         self._facts = facts
+        self._changes.serve(facts)
 
     def stop(self) -> None:
         """End all feeds of changes, because the server stops."""
@@ -200,7 +201,8 @@ class Administration:
 
     async def show_stats(self, operator: Operator) -> Stats:
         """How much there is to do. Raises A2AError."""
-        return await self._notes.noted(operator, "stats.show", self._shared.read("stats", self._overview.stats))
+        work = self._shared.read("stats", lambda: self._overview.stats(self._facts.open_streams()))
+        return await self._notes.noted(operator, "stats.show", work)
 
     async def show_usage(self, operator: Operator, query: UsageQuery) -> UsageReport:
         """Return the usage of callers, in groups. Raises A2AError."""

@@ -147,18 +147,16 @@ class ChangeFeed:
 
 
 class ChangeReader:
-    """Reads what changes for all open feeds, as soon as a hint comes. `facts` returns what the server knows at present.
+    """Reads what changes for all open feeds, as soon as a hint comes. `serve` comes before the first feed.
 
     `readings` counts how often the store was read.
     """
 
-    def __init__(
-        self, store: Store, clock: Clock, facts: Callable[[], ServerFacts], hints: ChangeHints, keepalive_s: float
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, hints: ChangeHints, keepalive_s: float) -> None:
         self.readings = 0
         self._store = store
         self._clock = clock
-        self._facts = facts
+        self._facts: ServerFacts
         self._hints = hints
         self._keepalive_s = keepalive_s
         self._overview = Overview(store, clock)
@@ -170,6 +168,10 @@ class ChangeReader:
         self._lists: dict[str, object] = {}
         self._many = False
         """Whether the last reading found too many changes to tell."""
+
+    def serve(self, facts: ServerFacts) -> None:
+        """Set what the server knows, at the start and after a reload."""
+        self._facts = facts
 
     def open(self, position: str | None) -> ChangeFeed:
         """Open a feed of the changes from now on, or from a position in an earlier feed.
@@ -271,7 +273,7 @@ class ChangeReader:
 
     async def _read_lists(self) -> tuple[list[FeedItem], list[FeedItem]]:
         """All lists, and those that are not as they were told last. The numbers of an upstream's calls do not count."""
-        facts = self._facts()
+        facts = self._facts
         upstreams = facts.upstreams()
         replicas = (await self._overview.replicas()).replicas
         pending, dead = await self._store.outbox.owed_count()

@@ -3,7 +3,7 @@
 Invariant: nothing in an answer is a secret. A URL is shown up to the first word of its path, and no body at all.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -22,9 +22,11 @@ from dragoman.engine.admin.paused_hosts import (
     read_host,
     resume_host,
 )
-from dragoman.engine.admin.redelivery import DeliverySender, NotSentAgain, Render, rebuild, send_again
+from dragoman.engine.admin.redelivery import NotSentAgain, Render, rebuild, send_again
+from dragoman.engine.announcements import Announcer, Step
 from dragoman.model.errors import InvalidParams, NotFound, TaskNotFound
 from dragoman.model.ids import Clock, timestamp
+from dragoman.model.task import TaskHead
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import shown_url, target
 from dragoman.store.api import Store
@@ -173,12 +175,12 @@ class DeadLettersChanged(Struct, frozen=True, kw_only=True):
 class DeliveryAdministration:
     """Reads and changes what is in the outbox, and reads the receipts."""
 
-    def __init__(self, store: Store, notes: AccessNotes, clock: Clock, sender: DeliverySender) -> None:
+    def __init__(self, store: Store, notes: AccessNotes, clock: Clock, announcer: Announcer | None) -> None:
         self._store = store
         self._outbox = store.outbox
         self._notes = notes
         self._clock = clock
-        self._sender = sender
+        self._announcer = announcer
 
     async def list(self, operator: Operator, query: DeliveryQuery) -> DeliveryLines:
         """A page of deliveries. Raises A2AError."""
@@ -192,9 +194,9 @@ class DeliveryAdministration:
     async def redeliver(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
         """Make deliveries due at once. Raises A2AError."""
         subject = _subject(_chosen(chosen))
-        work = redeliver(self._store, self._sender.render, chosen, self._clock.now_ms())
+        work = redeliver(self._store, self._render, chosen, self._clock.now_ms())
         changed = await self._notes.noted(operator, "webhooks.redeliver", work, subject=subject)
-        self._sender.wake()
+        self._wake()
         return changed
 
     async def drop(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
@@ -205,7 +207,7 @@ class DeliveryAdministration:
 
     async def show(self, operator: Operator, wanted: str) -> DeliveryReport:
         """One delivery, by its number or its id. Raises A2AError."""
-        work = report_delivery(self._store, self._sender.render, wanted, self._clock.now_ms())
+        work = report_delivery(self._store, self._render, wanted, self._clock.now_ms())
         return await self._notes.noted(operator, "webhooks.show", work, subject=wanted[:100])
 
     async def paused(self, operator: Operator) -> PausedHostLines:
@@ -223,8 +225,15 @@ class DeliveryAdministration:
         host = read_host(wanted.host)
         work = resume_host(self._outbox, host, self._clock.now_ms())
         changed = await self._notes.noted(operator, "webhooks.resume", work, subject=host)
-        self._sender.wake()
+        self._wake()
         return changed
+
+    def _render(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+        return () if self._announcer is None else self._announcer.possible_bodies(head, step, dialect)
+
+    def _wake(self) -> None:
+        if self._announcer is not None:
+            self._announcer.wake()
 
     async def _list(self, query: DeliveryQuery) -> DeliveryLines:
         outbox, dead = self._outbox, _dead(query)

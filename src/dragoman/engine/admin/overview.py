@@ -116,8 +116,12 @@ class ServerFacts(Protocol):
         """Those of other servers."""
         ...
 
+    def open_streams(self) -> int:
+        """How many streams are open here."""
+        ...
+
     async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
-        """Ask one of these for the status of its task `task_id`. A text says why there is no answer."""
+        """Ask one of the upstreams for the status of its task `task_id`. A text says why there is no answer."""
         ...
 
 
@@ -263,8 +267,8 @@ class Overview:
             )
         )
 
-    async def stats(self) -> Stats:
-        """The numbers of the store. Raises StoreError."""
+    async def stats(self, open_streams: int = 0) -> Stats:
+        """The numbers of the store and of this process, where so many streams are open. Raises StoreError."""
         outbox = self._store.outbox
         pending, dead = await outbox.owed_count()
         outage, pulse = self._store.outage, self._pulse
@@ -287,7 +291,7 @@ class Overview:
             store_bytes=figures.size_bytes,
             input_tokens_today=sum(each.input_tokens for each in used) if reported else None,
             output_tokens_today=sum(each.output_tokens for each in used) if reported else None,
-            streams=None if pulse is None else pulse.open_streams(),
+            streams=None if pulse is None else open_streams,
             requests_a_minute=() if pulse is None else pulse.requests_a_minute(),
             tasks_a_minute={} if pulse is None else pulse.tasks_a_minute(),
             first_event=None if pulse is None else pulse.first_events(),

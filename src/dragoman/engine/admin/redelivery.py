@@ -24,13 +24,6 @@ Render = Callable[[TaskHead, Step, str], Iterable[bytes]]
 """Renders the bodies that a step of a task may have had in a dialect."""
 
 
-class DeliverySender(Struct, frozen=True):
-    """How this server sends deliveries: `render` makes a body again, and `wake` has the queue looked at."""
-
-    render: Render = lambda head, step, dialect: ()
-    wake: Callable[[], None] = lambda: None
-
-
 REMOVED = "its webhook has been removed"
 STOPPED = "its webhook has ended: the receiver answered 410 Gone"
 THERE = "it is in the queue again already"

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import structs
@@ -17,6 +16,7 @@ from msgspec.json import encode
 from dragoman.model.principal import ANONYMOUS, OPERATOR_PREFIX
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry, AuditTrail
+from dragoman.telemetry.counts import Counts
 
 log = logging.getLogger(__name__)
 told = logging.getLogger("dragoman.audit")
@@ -71,16 +71,14 @@ EXEMPT = {
 class Trail:
     """Gathers entries, and writes them at most once a second or `BATCH_ENTRIES` at a time, one write after the other.
 
-    `auto` keeps every entry of an authenticated principal, and only the refusals of others. `refused` is called with
-    the reason of every refusal, kept or not.
+    `auto` keeps every entry of an authenticated principal, and only the refusals of others. `counts` has all refusals,
+    kept or not.
     """
 
-    def __init__(
-        self, audit: AuditTrail, keeping: Keeping | str, refused: Callable[[str], None] = lambda reason: None
-    ) -> None:
+    def __init__(self, audit: AuditTrail, keeping: Keeping | str, counts: Counts | None = None) -> None:
         self._audit = audit
         self._keeping = Keeping(keeping)
-        self._refused = refused
+        self._counts = counts
         self._loop = asyncio.get_running_loop()
         self._pending: deque[AuditEntry] = deque()
         self._alike: dict[tuple[str, str, str, str, str, str], int] = {}
@@ -101,7 +99,8 @@ class Trail:
         """Take an entry: a refusal, or an allowed operation that is to be kept."""
         reason = entry.reason
         if not entry.allowed:
-            self._refused(reason)
+            if self._counts is not None:
+                self._counts.refused(reason)
             if self._keeping is Keeping.OFF or not (reason in KEPT_REFUSALS or self.keeps(entry.principal)):
                 return
             if reason in FLOODING:

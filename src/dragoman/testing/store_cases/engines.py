@@ -212,6 +212,10 @@ class Heralds:
         ]
         return tuple(made), put_off
 
+    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> tuple[bytes, ...]:
+        """The state after the step."""
+        return (step.state.value.encode(),)
+
     def wake(self) -> None:
         """Nobody sends anything."""
 
