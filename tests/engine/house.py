@@ -34,7 +34,7 @@ from dragoman.model.principal import AccessRole, Principal
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
-from dragoman.store.replicas import Replicas
+from dragoman.store.replicas import Fenced, ReplicaEvent, Replicas
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.repeats import Unacknowledged
 
@@ -91,15 +91,25 @@ class Mortal:
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
-        self.lose: Callable[[str], None] = lambda replica_id: None
-        self.back: Callable[[str], None] = lambda replica_id: None
+        self._events: asyncio.Queue[ReplicaEvent] = asyncio.Queue()
+        self._dealing = False
+        """Whether the engine has an event that it has not dealt with."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._replicas, name)
 
-    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
-        self.lose, self.back = lost, back
-        self._replicas.on_fenced(lost, back)
+    async def next_event(self) -> ReplicaEvent:
+        """As the protocol says, of what was said here."""
+        if self._dealing:
+            self._events.task_done()
+        event = await self._events.get()
+        self._dealing = True
+        return event
+
+    async def say(self, event: ReplicaEvent) -> None:
+        """Let this be the next event, and wait until it has been dealt with."""
+        self._events.put_nowait(event)
+        await self._events.join()
 
 
 class Fragile:
@@ -252,7 +262,7 @@ class House:
     async def crash(self) -> None:
         """Nothing is written any more, and everything stops."""
         self.store.cut = True
-        self.store.replicas.lose(self.engine.replica_id)
+        await self.store.replicas.say(Fenced(self.engine.replica_id))
         await self.engine.drain(0)
 
 

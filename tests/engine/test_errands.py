@@ -14,6 +14,7 @@ from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import StoreFull, Unknown
 from dragoman.store.open import open_store
+from dragoman.store.replicas import ReplicaEvent, Rewound
 from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import House, Scripted, StandingClock, echo, house
 
@@ -117,8 +118,8 @@ async def test_a_store_that_cannot_be_read_is_waited_for() -> None:
 async def test_a_server_that_goes_down_begins_nothing_that_its_store_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store("memory:", StandingClock())
     await store.open("here")
-    rewound: list[Callable[[], None]] = []
-    monkeypatch.setattr(store.replicas, "on_rewound", rewound.append)
+    events: asyncio.Queue[ReplicaEvent] = asyncio.Queue()
+    monkeypatch.setattr(store.replicas, "next_event", events.get)
     engine = Engine(store, {}, clock=store.clock, settings=EngineSettings(), holder="here")
 
     async def fail() -> None:
@@ -131,7 +132,7 @@ async def test_a_server_that_goes_down_begins_nothing_that_its_store_asks_for(mo
             try:
                 await asyncio.Event().wait()
             finally:
-                (call,) = rewound
-                call()
+                events.put_nowait(Rewound())
+                await asyncio.sleep(0)
     assert [type(error) for error in caught.value.exceptions] == [ValueError]
     await store.close()

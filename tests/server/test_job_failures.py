@@ -30,6 +30,7 @@ from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import Reloading
 from dragoman.server.retention import RetentionWatch
 from dragoman.server.tls import ServerTls
+from dragoman.store.replicas import LocalReplicas
 from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.outbox import OutboxTables
 from dragoman.store.sqlite.store import SqliteStore
@@ -60,6 +61,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "reload": (Reloading, "_run"),
     "courier": (OutboxTables, "next_due_ms"),
     "effects": (Effects, "next"),
+    "replicas": (LocalReplicas, "next_event"),
     "upstream: far": (UpstreamRoute, "_watch"),
     "tools: tools": (HttpLink, "_listen"),
 }

@@ -240,7 +240,6 @@ class Place:
         bus = self._bus = self._hub.bus()
         self._hub.places[bus] = self
         self.alter(store, bus)
-        store.replicas.on_fenced(lambda replica_id: self._exit(), lambda replica_id: None)
         poster = Receiver(loop, self._history, self._random, self.network)
         courier = Courier(
             store.outbox,

@@ -40,7 +40,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, PausedHost, Registration, Settled
-from dragoman.store.replicas import Replica
+from dragoman.store.replicas import Buried, Fenced, Replica, ReplicaEvent, Rewound
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
 from tests.simulation.database import Database, Moment, Row
@@ -441,21 +441,15 @@ class SimulatedReplicas:
     def __init__(self, store: SimulatedStore) -> None:
         self.joined = ""
         self._store = store
-        self._lost: Callable[[str], None] = _ignore
-        self._back: Callable[[str], None] = _ignore
-        self._on_rewound: list[Callable[[], None]] = []
+        self._events: asyncio.Queue[ReplicaEvent] = asyncio.Queue()
         self._proven_s = 0.0
 
-    def on_rewound(self, call: Callable[[], None]) -> None:
-        self._on_rewound.append(call)
+    async def next_event(self) -> ReplicaEvent:
+        return await self._events.get()
 
     def rewound(self) -> None:
         """A server is behind the address that may lack what was read before."""
-        for call in self._on_rewound:
-            call()
-
-    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
-        self._lost, self._back = lost, back
+        self._events.put_nowait(Rewound())
 
     async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
         store, anew = self._store, self.joined != replica_id
@@ -499,7 +493,7 @@ class SimulatedReplicas:
 
     def _fence(self, replica_id: str) -> None:
         self.joined = ""
-        self._lost(replica_id)
+        self._events.put_nowait(Fenced(replica_id))
         self._try_again(replica_id)
 
     def _try_again(self, replica_id: str) -> None:
@@ -508,7 +502,7 @@ class SimulatedReplicas:
 
         def asked(done: "Future[None]") -> None:
             if done.exception() is None:
-                self._back(replica_id)
+                self._events.put_nowait(Buried(replica_id))
             else:
                 store.loop.post(store.process, self._lease_s / BEATS_A_LEASE, self._try_again, replica_id)
 
@@ -644,10 +638,6 @@ def _unaltered(append: Append) -> Append:
 
 def _nothing() -> None:
     """Execute nothing, to see whether the database is there."""
-
-
-def _ignore(replica_id: str) -> None:
-    """Do nothing: nobody has asked to be told."""
 
 
 def _fail(future: "Future[Any]", error: Exception) -> None:

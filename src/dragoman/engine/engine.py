@@ -76,6 +76,7 @@ from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
 from dragoman.store.damage import UNKNOWN_MOUNT
 from dragoman.store.figures import StoreFigures, count_idle
+from dragoman.store.replicas import Buried, Fenced, Rewound
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger(__name__)
@@ -195,6 +196,7 @@ class Engine:
         self._naming = asyncio.Lock()
         """Held by whoever tells other replicas which agents are served here."""
         self._address = ""
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def replica_id(self) -> str:
@@ -219,15 +221,14 @@ class Engine:
         self._supervisor.start_errands(group)
         self._effect_loop.start(group)
         self._address = address
-        self._store.replicas.on_fenced(self._lost, self._back)
-        self._store.replicas.on_rewound(self._rewound)
+        self._watching = group.keep("replicas", self._watch_replicas)
         await self._store.replicas.join(self._leases.holder, address=address, agents=self._served.runners)
         try:
             await self._recovery.settle_all()
         except StoreError:
             if await self._store.replicas.alive(self._leases.holder):
                 raise
-            log.warning("the store has not heard of this server for too long while it started")  # `_lost` comes next
+            log.warning("the store has not heard of this server for too long while it started")  # `Fenced` comes next
         await self._delegations.left(await self._store.asking())
         self._recovery.watch(group)
 
@@ -236,6 +237,8 @@ class Engine:
         await asyncio.gather(self._serve_nobody(), self._supervisor.drain(grace_s))
         self._recovery.stop()
         self._effect_loop.stop()
+        if self._watching is not None:
+            self._watching.cancel()
         with suppress(StoreError, TimeoutError):  # without an answer the lease runs out
             async with asyncio.timeout(LEAVE_S):
                 await self._store.replicas.leave(self._leases.holder)
@@ -249,22 +252,22 @@ class Engine:
             async with asyncio.timeout(LEAVE_S), self._naming:
                 await self._store.replicas.serve(self._leases.holder, ())
 
-    def _lost(self, replica_id: str) -> None:
-        """Others may take the tasks of this replica soon: see `Replicas.on_fenced`."""
-        if replica_id == self._leases.holder:
-            self._supervisor.fence()
-
-    def _rewound(self) -> None:
-        """The store may have lost what is in memory here: see `Replicas.on_rewound`."""
-        self._supervisor.background(self._reread())
+    async def _watch_replicas(self) -> None:
+        """Follow for ever what becomes of this replica."""
+        while True:
+            match await self._store.replicas.next_event():
+                case Fenced(replica_id):
+                    if replica_id == self._leases.holder:  # others may take its tasks soon
+                        self._supervisor.fence()
+                case Buried(replica_id):
+                    if replica_id == self._leases.holder and not self._stopping.begun:
+                        self._supervisor.background(self._rejoin())
+                case Rewound():  # the store may have lost what is in memory here
+                    self._supervisor.background(self._reread())
 
     async def _reread(self) -> None:
         await self.tasks.reread(self._settings.retry_s)
         self._recovery.wake(lost=True)  # a run that lost its task left it leased to this engine
-
-    def _back(self, replica_id: str) -> None:
-        if replica_id == self._leases.holder and not self._stopping.begun:
-            self._supervisor.background(self._rejoin())
 
     async def _rejoin(self) -> None:
         """Go on under another id, and claim what the old one has lost, unless others have."""

@@ -8,7 +8,7 @@ write to land inserts it.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -97,9 +97,9 @@ class KnownFile(Struct):
 class TaskFiles:
     """Replaces large bytes in events and snapshots by file numbers before they are written. Used on the loop."""
 
-    def __init__(self, number: Callable[[], int]) -> None:
-        """`number` returns a number that no other file of the task has."""
-        self._number = number
+    def __init__(self, numbers: Iterator[int]) -> None:
+        """`numbers` has numbers that no other file of the task has, without an end."""
+        self._numbers = numbers
         self.tasks: OrderedDict[str, dict[bytes, KnownFile]] = OrderedDict()
         """The files of live tasks, by the ids of the tasks and the digests of the files."""
         self._bytes = 0
@@ -124,7 +124,7 @@ class TaskFiles:
             digest = digest_of(content)
             known = self._find(find_equal, task_id, digest, content)
             if known is None:
-                known = KnownFile(File(self._number(), digest, content), False)
+                known = KnownFile(File(next(self._numbers), digest, content), False)
                 self._add(task_id, known)
             if not known.committed:
                 travelling[known.file.number] = known.file

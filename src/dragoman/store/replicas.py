@@ -3,7 +3,8 @@
 Invariant: a replica that was dead once stays dead. Its process goes on under another id, so that no lease comes back.
 """
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import Collection
 from typing import Protocol
 
 from msgspec import Struct
@@ -35,6 +36,34 @@ class Heartbeat(Struct, frozen=True):
         """Raises ValueError for a lease that two late beats could end."""
         if self.beat_s * 3 > self.lease_s:
             raise ValueError(f"a beat of {self.beat_s:g} s is more than a third of the lease of {self.lease_s:g} s")
+
+
+class Fenced(Struct, frozen=True):
+    """A replica that joined here cannot prove any more that it is alive.
+
+    Its beats failed for so long that others may take it for dead soon, or one was refused.
+    """
+
+    replica_id: str
+
+
+class Buried(Struct, frozen=True):
+    """The store answers again after `Fenced`, and the replica is dead: its process may join under another id.
+
+    Between the two the replica has not joined any more.
+    """
+
+    replica_id: str
+
+
+class Rewound(Struct, frozen=True):
+    """The store may go on from an earlier moment than this process has seen: events that were read may be gone.
+
+    That happens if a standby takes over that had not received everything.
+    """
+
+
+ReplicaEvent = Fenced | Buried | Rewound
 
 
 class Replicas(Protocol):
@@ -76,20 +105,8 @@ class Replicas(Protocol):
         """The agents that nobody alive serves, and that somebody served less than `within_s` ago, or a lease more."""
         ...
 
-    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
-        """Call `lost` and later `back`, on the loop, with the id of a replica that joined here and cannot stay alive.
-
-        `lost` says that it cannot prove any more that it is alive: its beats failed for so long that others may take it
-        for dead soon, or one was refused. `back` says that the store answers again; the process may join under another
-        id then. The old one has not joined any more.
-        """
-        ...
-
-    def on_rewound(self, call: Callable[[], None]) -> None:
-        """Call `call`, on the loop, when the store may go on from an earlier moment than this process has seen.
-
-        That happens if a standby takes over that had not received everything. Events that were read before may be gone.
-        """
+    async def next_event(self) -> ReplicaEvent:
+        """Wait for the next event that concerns the replicas that joined here, in order, each once. For one reader."""
         ...
 
 
@@ -132,11 +149,10 @@ class LocalReplicas:
         """None: nobody serves them elsewhere, and none comes back without this process."""
         return frozenset()
 
-    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
-        """Do nothing: the lock of the file is the lease of this process."""
-
-    def on_rewound(self, call: Callable[[], None]) -> None:
-        """Do nothing: a file that is open does not go back."""
+    async def next_event(self) -> ReplicaEvent:
+        """Wait for ever: the lock of the file is the lease of this process, and an open file does not go back."""
+        never: asyncio.Future[ReplicaEvent] = asyncio.get_running_loop().create_future()
+        return await never
 
     def end(self) -> None:
         """The store closes: everybody is dead."""

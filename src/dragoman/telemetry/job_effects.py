@@ -38,6 +38,7 @@ EFFECTS: Mapping[str, tuple[JobEffect, str]] = {
     "reload": (JobEffect.NOTHING, "the agents stay as they are"),
     "courier": (JobEffect.NO_WEBHOOKS, "webhooks are not called"),
     "claims": (JobEffect.UNREADY, "the tasks of dead replicas, and those that wait to be run, are not taken on"),
+    "replicas": (JobEffect.UNREADY, "it is not heard that others take this replica for dead"),
     "effects": (JobEffect.UNREADY, "agents' delegations do not begin, and those of ended tasks do not end"),
     "poll": (JobEffect.UNREADY, "it is not seen what other replicas write to tasks of this one"),
     "tools": (JobEffect.NOTHING, "it is not heard that the tools of an MCP server have changed"),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Context
 from dragoman.bindings.grpc.health import HealthService
+from dragoman.bindings.monitoring import Health
 from tests.grpc_callers import CONFIG, DEADLINE_S, grpc_served
 
 pytestmark = pytest.mark.anyio
@@ -83,16 +84,16 @@ class Faults:
     """A server that is ready, or not."""
 
     def __init__(self) -> None:
-        self.fault: str | None = None
+        self.reason: str | None = None
 
-    async def __call__(self) -> str | None:
-        return self.fault
+    async def fault(self) -> str | None:
+        return self.reason
 
 
 @pytest.fixture
 async def health() -> AsyncIterator[tuple[Faults, HealthService, grpc.aio.Channel]]:
     faults = Faults()
-    service = HealthService(faults, ["a.B"])
+    service = HealthService(cast(Health, faults), ["a.B"])
 
     class Table(grpc.GenericRpcHandler):
         def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -110,10 +111,10 @@ async def test_a_watcher_is_told_of_each_change(health: tuple[Faults, HealthServ
     faults, service, channel = health
     watching = watch(channel, "a.B")
     assert (await watching.read()).status == HealthCheckResponse.SERVING
-    faults.fault = "the store is full"
+    faults.reason = "the store is full"
     assert (await watching.read()).status == HealthCheckResponse.NOT_SERVING
     assert await check(channel) == HealthCheckResponse.NOT_SERVING
-    faults.fault = None
+    faults.reason = None
     assert (await watching.read()).status == HealthCheckResponse.SERVING
     service.close()
     assert await watching.read() is grpc.aio.EOF

@@ -18,7 +18,7 @@ from dragoman.store.outbox import Lane
 from dragoman.store.postgres.database.address import Address, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.replicas import DatabaseClock, Heart, SharedReplicas
-from dragoman.store.replicas import Heartbeat
+from dragoman.store.replicas import Buried, Fenced, Heartbeat
 from dragoman.testing.store_cases.bench import new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.postgres import PostgresServer
@@ -63,12 +63,22 @@ async def wait_for(met: Callable[[], bool]) -> None:
 
 
 class Fences:
-    """The news that a process got about its replicas."""
+    """The events that a process got about its replicas, and when it lost each."""
 
     def __init__(self, of: SharedReplicas) -> None:
         self.lost: list[str] = []
+        self.lost_s: list[float] = []
         self.back: list[str] = []
-        of.on_fenced(self.lost.append, self.back.append)
+        self._reading = asyncio.create_task(self._read(of))
+
+    async def _read(self, of: SharedReplicas) -> None:
+        while True:
+            match await of.next_event():
+                case Fenced(replica_id):
+                    self.lost.append(replica_id)
+                    self.lost_s.append(time.monotonic())
+                case Buried(replica_id):
+                    self.back.append(replica_id)
 
 
 async def test_replicas_of_several_processes_see_each_other_until_they_leave(used_postgres_url: str) -> None:
@@ -103,7 +113,7 @@ async def test_a_replica_beats_while_the_loop_of_its_process_is_busy(
             if rows and float(str(rows[0][0])) > float(str(first)) + 2 * QUICK.lease_s:
                 break
         assert await mine.alive("one")
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         assert fences.lost == []
 
 
@@ -136,15 +146,13 @@ async def test_a_replica_without_its_database_gives_up_before_its_lease_ends_and
     with PostgresServer() as server:
         address = parse_address(server.url())
         async with replicas(address, QUICK) as mine:
-            lost_s: list[float] = []
             fences = Fences(mine)
-            mine.on_fenced(lambda _: lost_s.append(time.monotonic()), lambda _: None)
             joined_s = time.monotonic()
             await mine.join("one", address="", agents=())
             server.stop(signal.SIGQUIT)
             stopped_s = time.monotonic()
             await wait_for(lambda: fences.lost == ["one"])
-            assert joined_s + QUICK.lease_s * 0.9 <= lost_s[0]
+            assert joined_s + QUICK.lease_s * 0.9 <= fences.lost_s[0]
             age = mine.beat_age_s
             assert age is not None
             assert time.monotonic() - age <= stopped_s, "no beat was answered since"

@@ -118,7 +118,7 @@ def test_what_is_remembered_of_files_is_bounded() -> None:
     def find_equal(task_id: str, digest: bytes, content: bytes) -> None:
         sought.append(task_id)
 
-    files = TaskFiles(lambda: next(numbers))
+    files = TaskFiles(numbers)
     for turn in (range(20), range(12, 20), range(11, 12)):
         for task in turn:
             files.take_out(find_equal, f"t{task}", (chunk("", Part(raw=copy(content))),), None)

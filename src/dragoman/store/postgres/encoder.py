@@ -5,6 +5,7 @@ refer to them again.
 """
 
 from asyncio import Future
+from collections.abc import Iterator
 from operator import attrgetter
 from secrets import randbits
 
@@ -14,6 +15,7 @@ from dragoman.model.task import TERMINAL
 from dragoman.store.api import Append, Appended, Moved, NewTask, Repeat
 from dragoman.store.codec import TERMINAL_FROM, Codec, first_parts
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
+from dragoman.store.postgres.database.history import History
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row
 from dragoman.store.usage import Used, used_by_task
@@ -28,17 +30,20 @@ _raw = attrgetter("raw")
 class Encoder:
     """Used on the loop."""
 
-    def __init__(self, codec: Codec, clock: Clock) -> None:
+    def __init__(self, codec: Codec, clock: Clock, history: History) -> None:
+        self._history = history
+        self._known = history.number
+        """The history during which the files were written that are remembered."""
         self._codec = codec
         self._clock = clock
-        self._files = TaskFiles(_any_number)
+        self._files = TaskFiles(_any_numbers())
 
     def creation(self, new: NewTask) -> Creation:
         """Encode a new task. Raises TypeError or ValueError."""
         head, holder = new.head, new.holder
         events, files = new.events, NO_FILES
         if any(map(_raw, every_part(events))):
-            events, _, files = self._files.take_out(None, head.id, events, None)
+            events, _, files = self._remembered().take_out(None, head.id, events, None)
         state, page, head_bytes = self._codec.numbers[new.state], self._codec.encode(events), self._codec.encode(head)
         epoch = int(holder is not None)
         row: Row = {
@@ -92,7 +97,7 @@ class Encoder:
         events, files = append.events, NO_FILES
         small = append.content_bytes is not None and append.content_bytes <= INLINE_BYTES
         if not small and any(map(_raw, every_part(events, kept))):
-            events, kept, files = self._files.take_out(None, task_id, events, kept)
+            events, kept, files = self._remembered().take_out(None, task_id, events, kept)
         page = self._codec.encode(events)
         record = None if kept is None else bytes(self._codec.encode_record(kept))
         row: Row = {
@@ -138,11 +143,15 @@ class Encoder:
         elif write.files:
             future.add_done_callback(lambda done: self._files.written(write.id, write.files, done))
 
-    def forget(self) -> None:
-        """Empty the cache, because the database continues another history."""
-        self._files.forget_all()
+    def _remembered(self) -> TaskFiles:
+        """The files of live tasks: none that an earlier history of the database had."""
+        if self._known != self._history.number:
+            self._known = self._history.number
+            self._files.forget_all()
+        return self._files
 
 
-def _any_number() -> int:
-    """A number for a file, which no other file of its task has."""
-    return randbits(62)
+def _any_numbers() -> Iterator[int]:
+    """Numbers for files, each of which no other file of its task has."""
+    while True:
+        yield randbits(62)

@@ -80,15 +80,13 @@ class Ledger:
         self._tell = tell
         self._own_id = own_id
         self._scopes: dict[tuple[str, str], int] = {}
+        self._known = pool.history.number
+        """The history of the database during which these were read."""
 
     @property
     def replica(self) -> str:
         """The name of the counters: the id of this process's replica, which is another one after it was fenced."""
         return self._own_id()
-
-    def forget(self) -> None:
-        """Empty the caches, because the database continues another history."""
-        self._scopes.clear()
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -96,7 +94,7 @@ class Ledger:
         """Whether one statement makes the write, so that others need not wait for more on its account."""
         if write.push is not None or write.deliveries:
             return False
-        return isinstance(write, Addition) or (write.quota is None and (write.owner, write.agent) in self._scopes)
+        return isinstance(write, Addition) or (write.quota is None and (write.owner, write.agent) in self._remembered())
 
     async def write(self, lane: int, writes: Sequence[Creation | Addition]) -> Sequence[Outcome]:
         """Make writes of different tasks and dedupe keys, as far as possible.
@@ -227,7 +225,9 @@ class Ledger:
         """
         rows: list[Row] = []
         for usage in usages:
-            scope = self._scopes.get((usage.owner, usage.agent)) or await self._add_scope(usage.owner, usage.agent)
+            scope = self._remembered().get((usage.owner, usage.agent)) or await self._add_scope(
+                usage.owner, usage.agent
+            )
             rows += usage_rows(usage.used, usage.ended_ms, scope=scope)
         return _json(rows), self.replica, ANSWER_LANE + key[0] % ANSWER_LANES
 
@@ -241,8 +241,15 @@ class Ledger:
         for write in writes:
             if isinstance(write, Creation):
                 scope = write.owner, write.agent
-                found[scope] = self._scopes.get(scope) or await self._add_scope(*scope)
+                found[scope] = self._remembered().get(scope) or await self._add_scope(*scope)
         return found
+
+    def _remembered(self) -> dict[tuple[str, str], int]:
+        """The scopes that are known, none of them from an earlier history of the database."""
+        if self._known != self._pool.history.number:
+            self._known = self._pool.history.number
+            self._scopes.clear()
+        return self._scopes
 
     async def _add_scope(self, owner: str, agent: str) -> int:
         names = to_text(owner), to_text(agent)

@@ -23,7 +23,7 @@ from dragoman.store.postgres.database.migrations import check_version, migration
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.database.translation import FAILURES
-from dragoman.store.replicas import Heartbeat, Replica
+from dragoman.store.replicas import Buried, Fenced, Heartbeat, Replica, ReplicaEvent, Rewound
 
 log = logging.getLogger("dragoman.store")
 
@@ -88,9 +88,8 @@ class SharedReplicas:
         """Until when, by the monotonic clock, each replica that joined here can prove that it is alive."""
         self._lost: list[str] = []
         """Replicas that were given up, since the database last answered."""
-        self._on_lost: list[Callable[[str], None]] = []
-        self._on_back: list[Callable[[str], None]] = []
-        self._on_rewound: list[Callable[[], None]] = []
+        self._events: asyncio.Queue[ReplicaEvent] = asyncio.Queue()
+        self._holder: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heart: Heart | None = None
         self._beaten_s = 0.0
@@ -137,14 +136,9 @@ class SharedReplicas:
         """As the protocol says, by the clock of the database."""
         return frozenset(agent for (agent,) in await self._door().read(self._sql["absent"], within_s))
 
-    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
+    async def next_event(self) -> ReplicaEvent:
         """As the protocol says."""
-        self._on_lost.append(lost)
-        self._on_back.append(back)
-
-    def on_rewound(self, call: Callable[[], None]) -> None:
-        """As the protocol says."""
-        self._on_rewound.append(call)
+        return await self._events.get()
 
     @property
     def beat_age_s(self) -> float | None:
@@ -153,15 +147,21 @@ class SharedReplicas:
 
     # -- for the store -------------------------------------------------------------------------------------------------
 
-    @property
+    def open(self, holder: str | None) -> None:
+        """Note the name under which this process has the store open."""
+        self._holder = holder
+
+    def own_id(self) -> str:
+        """A name for the counters that no other process has: that of the replica, which is another after a fence."""
+        return self.current() or self._holder or ""
+
     def current(self) -> str:
         """The replica that joined here last and has not been given up; empty if there is none."""
         return next(reversed(self._proven), "")
 
     def rewound(self) -> None:
         """Another server, or another history of it, is behind the address."""
-        for call in self._on_rewound:
-            call()
+        self._events.put_nowait(Rewound())
 
     async def bury(self) -> None:
         """Declare replicas dead that have not beaten in time. Only the tasks of the dead may be claimed.
@@ -226,8 +226,7 @@ class SharedReplicas:
         self._lost = [one for one in self._lost if one not in answer.buried]
         self._tell()
         for replica_id in back:
-            for call in self._on_back:
-                call(replica_id)
+            self._events.put_nowait(Buried(replica_id))
 
     def _measure(self, database_ms: float, asked_s: float, answered_s: float) -> None:
         if isinstance(self._clock, DatabaseClock):
@@ -240,8 +239,7 @@ class SharedReplicas:
             )
             self._give_up(replica_id)
             self._lost.append(replica_id)
-            for call in self._on_lost:
-                call(replica_id)
+            self._events.put_nowait(Fenced(replica_id))
         if lost:
             self._tell(at_once=True)
 

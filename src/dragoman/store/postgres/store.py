@@ -48,7 +48,8 @@ from dragoman.store.outbox import Outbox
 from dragoman.store.postgres.audit_trail import AuditTable
 from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.connection import DatabaseConnection
-from dragoman.store.postgres.database.opening import open_pool
+from dragoman.store.postgres.database.history import History
+from dragoman.store.postgres.database.opening import Door, open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.encoder import Encoder
@@ -61,18 +62,15 @@ from dragoman.store.postgres.receipts import ReceiptTable
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.search import changed_tasks, search_tasks
 from dragoman.store.postgres.shared import SharedRows
+from dragoman.store.postgres.submission import Submission
 from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
 from dragoman.store.postgres.usage import UsageTable
 from dragoman.store.postgres.writer import Writer
-from dragoman.store.postgres.writes import OtherWrite
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
-
-AUDIT = "\0audit"
-"""The writes to the audit trail stay in order like those of a task with this id."""
 
 
 class StoreParts(Struct, frozen=True):
@@ -94,40 +92,42 @@ class PostgresStore:
         self.clock = clock
         self._damage = DamageLog()
         self.replicas: Replicas
-        self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat or Heartbeat())
-        self.shared: Shared = SharedRows(self._pool, self._address.schema)
-        self.keys: KeyRing = KeyTable(self._pool, self._address.schema, self._damage)
+        self._pool = door = Door(self._address)
+        self._submission = submission = Submission(door)
+        self._history = History()
+        self.replicas = self._replicas = SharedReplicas(door, self._address, clock, heartbeat or Heartbeat())
+        self.shared: Shared = SharedRows(door, self._address.schema)
+        self.keys: KeyRing = KeyTable(door, self._address.schema, self._damage)
         self.outbox: Outbox
         self.outbox = self._webhooks = OutboxTables(
-            self._pool, self._start, clock, lambda: self._replicas.current, self._address.schema, self._damage
+            door, submission.start, clock, self._replicas.current, self._address.schema, self._damage
         )
-        self.receipts: Receipts = ReceiptTable(self._pool, self._address.schema)
+        self.receipts: Receipts = ReceiptTable(door, self._address.schema)
         self.usage: UsageBook
-        self.usage = self._usage = UsageTable(self._pool, self._add_usage, self._address.schema)
-        self.audit: AuditTrail = AuditTable(self._pool, self._start_audit, self._address.schema)
+        self.usage = self._usage = UsageTable(door, submission.add_answers, self._address.schema)
+        self.audit: AuditTrail = AuditTable(door, submission.start_audit, self._address.schema)
         self._codec = Codec()
-        self._encoder = Encoder(self._codec, clock)
+        self._encoder = Encoder(self._codec, clock, self._history)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
         self._searches = read_statements("search.sql", self._address.schema)
         self._sweeps = read_statements("sweep.sql", self._address.schema)
         self._figures = read_statements("figures.sql", self._address.schema)
         self._opened: StoreParts | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def open(self, holder: str | None) -> None:
         """As the protocol says."""
-        pool = await open_pool(self._address)
+        pool = await open_pool(self._address, self._history)
         reads = Reads(pool, self._sql, self._codec, self._damage)
-
-        def own_id() -> str:
-            return self._replicas.current or holder or ""
-
-        ledger = Ledger(pool, self._sql, self._codec, self.clock, own_id, self._webhooks.tell)
-        pool.on_changed(ledger.forget)
-        pool.on_changed(self._encoder.forget)
-        pool.on_changed(self._replicas.rewound)
-        lists = TaskLists(reads, self._list_sql, self._start)
-        self._opened = StoreParts(pool, reads, lists, ledger, Writer(ledger, self.clock, self._address.shown))
+        self._replicas.open(holder)
+        ledger = Ledger(pool, self._sql, self._codec, self.clock, self._replicas.own_id, self._webhooks.tell)
+        writer = Writer(ledger, self.clock, self._address.shown)
+        lists = TaskLists(reads, self._list_sql, self._submission.start)
+        self._opened = StoreParts(pool, reads, lists, ledger, writer)
+        self._pool.open(pool)
+        self._submission.open(ledger, writer)
+        self._watching = asyncio.get_running_loop().create_task(self._watch_history(), name="history of the database")
 
     async def close(self) -> None:
         """Finish the writes under way, and close the connections."""
@@ -138,8 +138,18 @@ class PostgresStore:
         await asyncio.shield(opened.writer.close())
         await opened.reads.close()
         await self._replicas.close()
+        if self._watching is not None:
+            self._watching.cancel()
         self._opened = None
+        self._pool.close()
+        self._submission.close()
         await opened.pool.close()
+
+    async def _watch_history(self) -> None:
+        """Let the replica know for ever whenever another history of the database has come."""
+        while True:
+            await self._history.changed()
+            self._replicas.rewound()
 
     # -- writes --------------------------------------------------------------------------------------------------------
 
@@ -147,7 +157,7 @@ class PostgresStore:
         """One statement for all new tasks and appends of a moment."""
         opened = self._opened
         if opened is None:
-            return _failed(self._not_open())
+            return _failed(self._pool.not_open())
         try:
             write = self._encoder.creation(new)
         except (TypeError, ValueError) as error:
@@ -164,7 +174,7 @@ class PostgresStore:
         """
         opened = self._opened
         if opened is None:
-            return _failed(self._not_open())
+            return _failed(self._pool.not_open())
         try:
             write = self._encoder.addition(append)
         except (TypeError, ValueError, Moved) as error:
@@ -245,10 +255,6 @@ class PostgresStore:
         repeat: Repeat | None = await self._submit(run)
         return repeat
 
-    async def _add_usage(self, gathered: Sequence[AnswerUsage]) -> None:
-        """Count direct answers that are not stored."""
-        await self._start(lambda: self._open().ledger.count_answers(gathered))
-
     async def probe(self) -> None:
         """Overwrite the row of the probe."""
         await self._submit(self._statement("probe", self._open().ledger.replica, self.clock.now_ms()))
@@ -268,19 +274,9 @@ class PostgresStore:
     async def _submit(self, run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> Any:
         """Make a write that may be repeated without harm, so that a lost outcome counts as a failure."""
         try:
-            return await self._start(run, task_id)
+            return await self._submission.start(run, task_id)
         except OutcomeUnknown as error:
             raise StoreError(str(error)) from error
-
-    def _start(self, run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
-        """Start a write, which is finished before the store closes."""
-        if self._opened is None:
-            return _failed(self._not_open())
-        return self._opened.writer.submit(OtherWrite(run, task_id))
-
-    def _start_audit(self, run: Callable[[], Awaitable[Any]]) -> "asyncio.Future[Any]":
-        """Start a write to the audit trail, after those before it."""
-        return self._start(run, AUDIT)
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
@@ -416,14 +412,8 @@ class PostgresStore:
 
     def _open(self) -> StoreParts:
         if self._opened is None:
-            raise self._not_open()
+            raise self._pool.not_open()
         return self._opened
-
-    def _pool(self) -> Pool:
-        return self._open().pool
-
-    def _not_open(self) -> StoreError:
-        return StoreError(f"store {self._address.shown!r} is not open")
 
 
 class Hold:

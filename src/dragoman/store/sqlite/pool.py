@@ -13,6 +13,7 @@ from typing import TypeVar
 import apsw
 from msgspec import Struct
 
+from dragoman.store.api import StoreError
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.writer import Writer
@@ -68,5 +69,30 @@ class ConnectionPool(Struct, frozen=True):
     beside: bool = False
 
 
-Door = Callable[[], ConnectionPool]
-"""The pool that is open now. Raises StoreError if nothing is."""
+class Door:
+    """Gives out the pool of the store at `url` while that is open."""
+
+    __slots__ = ("_url", "opened")
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.opened: ConnectionPool | None = None
+        """The pool that is open now."""
+
+    def __call__(self) -> ConnectionPool:
+        """The pool that is open now. Raises StoreError if none is."""
+        if self.opened is None:
+            raise self.not_open()
+        return self.opened
+
+    def open(self, pool: ConnectionPool) -> None:
+        """Give out `pool` from now on."""
+        self.opened = pool
+
+    def close(self) -> None:
+        """Give out nothing any more."""
+        self.opened = None
+
+    def not_open(self) -> StoreError:
+        """The error of whoever uses a store that is not open."""
+        return StoreError(f"store {self._url!r} is not open")

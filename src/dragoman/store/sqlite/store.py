@@ -5,9 +5,10 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
@@ -57,9 +58,10 @@ from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, newest_of_context
 from dragoman.store.sqlite.outbox import OutboxTables, webhook
-from dragoman.store.sqlite.pool import ConnectionPool, Readers
+from dragoman.store.sqlite.pool import ConnectionPool, Door, Readers
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.receipts import ReceiptTable
+from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
 from dragoman.store.sqlite.search import changed_tasks, search_tasks
 from dragoman.store.sqlite.shared import SharedTable
@@ -73,26 +75,15 @@ from dragoman.store.sqlite.writes import (
     Creation,
     Deletion,
     ProbeWrite,
-    Registering,
     Remembrance,
-    Removal,
     Stop,
-    Sweep,
     TaskClaim,
-    Write,
 )
 from dragoman.store.usage import AnswerUsage, UsageBook, Used, used_by_task
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is read off the loop: reading it takes 3 ms and more."""
-
-RECENT_MAX = 1024
-"""How many tasks are kept."""
-
-RECENT_BYTES_MAX = 16_384
-"""A larger task is not cached, nor one with a conversation in its head. So the cache stays below 16 MB, a little more
-once decoded."""
 
 NO_FILES: tuple[File, ...] = ()
 
@@ -112,11 +103,11 @@ class SqliteStore:
         self.replicas: Replicas
         self.replicas = self._local = LocalReplicas(clock)
         self._codec = Codec()
-        self._last_file = 0
-        self._files = TaskFiles(self._next_file)
+        self._files: TaskFiles
+        """Made anew with each opening."""
         self._recent = RecentTasks()
         self._lock: ProcessLock | None = None
-        self._opened: ConnectionPool | None = None
+        self._open = Door(self._location.url)
         self._own_writer: Writer | None = None
         """The writer, for writes that only the owner of the file may make."""
         self._holds: dict[str, Hold] = {}
@@ -154,24 +145,25 @@ class SqliteStore:
                 self._lock.release()
                 self._lock = None
             raise error if isinstance(error, StoreError) else translated(error, location) from error
-        self._last_file = tables.last_file
+        self._files = TaskFiles(count(tables.last_file + 1))
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate, self._damage)
         behind = [Reads(connection, sql, self._codec, gate, self._damage) for connection in others]
         readers = Readers(behind, location)
-        writer = Writer(Ledger(tables, self._codec), location, gate, self.clock, self._recent.written)
-        self._opened = ConnectionPool(location, writer, reads, readers, beside=holder is None)
+        writer = Writer(Ledger(tables, self._codec), location, gate, self.clock, self._recent)
+        self._open.open(ConnectionPool(location, writer, reads, readers, beside=holder is None))
         if holder is not None:
             self._own_writer = writer
 
     async def close(self) -> None:
         """Finish the writes under way, fold the WAL into the file, end the threads, and release the file."""
-        if self._opened is None:
+        opened = self._open.opened
+        if opened is None:
             return
-        opened = self._opened
         await self._usage.gathering.close()
         await asyncio.shield(opened.writer.close())
-        self._opened = self._own_writer = None
+        self._open.close()
+        self._own_writer = None
         self._local.end()
         opened.readers.close()
         opened.reads.connection.close()
@@ -275,10 +267,6 @@ class SqliteStore:
         elif files:
             future.add_done_callback(lambda done: self._files.written(task_id, files, done))
         return future
-
-    def _next_file(self) -> int:
-        self._last_file += 1
-        return self._last_file
 
     def _equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
         return self._open().reads.equal_file(task_id, digest, content)
@@ -505,33 +493,33 @@ class SqliteStore:
 
     def watch(self, committed: Callable[[], None] | None) -> None:
         """As the protocol says."""
-        if self._opened is not None:
-            self._opened.writer.watch(committed)
+        if self._open.opened is not None:
+            self._open.opened.writer.watch(committed)
 
     @property
     def commits(self) -> Histogram:
         """As the protocol says."""
-        return Histogram(COMMIT_BOUNDS_S) if self._opened is None else self._opened.writer.commits
+        return Histogram(COMMIT_BOUNDS_S) if self._open.opened is None else self._open.opened.writer.commits
 
     @property
     def written_ms(self) -> int:
         """As the protocol says."""
-        return 0 if self._opened is None else self._opened.writer.written_ms
+        return 0 if self._open.opened is None else self._open.opened.writer.written_ms
 
     @property
     def writes(self) -> int:
         """As the protocol says."""
-        return 0 if self._opened is None else self._opened.writer.writes
+        return 0 if self._open.opened is None else self._open.opened.writer.writes
 
     @property
     def failed_writes(self) -> int:
         """As the protocol says."""
-        return 0 if self._opened is None else self._opened.writer.outages.failed_writes
+        return 0 if self._open.opened is None else self._open.opened.writer.outages.failed_writes
 
     @property
     def outage(self) -> Outage | None:
         """As the protocol says."""
-        return None if self._opened is None else self._opened.writer.outages.now
+        return None if self._open.opened is None else self._open.opened.writer.outages.now
 
     @property
     def _writer(self) -> Writer:
@@ -547,18 +535,10 @@ class SqliteStore:
     def _readers(self) -> Readers:
         return self._open().readers
 
-    def _open(self) -> ConnectionPool:
-        if self._opened is None:
-            raise self._not_open()
-        return self._opened
-
     def _not_writable(self) -> StoreError:
-        if self._opened is None:
-            return self._not_open()
+        if self._open.opened is None:
+            return self._open.not_open()
         return StoreError(f"store {self._location.url!r} is open beside its server, for keys, outbox and audit only")
-
-    def _not_open(self) -> StoreError:
-        return StoreError(f"store {self._location.url!r} is not open")
 
     def _failed(self, error: Exception) -> "asyncio.Future[Appended | Repeat]":
         future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
@@ -612,51 +592,3 @@ def _pass_on(future: "asyncio.Future[Appended | Repeat]", done: "asyncio.Future[
 
 def _nothing(tables: Tables, now_ms: int) -> None:
     """Change nothing: only the place in the queue of writes counts."""
-
-
-class RecentTasks:
-    """A cache of decoded tasks by id; the least recently read one is dropped first. Only for the loop.
-
-    An entry is dropped before anybody learns of a write to its task, so that it equals a read of the file. This process
-    is the only one that writes to the file (`connection.ProcessLock`).
-    """
-
-    __slots__ = ("_tasks",)
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, Stored] = {}
-
-    def get(self, task_id: str) -> Stored | None:
-        """The task as last read; None if it is not cached or was written to since."""
-        stored = self._tasks.pop(task_id, None)
-        if stored is not None:
-            self._tasks[task_id] = stored  # now the newest
-        return stored
-
-    def has(self, task_id: str) -> bool:
-        """Whether `get` would find it."""
-        return task_id in self._tasks
-
-    def keep(self, stored: Stored) -> None:
-        """Remember a task that was just read."""
-        if stored.snapshot_bytes + stored.log_bytes_since <= RECENT_BYTES_MAX and not stored.head.earlier:
-            self._tasks[stored.head.id] = stored
-            if len(self._tasks) > RECENT_MAX:
-                del self._tasks[next(iter(self._tasks))]
-
-    def seen(self, task_id: str, seq: int) -> None:
-        """Drop an entry older than `seq`. A reader thread may see a commit before the loop hears of it."""
-        kept = self._tasks.get(task_id)
-        if kept is not None and kept.seq < seq:
-            del self._tasks[task_id]
-
-    def written(self, writes: Iterable[Write]) -> None:
-        """Drop the entries of the tasks that these writes have changed, or may have."""
-        for write in writes if self._tasks else ():
-            if isinstance(write, Addition | Stop | Registering | Removal):
-                self._tasks.pop(write.id, None)
-            elif isinstance(write, Deletion):
-                for task_id in write.ids:
-                    self._tasks.pop(task_id, None)
-            elif isinstance(write, Sweep | TaskClaim):
-                self._tasks.clear()

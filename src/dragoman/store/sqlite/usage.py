@@ -3,12 +3,12 @@
 Invariant: sums are added up by `Tables`, in the transaction of the runs that they count.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import apsw
 
 from dragoman.store.gathering import UsageGathering
+from dragoman.store.sqlite.answer_counts import AnswerCounts
 from dragoman.store.sqlite.connection import fetch, translated
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
@@ -25,19 +25,12 @@ class UsageTable:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self.gathering = UsageGathering(self._add)
+        self.gathering = UsageGathering(AnswerCounts(door).add)
         """The usage that is not written yet."""
 
     def gather(self, usage: AnswerUsage) -> None:
         """As the protocol says."""
         self.gathering.add(usage)
-
-    async def _add(self, gathered: Sequence[AnswerUsage]) -> None:
-        def run(tables: Tables, _: int) -> None:
-            for each in gathered:
-                tables.count_answer(each)
-
-        await self._door().writer.submit(Act(run))
 
     async def days(self, first: int, last: int) -> tuple[UsageDay, ...]:
         """As the protocol says."""

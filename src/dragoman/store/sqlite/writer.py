@@ -11,7 +11,7 @@ other. If one of these raises, every write gets a transaction of its own.
 import asyncio
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from time import perf_counter
@@ -24,6 +24,7 @@ from dragoman.store.api import StoreError
 from dragoman.store.outage import Outages
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.writes import Outcome, Write
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
@@ -54,9 +55,9 @@ class Writer:
         location: Location,
         gate: AbstractContextManager[object],
         clock: Clock,
-        written: Callable[[Iterable[Write]], None],
+        recent: RecentTasks,
     ) -> None:
-        """`written` is called with the writes of a batch, on the loop, before their waiters get the outcomes."""
+        """`recent` hears of the writes of a batch, on the loop, before their waiters get the outcomes."""
         self.written_ms = 0
         self.writes = 0
         self.commits = Histogram(COMMIT_BOUNDS_S)
@@ -67,7 +68,7 @@ class Writer:
         self._location = location
         self._gate = gate
         self._clock = clock
-        self._written = written
+        self._recent = recent
         self._loop = asyncio.get_running_loop()
         self._arrived: list[Waiting] = []
         self._gathered = 0
@@ -196,7 +197,7 @@ class Writer:
         """Set the outcomes on the futures that are still awaited. Runs on the loop."""
         self._writing = False
         writes, futures = zip(*batch, strict=True)
-        self._written(writes)
+        self._recent.written(writes)
         failures: list[StoreError] = []
         for future, outcome in zip(futures, outcomes, strict=True):
             if isinstance(outcome, StoreError):

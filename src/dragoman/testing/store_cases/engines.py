@@ -5,7 +5,7 @@ Invariant: the engines share nothing but the store. Each sees what the other wri
 
 import asyncio
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context as Variables
 from typing import Any
@@ -36,7 +36,7 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Repeat, Store, Stored
 from dragoman.store.outbox import Delivery, Registration
-from dragoman.store.replicas import Replicas
+from dragoman.store.replicas import Buried, Fenced, ReplicaEvent, Replicas
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, ending, loaded, new_task
 
@@ -419,8 +419,9 @@ class CutReplicas:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self.late = False
-        self.lost: Callable[[str], None]
-        self.back: Callable[[str], None]
+        self._events: asyncio.Queue[ReplicaEvent] = asyncio.Queue()
+        self._dealing = False
+        """Whether the engine has an event that it has not dealt with."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._replicas, name)
@@ -432,9 +433,18 @@ class CutReplicas:
             self.late = False
             await self._replicas.leave(replica_id)
 
-    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
-        """As the protocol says."""
-        self.lost, self.back = lost, back
+    async def next_event(self) -> ReplicaEvent:
+        """As the protocol says, of what was said here."""
+        if self._dealing:
+            self._events.task_done()
+        event = await self._events.get()
+        self._dealing = True
+        return event
+
+    async def say(self, event: ReplicaEvent) -> None:
+        """Let this be the next event, and wait until it has been dealt with."""
+        self._events.put_nowait(event)
+        await self._events.join()
 
 
 class CutStore:
@@ -456,7 +466,7 @@ async def an_engine_that_was_cut_off_goes_on_under_another_name(bench: Bench) ->
         task = await one.send("wait count", wait=False)
         await engines.stage.begun.wait()
         stream = await one.follow(task.head.id)
-        cut.replicas.lost("h1")
+        await cut.replicas.say(Fenced("h1"))
         await engines.stage.canceled.wait()
         try:
             await one.send("count")
@@ -470,7 +480,7 @@ async def an_engine_that_was_cut_off_goes_on_under_another_name(bench: Bench) ->
         await engines.store.replicas.leave("h1")
         engines.stage.gate.set()
         await other.reach(task.head.id, TaskState.COMPLETED)
-        cut.replicas.back("h1")
+        await cut.replicas.say(Buried("h1"))
         record = await one.get(task.head.id)
         seqs = await _read(stream, TaskState.COMPLETED)
         assert seqs == list(range(seqs[0], record.seq + 1))
@@ -484,9 +494,9 @@ async def an_engine_that_counts_as_dead_while_it_starts_goes_on_under_another_na
         cut = CutStore(engines.store)
         cut.replicas.late = True
         one = await engines.start("h1", store=cut)
-        cut.replicas.lost("h1")
+        await cut.replicas.say(Fenced("h1"))
         assert one.engine.fenced
-        cut.replicas.back("h1")
+        await cut.replicas.say(Buried("h1"))
         assert _text(await _sent_again(one, "count")) == "0"
         assert not one.engine.fenced
 

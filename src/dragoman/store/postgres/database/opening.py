@@ -7,7 +7,6 @@ refusal no connection stays open.
 import logging
 import os
 import time
-from collections.abc import Callable
 
 import asyncpg
 from asyncpg.exceptions import (
@@ -21,6 +20,7 @@ from msgspec import Struct
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import close
+from dragoman.store.postgres.database.history import History
 from dragoman.store.postgres.database.migrations import migrate, migrated, migrations
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.translation import FAILURES
@@ -44,16 +44,41 @@ SELECT current_setting('server_version_num')::int / 10000 AS major,
        extract(epoch FROM clock_timestamp())::float8 * 1000 AS now_ms
 """
 
-Door = Callable[[], Pool]
-"""The pool that is open now. Raises StoreError if nothing is."""
+
+class Door:
+    """Gives out the pool of the store at `address` while that is open."""
+
+    __slots__ = ("_address", "_pool")
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._pool: Pool | None = None
+
+    def __call__(self) -> Pool:
+        """The pool that is open now. Raises StoreError if none is."""
+        if self._pool is None:
+            raise self.not_open()
+        return self._pool
+
+    def open(self, pool: Pool) -> None:
+        """Give out `pool` from now on."""
+        self._pool = pool
+
+    def close(self) -> None:
+        """Give out nothing any more."""
+        self._pool = None
+
+    def not_open(self) -> StoreError:
+        """The error of whoever uses a store that is not open."""
+        return StoreError(f"store {self._address.shown!r} is not open")
 
 
-async def open_pool(address: Address, *, make: bool = True) -> Pool:
+async def open_pool(address: Address, history: History | None = None, *, make: bool = True) -> Pool:
     """The connections to the database at `address`, whose tables have the version of this program or a later one.
 
     Raises StoreError, naming the fix; also if there is no store yet, unless `make` lets it be made.
     """
-    pool = Pool(address)
+    pool = Pool(address, history)
     try:
         await check_server(pool)
         if not make and not await migrated(pool):

@@ -8,7 +8,7 @@ way is discarded.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import asyncpg
 from dragoman.store.api import StoreError, StoreStandby, StoreUnreachable
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, close, dial, identify
+from dragoman.store.postgres.database.history import History
 from dragoman.store.postgres.database.translation import FAILURES, LOST, translate, translate_write
 
 ROLLBACK_S = 1.0
@@ -26,8 +27,10 @@ ROLLBACK_S = 1.0
 class Pool:
     """Connections to the database at an address, made when they are needed."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, history: History | None = None) -> None:
+        """`history` counts whenever another server, or another history of it, is behind the address."""
         self.address = address
+        self.history = History() if history is None else history
         self.identity: DatabaseIdentity | None = None
         """The identity of the server at the last look; None before the first."""
         self.proxied: bool | None = None
@@ -39,15 +42,7 @@ class Pool:
         self._dialing = 0
         """How many of the connections are still being made."""
         self._closed = False
-        self._on_changed: list[Callable[[], None]] = []
         self._sets_limits = _limits(address.timeout_s)
-
-    def on_changed(self, call: Callable[[], None]) -> None:
-        """Call `call` on the loop whenever another server, or another history of it, is behind the address.
-
-        Rows that were read before may be gone.
-        """
-        self._on_changed.append(call)
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -163,12 +158,11 @@ class Pool:
         return connection
 
     def identified(self, proxied: bool, identity: DatabaseIdentity) -> None:
-        """Note which server is behind the address; see `on_changed`."""
+        """Note which server is behind the address."""
         self.proxied = bool(self.proxied) or proxied
         known, self.identity = self.identity, identity
         if known is not None and known != identity:
-            for call in self._on_changed:
-                call()
+            self.history.change()
 
     async def close(self) -> None:
         """Close the connections that are idle, and each other one when it is given back."""
