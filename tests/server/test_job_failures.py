@@ -54,7 +54,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "sweep of files": (ServedFiles, "sweep"),
     "acts of commands": (AuditTable, "acts"),
     "access log": (AccessLog, "flush"),
-    "queues": (QueueWatch, "look"),
+    "queues": (QueueWatch, "check"),
     "certificates": (ServerTls, "watch"),
     "pulse": (Pulse, "run"),
     "changes": (Administration, "run"),
@@ -210,7 +210,7 @@ async def test_a_job_that_keeps_failing_is_told_once_and_waits_longer_each_time(
 async def test_a_server_that_does_not_see_its_queues_takes_no_work_until_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plant = Plant(monkeypatch, QueueWatch, "look", float("inf"))
+    plant = Plant(monkeypatch, QueueWatch, "check", float("inf"))
     config = Config(port=0, store="memory:", shutdown_grace_s=0.1)
     async with asyncio.timeout(DEADLINE_S), serving(config, [echo]) as url, aiohttp.ClientSession(url) as http:
         while (await read(http, "/ready"))[0] == 200:
