@@ -9,6 +9,7 @@ import logging
 from dragoman.agents.remote import failures
 from dragoman.agents.remote.card import NoKeys
 from dragoman.agents.remote.credentials import CallerHeaders, Masking, secrets_in
+from dragoman.agents.remote.exchange import LOOK_AGAIN_S
 from dragoman.agents.remote.failures import UNFOUND
 from dragoman.agents.remote.ids import UpstreamIds
 from dragoman.agents.remote.route import UpstreamRoute
@@ -21,9 +22,6 @@ from dragoman.model.message import Part
 from dragoman.net.errors import EgressError
 
 log = logging.getLogger("dragoman.upstreams")
-
-LOOK_AGAIN_S = 5.0
-"""Longest time between two checks whether an upstream can be called."""
 
 ASKED_S_MAX = 300.0
 """Longest that a task waits between two sends because its upstream asks for it."""

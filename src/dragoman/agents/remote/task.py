@@ -1,5 +1,7 @@
 """Joins one of our tasks to the task that an upstream makes of it: messages go there, updates come back.
 
+`exchange` decides what follows each answer, cut and refusal; this carries it out.
+
 Invariant: a resumed run continues with the upstream's task where it left off. A message is sent twice only to an
 upstream that recognises it. A cancel before the upstream has named its task cancels that task, too: the stream is read
 on until then, for a bounded time. Over chat completions, as KAOS does when a card offers no A2A or there is no card,
@@ -11,33 +13,58 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import assert_never
 
 from msgspec.structs import replace
 
 from dragoman.agents.remote import failures
-from dragoman.agents.remote.admission import LOOK_AGAIN_S, UpstreamAdmission
+from dragoman.agents.remote.admission import UpstreamAdmission
+from dragoman.agents.remote.exchange import (
+    AskCaller,
+    AskForCredentials,
+    AwaitUpstream,
+    CallerReplied,
+    CallFailed,
+    CancelOnceNamed,
+    CancelUpstreamTask,
+    CardRefreshed,
+    ChatFailed,
+    CredentialsShown,
+    EndRun,
+    ExchangeCommand,
+    ExchangeEvent,
+    FailRun,
+    FollowTask,
+    NoA2a,
+    NoteLinkLost,
+    NoteTaken,
+    NoteTask,
+    PauseReading,
+    ReadTask,
+    RefreshCard,
+    RunBegan,
+    RunCanceled,
+    RunResumed,
+    SendMessageNow,
+    SendOverChat,
+    TaskRead,
+    UpstreamExchange,
+    UpstreamFacts,
+    UpstreamSettled,
+    WaitEnded,
+    advance,
+)
 from dragoman.agents.remote.failures import UNFOUND
 from dragoman.agents.remote.ids import UpstreamIds
 from dragoman.agents.remote.relay import Relay
 from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.agents.remote.standing import UpstreamStanding
 from dragoman.client import Connection
-from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, PeerError, StreamLost
+from dragoman.client.errors import NoAnswer, PeerError
 from dragoman.client.stream import TaskStream
 from dragoman.engine.api import Ended, Run
 from dragoman.engine.upstream_notes import read_upstream_notes
-from dragoman.model.errors import (
-    A2AError,
-    AgentOffline,
-    Forbidden,
-    InternalError,
-    InvalidAgentResponse,
-    MethodNotFound,
-    TaskTimeout,
-    TooManyRequests,
-    Unauthorized,
-    Unavailable,
-)
+from dragoman.model.errors import A2AError
 from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Subscribe
@@ -53,18 +80,6 @@ QUESTIONS = {
 }
 """The question when an upstream sends only the state."""
 
-_NO_CHAT = frozenset({401, 403, 429})
-"""Statuses that do not mean that a server lacks A2A."""
-
-_MOVES_MAX = 2
-"""How often a message follows an agent whose card has moved its address."""
-
-_NOT_INSTEAD = (InvalidAgentResponse, TaskTimeout, Unauthorized, Forbidden, TooManyRequests)
-"""Errors after which chat completions are no way out: it may have worked, or lets nobody in."""
-
-_FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
-"""Errors that may pass while the upstream's task is still there."""
-
 HISTORY_MAX = 50
 """The most earlier messages of the conversation that go with one over chat completions."""
 
@@ -78,98 +93,155 @@ class UpstreamTask:
     `queues`: the task waits for an upstream that cannot be reached.
     """
 
-    __slots__ = ("_admission", "_due", "_ids", "_moves", "_relay", "_resumptions", "_route", "_run", "_standing")
+    __slots__ = (
+        "_admission",
+        "_due",
+        "_exchange",
+        "_ids",
+        "_message",
+        "_read",
+        "_relay",
+        "_resumptions",
+        "_route",
+        "_run",
+        "_spoken",
+        "_standing",
+    )
 
     def __init__(self, run: Run, route: UpstreamRoute, *, queues: bool) -> None:
         self._run = run
         self._route = route
+        self._exchange = UpstreamExchange(
+            name=route.name,
+            queues=queues,
+            forwards=route.forwards,
+            over_http=route.over_http,
+            mend_s=route.timeouts.mend_s,
+        )
         self._ids = UpstreamIds(run, route)
         self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
         self._relay = Relay(run, route.credentials, route.name)
         self._standing = UpstreamStanding(run, route.retrier.clock)
+        self._message = run.message
+        """The message under way, or the last one."""
         self._due = False
+        """Whether the message was sent, and its arrival is not noted."""
+        self._spoken: Connection | None = None
+        """The connection of the last send."""
+        self._read: tuple[Task, Connection] | None = None
+        """The upstream's task as it was last read, and the connection of that read."""
         self._resumptions = 0
-        self._moves = 0
 
     async def carry_out(self) -> None:
         """Have the upstream carry out the task. Raises Ended, unless it completed without a closing message."""
         try:
-            status = await (self._begin() if self._run.epoch == 1 else self._resume())
-            while status is not None and status.state in INTERRUPTED:
-                status = await self._send(await self._ask(status))
-            if status is not None:
-                await self._end(status)
-            elif self._relay.faults:
-                raise self._completed(())
+            event: ExchangeEvent | None = RunBegan() if self._run.epoch == 1 else await self._resume()
+            while event is not None:
+                event = await self._take(event)
             self._standing.record()
         except Ended as ended:
             self._standing.record()
             parts = self._route.credentials.masking.parts(ended.parts)
             raise Ended(ended.state, parts, ended.reason, ended.retry_after_s) from ended
         except asyncio.CancelledError:
-            if self._run.canceled and self._ids.task_id:
+            if self._run.canceled and CancelUpstreamTask() in self._advance(RunCanceled()):
                 self._standing.record_cancel(await self._route.cancel_task(self._ids.task_id))
             raise
 
+    # -- the machine ---------------------------------------------------------------------------------------------------
+
+    def _advance(self, event: ExchangeEvent) -> tuple[ExchangeCommand, ...]:
+        """Tell the machine of an event, and return what to do."""
+        route, ids = self._route, self._ids
+        facts = UpstreamFacts(
+            named=bool(ids.task_id),
+            first=ids.number == 1,
+            fresh=self._run.epoch == 1,
+            chats=self._spoken is not None and self._spoken.tongue.chats,
+            retry_s=route.retry_s,
+            breaker_s=route.breaker.wait_s,
+            now_s=time.monotonic(),
+        )
+        self._exchange, commands = advance(self._exchange, facts, event)
+        return commands
+
+    async def _take(self, event: ExchangeEvent) -> ExchangeEvent | None:
+        """Do what follows an event, and return the next event; None if our task has ended. Raises Ended."""
+        if isinstance(event, CallFailed):
+            self._admission.record_failure(event.error)
+        following: ExchangeEvent | None = None
+        for command in self._advance(event):
+            if isinstance(command, FailRun) and isinstance(event, CallFailed):
+                raise command.ended from event.error
+            following = await self._do(command)
+        return following
+
+    async def _do(self, command: ExchangeCommand) -> ExchangeEvent | None:
+        """Carry out a command, and return the event that it leads to, if any. Raises Ended."""
+        match command:
+            case SendMessageNow():
+                return await self._send()
+            case SendOverChat():
+                return await self._chat()
+            case ReadTask():
+                return await self._read_task()
+            case FollowTask(subscribe=subscribe):
+                return await self._follow_task(subscribe=subscribe)
+            case AskCaller(status=status):
+                self._message = await self._ask(status)
+                return CallerReplied()
+            case AskForCredentials():
+                await self._admission.ask_for_credentials()
+                return CredentialsShown()
+            case AwaitUpstream(asked_s=asked_s):
+                await self._admission.wait(asked_s)
+                return WaitEnded()
+            case PauseReading(pause_s=pause_s):
+                await self._route.pause(pause_s)
+                return WaitEnded()
+            case RefreshCard():
+                return await self._refresh_card()
+            case NoteTask(task_id=task_id):
+                self._record_task(task_id, "", self._standing.begin(()))
+            case NoteTaken():
+                self._note_taken()
+            case NoteLinkLost():
+                self._standing.set_link(up=False)
+            case EndRun(status=status):
+                await self._end(status)
+            case FailRun(ended=ended):
+                raise ended
+            case CancelUpstreamTask() | CancelOnceNamed():
+                pass  # a canceled run carries them out where the cancel reaches it
+            case _:
+                assert_never(command)
+        return None
+
     # -- sending -------------------------------------------------------------------------------------------------------
 
-    async def _begin(self) -> TaskStatus | None:
-        return await self._send(self._run.message)
+    async def _send(self) -> ExchangeEvent:
+        """Send the message, and pass on updates until the upstream's task ends or asks."""
+        connection = await self._admission.connection()
+        if connection is None:
+            return NoA2a()
+        self._spoken = connection
+        operation = await self._ids.build_send(self._message, connection)
+        self._due = True
+        try:
+            stream = connection.task_stream(
+                operation, traceparent=self._run.traceparent, on_link=self._standing.set_link
+            )
+            status = await self._follow(stream, connection)
+        except (A2AError, NoAnswer, PeerError) as error:
+            return CallFailed(error)
+        self._route.adopt_card()
+        return UpstreamSettled(status)
 
-    async def _send(self, message: Message) -> TaskStatus | None:
-        """Send a message, and pass on updates until the upstream's task ends or asks. None: a message answered it."""
-        route = self._route
-        while True:
-            connection = await self._admission.connection()
-            if connection is None:
-                return await self._chat()
-            operation = await self._ids.build_send(message, connection)
-            self._due = True
-            try:
-                stream = connection.task_stream(
-                    operation, traceparent=self._run.traceparent, on_link=self._standing.set_link
-                )
-                status = await self._follow(stream, connection)
-            except (A2AError, NoAnswer, PeerError) as error:
-                if (retry := await self._after_failure(error, connection)) is None:
-                    continue
-                if isinstance(retry, Ended):
-                    raise retry from error
-                return retry
-            route.adopt_card()
-            return status
-
-    async def _after_failure(
-        self, error: A2AError | NoAnswer | PeerError, spoken: Connection
-    ) -> Ended | TaskStatus | None:
-        """Decide what follows a failed send. None: send again; a status: how the task stands; Ended: to be raised."""
-        route, admission, ids = self._route, self._admission, self._ids
-        admission.record_failure(error)
-        if isinstance(error, StreamLost) and ids.task_id:
-            return await self._continue(lost=True)
-        if isinstance(error, TaskTimeout) and error.task_id:
-            self._record_task(error.task_id, "", self._standing.begin(()))
-            return await self._continue()
-        if isinstance(error, Unauthorized | Forbidden) and route.forwards:
-            await admission.ask_for_credentials()
-            return None
-        unsaid = isinstance(error, NoToken) or (isinstance(error, NoAnswer) and not error.sent)
-        if admission.queues and (unsaid or isinstance(error, Unavailable | AgentOffline | TooManyRequests)):
-            await admission.wait(failures.asked_s(error))
-            return None
-        refused = isinstance(error, HttpRefusal) and error.status not in _NO_CHAT
-        gone = refused or isinstance(error, MethodNotFound) or failures.not_there(error)
-        if gone:
-            before = spoken.interface
-            if self._moves < _MOVES_MAX and await admission.refresh_card() and spoken.interface != before:
-                self._moves += 1
-                return None
-        chats = gone or (spoken.tongue.chats and isinstance(error, A2AError) and not isinstance(error, _NOT_INSTEAD))
-        chats = chats and route.over_http
-        if chats and ids.number == 1 and not ids.task_id and (said := await self._chat_instead()) is not None:
-            return said
-        untouched = self._run.epoch == 1 and ids.number == 1 and not ids.task_id
-        return failures.ending(route.name, error, route.retry_s if untouched else None)
+    async def _refresh_card(self) -> CardRefreshed:
+        """Read the card again, now, since the agent may have changed its interface."""
+        assert self._spoken is not None
+        before = self._spoken.interface
+        return CardRefreshed(await self._admission.refresh_card() and self._spoken.interface != before)
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +254,7 @@ class UpstreamTask:
         if self._ids.task_id:
             first = await anext(batches, None)
         else:
-            first = await _read_first(batches, stream, connection, self._run, route)
+            first = await self._read_first(batches, stream, connection)
         async with aclosing(batches):
             if first is not None:
                 route.record_answer()
@@ -203,6 +275,24 @@ class UpstreamTask:
                 await relay.pass_snapshot(stream.final)
             await relay.settle()
         return fold.status
+
+    async def _read_first(
+        self, batches: AsyncGenerator[list[Update], None], stream: TaskStream, connection: Connection
+    ) -> list[Update] | None:
+        """Return the first batch of a stream, None if there is none. Raises what the stream raises.
+
+        If the run is canceled before that, the upstream's task is canceled once the upstream names it.
+        """
+        route, first = self._route, asyncio.get_running_loop().create_task(_read_next(batches))
+        try:
+            return await asyncio.shield(first)
+        except asyncio.CancelledError:
+            waits = self._run.canceled and CancelOnceNamed() in self._advance(RunCanceled())
+            if not (waits and route.run_beside(_cancel_once_named(first, batches, stream, connection, route))):
+                first.cancel()
+                await asyncio.wait((first,))
+                await batches.aclose()
+            raise
 
     async def _pass_on(self, batch: Sequence[Update], stream: TaskStream) -> None:
         relay = self._relay
@@ -246,8 +336,13 @@ class UpstreamTask:
         question = self._route.credentials.masking.parts(parts or QUESTIONS[status.state])
         return await self._run.ask(question, auth=status.state is TaskState.AUTH_REQUIRED)
 
-    async def _end(self, status: TaskStatus) -> None:
+    async def _end(self, status: TaskStatus | None) -> None:
+        """End our task as the upstream's stands. Raises Ended, unless it completed without a closing message."""
         relay, name = self._relay, self._route.name
+        if status is None:
+            if relay.faults:
+                raise self._completed(())
+            return
         parts = relay.readable(status.message.parts) if status.message is not None else ()
         if status.state is not TaskState.COMPLETED:
             word = status.state.value.removeprefix("TASK_STATE_").lower()
@@ -286,8 +381,8 @@ class UpstreamTask:
 
     # -- resuming a task that is there ---------------------------------------------------------------------------------
 
-    async def _resume(self) -> TaskStatus | None:
-        """Resume where an earlier run left off."""
+    async def _resume(self) -> RunResumed:
+        """Load what an earlier run noted, and return how far it got."""
         run, ids, note = self._run, self._ids, self._run.record.note or {}
         run.goes_on()
         answers = await self._answers(int(note.get("sent", "1")))
@@ -297,18 +392,15 @@ class UpstreamTask:
         ids.load(notes, 1 + len(answers))
         self._standing.load(notes)
         if not ids.task_id:
-            if (
-                run.epoch > 1
-                and not note.get("waits")
-                and not self._route.may_repeat(timestamp_ms(run.head.created_at))
-            ):
-                raise failures.uncertain(self._route.name)
             ids.number = 1
-            return await self._begin()
-        unsent = answers[-1] if answers and int(note.get("sent", "1")) < ids.number else None
-        if unsent is None:
+            may_repeat = self._route.may_repeat(timestamp_ms(run.head.created_at))
+            return RunResumed(repeatable=run.epoch <= 1 or bool(note.get("waits")) or may_repeat)
+        unsent = bool(answers) and int(note.get("sent", "1")) < ids.number
+        if unsent:
+            self._message = answers[-1]
+        else:
             ids.number += 1
-        return await self._continue(unsent)
+        return RunResumed(repeatable=False, unsent=unsent)
 
     async def _answers(self, sent: int) -> list[Message]:
         """The recorded answers for the upstream, in order, including unasked ones that were sent."""
@@ -328,62 +420,44 @@ class UpstreamTask:
             answers.append(await self._run.ask(()))
         return answers
 
-    async def _continue(self, unsent: Message | None = None, *, lost: bool = False) -> TaskStatus | None:
-        """Read how the upstream's task stands, and continue from there. `unsent` is an answer that it may not have.
+    async def _read_task(self) -> ExchangeEvent:
+        """Read how the upstream's task stands."""
+        route, ids = self._route, self._ids
+        connection = await self._admission.connection()
+        if connection is None:
+            return NoA2a()
+        try:
+            task = await connection.get(ids.task_id)
+        except (A2AError, NoAnswer, PeerError) as error:
+            return CallFailed(error)
+        route.record_answer()
+        self._run.working()
+        self._standing.hear(task.status)
+        self._read = task, connection
+        return TaskRead(task.status, any(ids.message_id == each.message_id for each in task.history))
 
-        `lost`: the upstream has already been silent for as long as a task waits.
-        """
-        run, route, ids, relay = self._run, self._route, self._ids, self._relay
-        lost_at = time.monotonic() - route.timeouts.mend_s if lost else None
-        pause_s = 0.2
-        while True:
-            connection = await self._admission.connection()
-            if connection is None:
-                raise failures.forgotten(route.name)
-            try:
-                task = await connection.get(ids.task_id)
-                route.record_answer()
-                self._run.working()
-                self._standing.hear(task.status)
-                lost_at, pause_s = None, 0.2
-                if unsent is not None:
-                    known = any(ids.message_id == each.message_id for each in task.history)
-                    if task.status.state in INTERRUPTED and not known:
-                        return await self._send(unsent)
-                    self._note_taken()
-                    unsent = None
-                relay.deltas = connection.tongue.deltas
-                await relay.pass_snapshot(task)
-                if task.status.state in TERMINAL or task.status.state in INTERRUPTED:
-                    await relay.settle()
-                    return task.status
-                stream = connection.task_stream(
-                    Subscribe(id=ids.task_id), traceparent=run.traceparent, on_link=self._standing.set_link
-                )
-                stream.fold.add(replace(task, artifacts=()) if relay.deltas else task)
-                relay.expect_whole()
-                status = await self._follow(stream, connection)
-                if stream.final is None and status is not None and status.state in TERMINAL:
-                    await self._pass_on_rest(connection)
-                return status
-            except (A2AError, NoAnswer, PeerError) as error:
-                self._admission.record_failure(error)
-                if isinstance(error, NoAnswer):
-                    self._standing.set_link(up=False)
-                if isinstance(error, Unauthorized | Forbidden) and route.forwards:
-                    await self._admission.ask_for_credentials()
-                    continue
-                now = time.monotonic()
-                if lost_at is None:
-                    lost_at = now - (route.timeouts.mend_s if isinstance(error, StreamLost) else 0.0)
-                if isinstance(error, A2AError) and not isinstance(error, _FOR_NOW):
-                    raise failures.ending(route.name, error) from error
-                waits = self._admission.queues and not isinstance(error, InternalError)
-                if not waits and now - lost_at >= route.timeouts.mend_s:
-                    gone = isinstance(error, NoAnswer)  # it has the message, even if it did not hear this question
-                    raise failures.uncertain(route.name) if gone else failures.ending(route.name, error) from error
-                await route.pause(min(LOOK_AGAIN_S, max(pause_s, route.breaker.wait_s)))
-                pause_s *= 2
+    async def _follow_task(self, *, subscribe: bool) -> ExchangeEvent:
+        """Pass on the task as it was read; with `subscribe` also what follows, until it ends or asks."""
+        run, relay = self._run, self._relay
+        assert self._read is not None
+        (task, connection), self._read = self._read, None
+        relay.deltas = connection.tongue.deltas
+        try:
+            await relay.pass_snapshot(task)
+            if not subscribe:
+                await relay.settle()
+                return UpstreamSettled(task.status)
+            stream = connection.task_stream(
+                Subscribe(id=self._ids.task_id), traceparent=run.traceparent, on_link=self._standing.set_link
+            )
+            stream.fold.add(replace(task, artifacts=()) if relay.deltas else task)
+            relay.expect_whole()
+            status = await self._follow(stream, connection)
+            if stream.final is None and status is not None and status.state in TERMINAL:
+                await self._pass_on_rest(connection)
+        except (A2AError, NoAnswer, PeerError) as error:
+            return CallFailed(error)
+        return UpstreamSettled(status)
 
     async def _pass_on_rest(self, connection: Connection) -> None:
         """Pass on what the ended task holds beyond its stream, which was joined late (Evo AI)."""
@@ -394,8 +468,16 @@ class UpstreamTask:
 
     # -- chat completions ----------------------------------------------------------------------------------------------
 
-    async def _chat(self) -> TaskStatus:
-        """Send the message over chat completions, and emit the agent's answer. Raises Ended."""
+    async def _chat(self) -> UpstreamSettled | ChatFailed:
+        """Send the message over chat completions, and emit the agent's answer."""
+        try:
+            await self._chat_once()
+        except Ended as ended:
+            return ChatFailed(ended)
+        return UpstreamSettled(TaskStatus(state=TaskState.COMPLETED, timestamp=""))
+
+    async def _chat_once(self) -> None:
+        """Do what `_chat` says. Raises Ended if there is no answer, or nothing that can be sent."""
         run, route = self._run, self._route
         self._admission.set_caller(old=False)
         if not run.message.text:
@@ -415,37 +497,6 @@ class UpstreamTask:
         route.count("succeeded", time.monotonic() - asked_s)
         run.working()
         await self._relay.emit((Part(text=text),))
-        return TaskStatus(state=TaskState.COMPLETED, timestamp="")
-
-    async def _chat_instead(self) -> TaskStatus | None:
-        """Try chat completions where A2A gets no answer. None if that fails, too."""
-        try:
-            return await self._chat()
-        except Ended:
-            return None
-
-
-async def _read_first(
-    batches: AsyncGenerator[list[Update], None],
-    stream: TaskStream,
-    connection: Connection,
-    run: Run,
-    route: UpstreamRoute,
-) -> list[Update] | None:
-    """Return the first batch of a stream, None if there is none.
-
-    If the run is canceled before that, the upstream's task is canceled once the upstream names it. Raises what the
-    stream raises.
-    """
-    first = asyncio.get_running_loop().create_task(_read_next(batches))
-    try:
-        return await asyncio.shield(first)
-    except asyncio.CancelledError:
-        if not (run.canceled and route.run_beside(_cancel_once_named(first, batches, stream, connection, route))):
-            first.cancel()
-            await asyncio.wait((first,))
-            await batches.aclose()
-        raise
 
 
 async def _read_next(batches: AsyncGenerator[list[Update], None]) -> list[Update] | None:
