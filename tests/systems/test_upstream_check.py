@@ -7,9 +7,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.client import ApiKey, connect
 from dragoman.client.retries import Retries
+from dragoman.engine.api import CheckResult
 from dragoman.server import serving
 from tests.systems.test_upstream import CONFIG, DEADLINE_S, asked, partner, site, text_of
 

@@ -13,10 +13,10 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, connect
 from dragoman.client.credentials import Credentials
+from dragoman.engine.api import CheckResult
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.net.egress import Egress

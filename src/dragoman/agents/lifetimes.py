@@ -6,9 +6,7 @@ Invariant: no agent keeps the server from starting or makes it unready. Each ope
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
-from dragoman.agents.lifecycle import Dependent, Living
-from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.kinds import upstream_agents, worker_agents
 from dragoman.agents.worker.desk import Desk
 from dragoman.engine.api import Runner
 from dragoman.telemetry.counts import Counts, WorkerPool
@@ -25,19 +23,15 @@ class AgentLifetimes:
         self._counts = counts
         self._desk = desk
         self._served: tuple[Runner, ...] = ()
-        self._open: list[Living] = []
+        self._open: list[Runner] = []
 
     def degraded(self) -> dict[str, str]:
         """The agents that cannot do all of their work: the reason by agent id."""
-        return {
-            agent.profile.id: why
-            for agent in self._served
-            if isinstance(agent, Dependent) and (why := agent.degraded) is not None
-        }
+        return {agent.profile.id: why for agent in self._served if (why := agent.degraded) is not None}
 
     def pools(self) -> Mapping[str, WorkerPool]:
         """The workers of the agents that have any, by agent."""
-        return {agent.profile.id: agent.leases for agent in self._workers}
+        return {agent_id: agent.leases for agent_id, agent in worker_agents(self._served).items()}
 
     def served(self) -> frozenset[str]:
         """The ids of the agents that are served."""
@@ -45,43 +39,35 @@ class AgentLifetimes:
 
     async def open(self, group: JobGroup, agents: Collection[Runner]) -> None:
         """Open all agents at once. Each bounds its own time, and goes on trying in `group` if it is not ready then."""
-        living = [agent for agent in agents if isinstance(agent, Living)]
-        self._open += living
-        await asyncio.gather(*(agent.open(group) for agent in living))
+        self._open += agents
+        await asyncio.gather(*(agent.open(group) for agent in agents))
 
     def serve(self, agents: Sequence[Runner]) -> None:
         """Serve `agents` from now on, and give their workers work."""
         self._served = tuple(agents)
-        for worker in self._workers:
+        for worker in worker_agents(self._served).values():
             worker.leases.open(self._desk)
         if self._counts is not None:
             self._counts.upstreams.clear()
-            self._counts.upstreams.update({agent.profile.id: agent.route.calls for agent in self._upstreams})
+            upstreams = upstream_agents(self._served)
+            self._counts.upstreams.update({agent_id: agent.route.calls for agent_id, agent in upstreams.items()})
             self._counts.workers.clear()
             self._counts.workers.update(self.pools())
 
     def stop_work(self) -> None:
         """Give workers no more work."""
-        for worker in self._workers:
+        for worker in worker_agents(self._served).values():
             worker.leases.close()
 
     async def close_agents(self, agents: Collection[Runner]) -> None:
         """Close agents that are no longer served. Call it after the last of their tasks."""
-        await self._close([agent for agent in agents if isinstance(agent, Living)])
+        await self._close(agents)
 
     async def close(self) -> None:
         """Close all open agents."""
         await self._close(self._open)
 
-    async def _close(self, living: Collection[Living]) -> None:
-        closing = tuple(living)
+    async def _close(self, agents: Collection[Runner]) -> None:
+        closing = tuple(agents)
         self._open = [agent for agent in self._open if not any(agent is other for other in closing)]
         await asyncio.gather(*(agent.close() for agent in closing))
-
-    @property
-    def _upstreams(self) -> list[UpstreamAgent]:
-        return [agent for agent in self._served if isinstance(agent, UpstreamAgent)]
-
-    @property
-    def _workers(self) -> list[WorkerAgent]:
-        return [agent for agent in self._served if isinstance(agent, WorkerAgent)]

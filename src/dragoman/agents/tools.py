@@ -5,14 +5,16 @@ caller of the task by at most two statuses, its start and its end, with the same
 and by programs (tool-call-v1 of protoLabs, in the metadata of the status).
 """
 
+from collections.abc import AsyncIterator
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from dragoman.agents.content import json_of, parts_of
 from dragoman.dialects.protoagent.extensions import TOOL_CALL
-from dragoman.engine.api import Run
+from dragoman.engine.api import CheckResult, Run
 from dragoman.model.message import Part
+from dragoman.telemetry.job_group import JobGroup
 
 RESULT_CHARS_MAX = 4_000
 """The longest result that callers are shown: a tool's result is meant for the model, and may be a whole page."""
@@ -45,9 +47,28 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 class Tools(Protocol):
     """Tools that a model may call, from any number of servers. Names are unique within one Tools.
 
-    Names are what the API accepts: 1 to 64 letters, digits, `_` and `-`. A Tools that is also `Living` is opened and
-    closed with its agent; one that is `Checkable` is checked with it.
+    Names are what the API accepts: 1 to 64 letters, digits, `_` and `-`. A class that names this protocol as its base
+    needs `list_tools`, `needs_approval` and `call`; the other methods are for tools that depend on something.
     """
+
+    @property
+    def degraded(self) -> str | None:
+        """Why not all of them can be called, in words for any caller; None if no fault is known."""
+        return None
+
+    async def open(self, group: JobGroup) -> None:
+        """Get ready, before the first task of the agent: see `Runner.open`."""
+        return
+
+    async def close(self) -> None:
+        """Release what is open."""
+        return
+
+    async def check(self) -> AsyncIterator[CheckResult]:
+        """Yield findings about them: see `Runner.check`. None are yielded if there is nothing to look at."""
+        none: tuple[CheckResult, ...] = ()
+        for finding in none:
+            yield finding
 
     async def list_tools(self) -> tuple[ModelTool, ...]:
         """The tools that can be called now, in a stable order. Unreachable servers offer none. Raises nothing."""

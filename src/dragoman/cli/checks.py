@@ -12,14 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.agents.lifecycle import Checkable, CheckResult
 from dragoman.cli.entries import make_agent
 from dragoman.cli.loader import look_in_working_directory
 from dragoman.cli.references import AgentReferenceError, load_reference
 from dragoman.client.errors import PeerError
 from dragoman.client.http import get_object
 from dragoman.config import AgentEntry, ConfigError, ConfigParts, FaultyEntry, agent_id_fault
-from dragoman.engine.api import Runner
+from dragoman.engine.api import CheckResult, Runner
 from dragoman.model.errors import A2AError
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
@@ -184,9 +183,6 @@ def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | 
 
 async def _try(subject: CheckedAgent, runner: Runner) -> None:
     """Run the agent's own check, and add its findings."""
-    if not isinstance(runner, Checkable):
-        subject.findings.append(CheckResult(True, "it can be served; it has no check of its own"))
-        return
     try:
         async with asyncio.timeout(CHECK_S):
             async for finding in runner.check():

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.agents.lifecycle import AnswersDirectly
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
@@ -58,10 +57,11 @@ def _make_agent(entry: AgentEntry) -> Runner:
 def _python_agent(entry: AgentEntry) -> Runner:
     served = apply_entry(load_reference_as(entry.run.removeprefix("python:"), entry.id), entry)
     if entry.direct is not None:
-        if not isinstance(served, AnswersDirectly):
-            fix = f'give the {type(served).__name__} itself traits = Traits(direct="auto")'
-            raise AgentReferenceError(f"agent {entry.id!r}: direct is for agents made with dragoman.Agent: {fix}")
-        served.answer_directly(entry.direct, _direct_wait_s(entry))
+        try:
+            served.answer_directly(entry.direct, _direct_wait_s(entry))
+        except TypeError as error:
+            told = f"agent {entry.id!r}: direct is for agents made with dragoman.Agent: {error}"
+            raise AgentReferenceError(told) from error
     return served
 
 

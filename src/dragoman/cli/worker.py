@@ -131,7 +131,6 @@ async def _work(
 ) -> None:
     import asyncio
 
-    from dragoman.agents.lifecycle import Living
     from dragoman.agents.worker.lessee import Lessee, WorkerApi
     from dragoman.net.egress import Egress
     from dragoman.server.process import leave_after
@@ -148,10 +147,9 @@ async def _work(
         loop.add_signal_handler(number, stopping)
     egress = Egress(max_answer_bytes=ANSWER_BYTES_MAX, connections_max=0)  # each task has a long-polling call
     try:
-        living = [agent for agent in agents if isinstance(agent, Living)]
         async with asyncio.TaskGroup() as beside:
             jobs = JobGroup(beside)
-            await asyncio.gather(*(agent.open(jobs) for agent in living))
+            await asyncio.gather(*(agent.open(jobs) for agent in agents))
             try:
                 async with asyncio.TaskGroup() as group:
                     for agent in agents:
@@ -167,7 +165,7 @@ async def _work(
                             err=True,
                         )
             finally:
-                await asyncio.gather(*(agent.close() for agent in living))
+                await asyncio.gather(*(agent.close() for agent in agents))
     finally:
         await egress.close()
 

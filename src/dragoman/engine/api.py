@@ -4,7 +4,7 @@ Invariant: an agent knows nothing of streams, and nothing of the engine beyond t
 """
 
 from asyncio import Future, get_running_loop
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
+from dragoman.telemetry.job_group import JobGroup
 
 
 class Reject(Exception):
@@ -251,6 +252,10 @@ DIRECT_WAIT_S = 1.0
 """How long a run may answer with a Message before it becomes a task. A caller sees nothing of the run until then."""
 
 
+RunnerKind = Literal["python", "worker", "upstream", "other"]
+"""Where an agent's code is, for operators. A model, a program and a class of one's own are `other`."""
+
+
 class Traits(Struct, frozen=True, kw_only=True):
     """The facts about a runner that hold for each of its runs, from the beginning of the run to its end.
 
@@ -265,7 +270,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     first event, which is usually on its way by then; it saves a commit. With `queues_runs` the time towards the
     deadline begins when the run says `working`, not with the run. With `may_refuse` a run may find that nobody takes
     the task on at present (`Ended.retry_after_s`). With `leasable` a worker process may serve the agent, although its
-    `direct` is "auto".
+    `direct` is "auto". With `forwards` callers' own credentials are passed on to another server, so that they may come
+    with a request. `kind` is for operators and decides nothing about a task.
     """
 
     direct: DirectMode = False
@@ -278,6 +284,16 @@ class Traits(Struct, frozen=True, kw_only=True):
     queues_runs: bool = False
     may_refuse: bool = False
     leasable: bool = False
+    forwards: bool = False
+    kind: RunnerKind = "other"
+
+
+class CheckResult(Struct, frozen=True):
+    """The result of one check of an agent. `fix` says what to do if it is not `ok`."""
+
+    ok: bool
+    what: str
+    fix: str = ""
 
 
 @runtime_checkable
@@ -302,6 +318,14 @@ class Runner(Protocol):
         return None
 
     @property
+    def degraded(self) -> str | None:
+        """Why it cannot do all of its work, in words for any caller, without an address; None if no fault is known.
+
+        Something that it depends on is away: another server, an endpoint, workers, tools.
+        """
+        return None
+
+    @property
     def reported(self) -> "Reported | None":
         """Where workers' reports on its tasks go; None if its tasks cannot be reported on."""
         return None
@@ -313,6 +337,29 @@ class Runner(Protocol):
     def limit(self, deadline_s: float) -> None:
         """Stop the runs that begin from now on after `deadline_s`."""
         self.traits = replace(self.traits, deadline_s=deadline_s)
+
+    def answer_directly(self, direct: DirectMode, wait_s: float) -> None:
+        """Set `direct` and `direct_wait_s` of the traits anew, as a table of the configuration says.
+
+        Raises ValueError or TypeError; TypeError if only its code may say so.
+        """
+        raise TypeError(f'give the {type(self).__name__} itself traits = Traits(direct="auto")')
+
+    async def open(self, group: JobGroup) -> None:
+        """Get ready before the first task, within a bounded time. Work beside tasks runs in `group`, where its
+        exceptions end nothing. Raises nothing: an agent that cannot be opened reports the fault as `degraded`."""
+        return
+
+    async def close(self) -> None:
+        """Release what is open. All of its tasks have ended by then."""
+        return
+
+    async def check(self) -> AsyncIterator[CheckResult]:
+        """Yield findings about the agent one after the other, within 10 s. Raises nothing.
+
+        A check changes nothing, creates no task, and costs the agent no more than a look. It need not be open.
+        """
+        yield CheckResult(True, "it can be served; it has no check of its own")
 
     def stopped(self, record: Record) -> None:
         """Cancel elsewhere what belongs to a task that was canceled here while no run worked on it. Never raises."""

@@ -5,10 +5,7 @@ Invariant: everything is read from the agents at the moment of the request.
 
 from collections.abc import Mapping
 
-from dragoman.agents.lifecycle import Dependent
-from dragoman.agents.python.agent import Agent
-from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.kinds import upstream_agents, worker_agents
 from dragoman.agents.worker.leases import Leases
 from dragoman.agents.worker.roster import RosterEntry
 from dragoman.bindings.streams import Streams
@@ -31,8 +28,8 @@ class ServedAgents:
                 id=agent_id,
                 name=runner.profile.name,
                 version=runner.profile.version,
-                kind=_kind(runner),
-                degraded=runner.degraded if isinstance(runner, Dependent) else None,
+                kind=runner.traits.kind,
+                degraded=runner.degraded,
                 deadline_s=runner.traits.deadline_s,
             )
             for agent_id, runner in self._runners.items()
@@ -41,9 +38,7 @@ class ServedAgents:
     def workers(self) -> tuple[WorkersHere, ...]:
         """Those that workers serve."""
         return tuple(
-            _workers_here(agent_id, runner.leases)
-            for agent_id, runner in self._runners.items()
-            if isinstance(runner, WorkerAgent)
+            _workers_here(agent_id, agent.leases) for agent_id, agent in worker_agents(self._runners.values()).items()
         )
 
     async def known_workers(self) -> tuple[KnownWorker, ...]:
@@ -51,9 +46,8 @@ class ServedAgents:
         return tuple(
             [
                 _known_worker(agent_id, entry)
-                for agent_id, runner in self._runners.items()
-                if isinstance(runner, WorkerAgent)
-                for entry in await runner.leases.workers()
+                for agent_id, agent in worker_agents(self._runners.values()).items()
+                for entry in await agent.leases.workers()
             ]
         )
 
@@ -62,13 +56,12 @@ class ServedAgents:
         return tuple(
             UpstreamLine(
                 agent=agent_id,
-                breaker=runner.route.calls.state(),
-                url=runner.route.place,
-                dragoman=runner.dragoman,
-                **runner.route.calls.outcomes,
+                breaker=upstream.route.calls.state(),
+                url=upstream.route.place,
+                dragoman=upstream.dragoman,
+                **upstream.route.calls.outcomes,
             )
-            for agent_id, runner in self._runners.items()
-            if isinstance(runner, UpstreamAgent)
+            for agent_id, upstream in upstream_agents(self._runners.values()).items()
         )
 
     def open_streams(self) -> int:
@@ -77,9 +70,7 @@ class ServedAgents:
 
     async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
         """Ask one of these for the status of its task. A text says why there is no answer."""
-        runner = self._runners[agent]
-        assert isinstance(runner, UpstreamAgent)
-        return await runner.ask_status(task_id)
+        return await upstream_agents(self._runners.values())[agent].ask_status(task_id)
 
 
 def _workers_here(agent_id: str, leases: Leases) -> WorkersHere:
@@ -95,15 +86,3 @@ def _known_worker(agent_id: str, entry: RosterEntry) -> KnownWorker:
         waits=entry.waits,
         leases=tuple(WorkerLease(task=task_id, expires_s=round(left_s, 1)) for task_id, left_s in entry.leases),
     )
-
-
-def _kind(runner: Runner) -> str:
-    match runner:
-        case Agent():
-            return "python"
-        case WorkerAgent():
-            return "worker"
-        case UpstreamAgent():
-            return "upstream"
-        case _:
-            return "other"

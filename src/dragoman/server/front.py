@@ -12,8 +12,8 @@ from functools import cache, partial
 from msgspec import Struct
 
 from dragoman import __version__
+from dragoman.agents.kinds import worker_agents
 from dragoman.agents.lifetimes import AgentLifetimes
-from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.keys import make_key
@@ -116,7 +116,7 @@ class Front(Struct, frozen=True):
         """Make the bindings that the configuration asks for. A server that poses as another system has that one's."""
         handler, bounds, console = self.handlers.agents, reception.limits, self.console
         plain, operators = config.profile is None, console.operators
-        served = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
+        served = worker_agents(runners.values())
         workers = None
         if served or self.leaving:
             workers = Workers(handler, ChainMap(served, self.leaving), bounds, self.handlers.stops)
@@ -155,7 +155,7 @@ class Front(Struct, frozen=True):
                 origins=Origins(config.cors_origins, config.public_url),
             ),
             _make_limits(config),
-            forwards=any(map(_forwards, runners.values())),
+            forwards=any(runner.traits.forwards for runner in runners.values()),
             base=None if parts.files.door is None else partial(Request.base_url, public_url=config.public_url),
             extensions=_extensions(config),
             proxies=TrustedProxies(config.trusted_proxies) if config.trusted_proxies else None,
@@ -324,7 +324,3 @@ def _extensions(config: Config) -> Mapping[Mount, tuple[AgentExtension, ...]]:
         if system.mount is not None and system.extensions:
             listed[system.mount] = system.extensions
     return listed
-
-
-def _forwards(runner: Runner) -> bool:
-    return isinstance(runner, UpstreamAgent) and runner.forwards

@@ -12,8 +12,8 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.agents.kinds import share_threads, worker_agents
 from dragoman.agents.lifetimes import AgentLifetimes
-from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
@@ -143,9 +143,7 @@ class Reloading:
         except StartError as error:
             loaded.undo()
             raise ReloadError(str(error)) from error
-        for agent in fresh:
-            if isinstance(agent, Agent):
-                agent.threads = self._threads
+        share_threads(self._threads, fresh)
         try:
             await self._lifetimes.open(group, fresh)
             told = _describe_changes(before, self._config, now, config)
@@ -174,14 +172,14 @@ class Reloading:
     ) -> None:
         """Switch to the new agents. This must not await, so that no request sees a state in between."""
         before = {agent.profile.id: agent for agent in self._agents}
-        gone = {agent.profile.id: agent for agent in left if isinstance(agent, WorkerAgent)}
-        gone = {agent_id: agent for agent_id, agent in gone.items() if not isinstance(now.get(agent_id), WorkerAgent)}
+        formerly, served = worker_agents(left), worker_agents(fresh)
+        gone = {agent_id: agent for agent_id, agent in formerly.items() if agent_id not in served}
         self._leaving |= gone
         app = self._front.make_app(config, now)
-        for agent in fresh:
-            former = before.get(agent.profile.id) or self._leaving.pop(agent.profile.id, None)
-            if isinstance(agent, WorkerAgent) and isinstance(former, WorkerAgent):
-                agent.succeed(former)
+        for agent_id in (agent.profile.id for agent in fresh):
+            former = formerly.get(agent_id) if agent_id in before else self._leaving.pop(agent_id, None)
+            if former is not None and agent_id in served:
+                served[agent_id].succeed(former)
                 self._formers.append(former)
         self._keys_leaving |= agent_keys(self._config, gone)
         old = self._engine.serve(now)
@@ -206,7 +204,7 @@ class Reloading:
             await self._lifetimes.close_agents(left)
         except Exception:  # an agent that cannot be closed is left open and does not end the server
             log.exception("a removed agent could not be closed")
-        python = any(isinstance(agent, Agent) for agent in left)
+        python = any(agent.traits.kind == "python" for agent in left)
         del old, left, agent  # these references would keep the modules from being collected
         if python:
             for pause_s in COLLECT_AFTER_S:

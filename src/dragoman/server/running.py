@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.agents.kinds import share_threads
 from dragoman.agents.lifetimes import AgentLifetimes
-from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.auth.operator_token import drop_token, kept_token
 from dragoman.bindings.app import CurrentApp
@@ -329,9 +329,7 @@ async def _opened_store(config: Config, holder: str) -> AsyncIterator[Store]:
 
 def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
     """Return the agents by id, after giving them all the same threads for plain functions."""
-    for agent in agents:
-        if isinstance(agent, Agent):
-            agent.threads = threads
+    share_threads(threads, agents)
     return {agent.profile.id: agent for agent in agents}
 
 

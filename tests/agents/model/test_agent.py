@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.lifecycle import Checkable, CheckResult, Living
 from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
 from dragoman.agents.model.answer import RetryPolicy
 from dragoman.agents.model.endpoint import EndpointAddress, completions_url, limit_name, make_endpoint, models_url
@@ -15,11 +14,12 @@ from dragoman.agents.model.failures import after_s
 from dragoman.agents.model.request import ModelRequest
 from dragoman.cli.entries import make_agent
 from dragoman.config import load
-from dragoman.engine.api import Runner
+from dragoman.engine.api import CheckResult, Runner
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskState, Usage
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing import Ran, run
 from dragoman.testing.run import FakeRun
 from tests.agents.model.completions import (
@@ -103,11 +103,13 @@ async def ending(agent: ChatAgent, content: Any = "Hi") -> tuple[TaskState, str,
 # -- an answer ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_what_a_server_opens_and_checks() -> None:
+async def test_it_is_what_a_server_opens_and_checks() -> None:
     agent = model("http://127.0.0.1:9/v1")
-    assert isinstance(agent, Living)
-    assert isinstance(agent, Checkable)
     assert isinstance(agent, Runner)
+    async with asyncio.TaskGroup() as group:
+        await agent.open(JobGroup(group))
+        assert not (await checked(agent))[0].ok, "there is no endpoint"
+        await agent.close()
 
 
 async def test_an_answer_is_one_artifact_and_its_usage_is_usage(api: Completions) -> None:

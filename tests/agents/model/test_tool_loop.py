@@ -20,7 +20,7 @@ from tests.agents.model.test_agent import asked, model
 ADD = '{"a": 1, "b": 2}'
 
 
-class Adding:
+class Adding(Tools):
     """Tools that add; `approves` are those that the caller is asked about."""
 
     def __init__(self, *approves: str, parts: tuple[Part, ...] = ()) -> None:

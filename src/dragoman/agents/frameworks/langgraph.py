@@ -16,10 +16,9 @@ from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message, session_of
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent, flush_output, text_sink
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
-from dragoman.engine.api import Reject
+from dragoman.engine.api import CheckResult, Reject
 from dragoman.model.message import Part
 
 MODES = ["messages", "updates", "values", "custom"]

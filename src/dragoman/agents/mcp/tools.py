@@ -18,12 +18,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Struct
 
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.mcp.link import Away, Reach
 from dragoman.agents.mcp.session import McpServer
-from dragoman.agents.tools import ModelTool, ToolResult
+from dragoman.agents.tools import ModelTool, ToolResult, Tools
 from dragoman.dialects.mcp.client import ToolOffer, ToolOutcome, ToolProgress
-from dragoman.engine.api import Run
+from dragoman.engine.api import CheckResult, Run
 from dragoman.model.message import Part
 from dragoman.telemetry.job_group import JobGroup
 
@@ -85,8 +84,8 @@ class _Granted(Struct):
     missing: tuple[tuple[str, str], ...] = ()
 
 
-class McpTools:
-    """The tools of the servers in `grants`. Satisfies `Tools`, `Living`, `Dependent` and `Checkable`.
+class McpTools(Tools):
+    """The tools of the servers in `grants`.
 
     With several servers, the name of each tool begins with its server's: `files__read`.
     """

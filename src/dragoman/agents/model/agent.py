@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.breaker import State
-from dragoman.agents.lifecycle import Checkable, CheckResult, Dependent, Living
 from dragoman.agents.model import failures
 from dragoman.agents.model.answer import AnswerCalls, ModelAnswer, RetryPolicy
 from dragoman.agents.model.endpoint import ModelEndpoint, check_endpoint
@@ -20,7 +19,7 @@ from dragoman.agents.model.tool_loop import Calling, Round, Transcript, with_uni
 from dragoman.agents.text_windows import Windows
 from dragoman.agents.tools import Tools
 from dragoman.dialects import json_bounds
-from dragoman.engine.api import Run, Runner, Traits, Unreadable
+from dragoman.engine.api import CheckResult, Run, Runner, Traits, Unreadable
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.message import Artifact, Message, Part
@@ -36,7 +35,7 @@ class AnswerPolicy(Struct, frozen=True, kw_only=True):
 
 
 class ChatAgent(Runner):
-    """A model. Satisfies `Living`, `Dependent` and `Checkable`, too.
+    """A model.
 
     Tokens are gathered for `coalesce_s`. A run that a crash interrupted begins its answer again and replaces what was
     emitted; with tools, it resumes after the last call.
@@ -79,35 +78,30 @@ class ChatAgent(Runner):
         """Why it cannot answer, or not with all of its tools, as far as the latest calls show."""
         if self._endpoint.breaker.state is not State.CLOSED:
             return "its endpoint does not answer: calls are held back for a while"
-        return tools.degraded if isinstance(tools := self._beside, Dependent) else None
+        return None if self._tools is None else self._tools.degraded
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
         wait_s = int(self._endpoint.breaker.wait_s) + 1
         return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
 
-    @property
-    def _beside(self) -> object:
-        """Its tools, typed as object: they may satisfy other protocols, too."""
-        return self._tools
-
     async def open(self, group: JobGroup) -> None:
         """Open the tools. The endpoint needs no opening: it connects with the first call."""
-        if isinstance(tools := self._beside, Living):
-            await tools.open(group)
+        if self._tools is not None:
+            await self._tools.open(group)
 
     async def close(self) -> None:
         """Close the endpoint's connections and the tools."""
         await self._endpoint.close()
-        if isinstance(tools := self._beside, Living):
-            await tools.close()
+        if self._tools is not None:
+            await self._tools.close()
 
     async def check(self) -> AsyncIterator[CheckResult]:
         """Check whether the endpoint is there, accepts this server's key, and has the model; then check the tools."""
         async for finding in check_endpoint(self._endpoint, str(self._asking.settings.get("model", ""))):
             yield finding
-        if isinstance(tools := self._beside, Checkable):
-            async for finding in tools.check():
+        if self._tools is not None:
+            async for finding in self._tools.check():
                 yield finding
 
     async def run(self, run: Run) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.agents.breaker import Breaker, State
-from dragoman.agents.lifecycle import CheckResult
+from dragoman.engine.api import CheckResult
 from dragoman.net.egress import Egress, Flow, HttpReply, checked
 from dragoman.net.errors import EgressError
 from dragoman.telemetry.coalescing import about

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct
 
 from dragoman.agents.content import Artifacts, parts_of
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.program.launcher import Child, Launcher
 from dragoman.agents.program.pipes import (
@@ -48,7 +47,7 @@ from dragoman.agents.program.wire import (
     task_line,
 )
 from dragoman.config import Program
-from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Ended, Reject, Run, Runner, Traits
+from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Ended, Reject, Run, Runner, Traits
 from dragoman.model.card import Profile
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part
@@ -74,7 +73,7 @@ class AnsweredQuestion(Struct, frozen=True):
 
 
 class ProgramAgent(Runner):
-    """`program` behind the card `profile`. Satisfies `Living` and `Checkable`, too.
+    """`program` behind the card `profile`.
 
     The program gets the usual variables of `environ`, and those that its settings name. `direct` and `direct_wait_s`
     are those of `Traits`.

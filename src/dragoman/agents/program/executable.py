@@ -7,8 +7,8 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.config import Program
+from dragoman.engine.api import CheckResult
 
 USUAL = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """The variables of the server's environment that every program gets, if they are set."""

@@ -12,11 +12,10 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from dragoman.agents.content import Artifacts
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.python.context import Context, FinalWord
 from dragoman.agents.python.threads import Crossing, SyncContext, Threads
 from dragoman.config import DEADLINE_S_MAX, DEADLINE_S_MIN, DIRECT_WAIT_S_MAX, DIRECT_WAIT_S_MIN, agent_id_fault
-from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Reject, Run, Runner, Traits
+from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Reject, Run, Runner, Traits
 from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
 
 SkillFunction = (
@@ -88,6 +87,7 @@ class Agent(Runner):
             **given,
         )
         self.traits = Traits(
+            kind="python",
             direct=_direct(id, direct),
             direct_wait_s=_direct_wait(id, direct_wait_s),
             restartable=restartable,

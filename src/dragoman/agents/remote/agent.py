@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dragoman.agents.breaker import Breaker, State
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.remote.card import is_dragoman, profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
 from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
 from dragoman.agents.remote.task import STOP_S, UpstreamTask
 from dragoman.client.credentials import CredentialsFactory
-from dragoman.engine.api import DIRECT_WAIT_S, DirectMode, Run, Runner, Traits
+from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Run, Runner, Traits
 from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
@@ -35,7 +34,7 @@ def _no_credentials(_: object) -> None:
 
 
 class UpstreamAgent(Runner):
-    """An agent of another server. Satisfies `Living`, `Dependent` and `Checkable`, too.
+    """An agent of another server.
 
     Until the upstream's card has been read, the card is `profile`; then it is the upstream's, changed by `adjust`.
     With `queues`, tasks are accepted while the upstream does not answer, and stay `submitted` until it has taken them;
@@ -60,6 +59,8 @@ class UpstreamAgent(Runner):
         direct_wait_s: float = DIRECT_WAIT_S,
     ) -> None:
         self.traits = Traits(
+            kind="upstream",
+            forwards=forwards,
             direct=direct,
             direct_wait_s=direct_wait_s,
             restartable=True,
@@ -73,11 +74,6 @@ class UpstreamAgent(Runner):
         )
         self._adjust = adjust
         self._card: dict[str, Any] | None = None
-
-    @property
-    def forwards(self) -> bool:
-        """Whether callers' credentials are passed on."""
-        return self.route.forwards
 
     @property
     def offline(self) -> bool:
@@ -143,7 +139,7 @@ class UpstreamAgent(Runner):
 
         The call is made with the agent's own credentials, also while calls of runs are held back.
         """
-        if self.forwards:
+        if self.traits.forwards:
             return "it is called with its callers' credentials, which are not kept"
         try:
             async with asyncio.timeout(CHECK_S):

@@ -10,7 +10,6 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.agents.lifecycle import CheckResult
 from dragoman.agents.worker.desk import Desk
 from dragoman.agents.worker.leases import (
     LEASE_S,
@@ -27,6 +26,7 @@ from dragoman.agents.worker.leases import (
 )
 from dragoman.agents.worker.words import SpokenWord, adds, says_anything, used_within, within, word_of
 from dragoman.engine.api import (
+    CheckResult,
     DelegationFailed,
     Ended,
     Reported,
@@ -50,7 +50,7 @@ NO_WORKER = "no worker has asked for work lately"
 
 
 class WorkerAgent(Runner):
-    """A card whose tasks are leased by workers. Satisfies `Reported` and `Dependent`, too.
+    """A card whose tasks are leased by workers. Satisfies `Reported`, too.
 
     With `queues`, tasks are accepted while no worker is there; without, they are refused (`offline`).
     """
@@ -59,7 +59,7 @@ class WorkerAgent(Runner):
         self, profile: Profile, *, queues: bool = False, lease_s: float = LEASE_S, seen_s: float = SEEN_S
     ) -> None:
         self.profile = profile
-        self.traits = Traits(restartable=True, waits=True, queues_runs=True)
+        self.traits = Traits(kind="worker", restartable=True, waits=True, queues_runs=True)
         self.leases = Leases(profile.id, lease_s, seen_s)
         self._queues = queues
 

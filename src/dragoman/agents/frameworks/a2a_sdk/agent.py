@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.frameworks.a2a_sdk.executor_run import DroppedEvents, ExecutorRun, call_cancel
 from dragoman.agents.frameworks.a2a_sdk.turn import Sdk
-from dragoman.agents.lifecycle import CheckResult
-from dragoman.engine.api import DirectMode, Run, Runner, Traits
+from dragoman.engine.api import CheckResult, DirectMode, Run, Runner, Traits
 from dragoman.model.card import Profile
 from dragoman.model.task import Record
 from dragoman.telemetry.job_group import JobGroup
@@ -21,7 +20,7 @@ DIRECT_WAIT_S = 30.0
 
 
 class ExecutorAgent(Runner):
-    """An executor behind a card. Satisfies `Living` and `Checkable`, too.
+    """An executor behind a card.
 
     The first event decides between a message and a task. A run that a crash interrupted is not repeated.
     """
