@@ -10,8 +10,7 @@ from dragoman.dialects.extensions import LINEAGE
 from dragoman.engine.api import Delegation, DelegationFailed, Reject, Run
 from dragoman.engine.delegation import ACTION
 from dragoman.engine.handlers.audit import Keeping, Trail
-from dragoman.engine.lineage import DEPTH_MAX, child_of, read_lineage, server_name
-from dragoman.engine.runs.run import full_lineage
+from dragoman.engine.lineage import DEPTH_MAX, child_of, full_lineage, read_lineage, server_name
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, StatusChanged
 from dragoman.model.message import Part

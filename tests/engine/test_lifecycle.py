@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.engine.runs.run import closing
+from dragoman.engine.runs.endings import closing
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.lifecycle import FOLLOWS, Fold, fold
 from dragoman.model.message import Artifact, Message, Part, Role

@@ -1,6 +1,7 @@
-"""The protocol that agents are written against: a Runner works on tasks, a Run is its handle on one of them.
+"""What agents are written against: a Runner works on tasks, a Run is its handle on one of them.
 
-Invariant: an agent knows nothing of streams, and nothing of the engine beyond this module.
+Invariant: an agent knows nothing of streams, and nothing of the engine beyond this module. All that it says is a word
+(`engine.words`) by the time that a Sink has it.
 """
 
 from asyncio import Future, get_running_loop
@@ -10,9 +11,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.bounds import Bounds
+from dragoman.engine.bounds import Bounds, flag, integer
+from dragoman.engine.bounds import usage as check_usage
+from dragoman.engine.words import WORKING, Ask, End, Note, Say, Waiting, Working
 from dragoman.engine.words import Delegation as Delegation
-from dragoman.engine.words import End
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.events import ArtifactChunk, Delegated
@@ -96,129 +98,266 @@ Hear = Callable[[ArtifactChunk], Awaitable[None]]
 """Receives the artifact chunks of a delegated task as they arrive."""
 
 
-class Run(Protocol):
-    """One execution of an agent on a task, as the agent sees it.
+class Past(Protocol):
+    """What the agent of a run may read beside its task."""
 
-    While recorded answers are replayed after a restart, emitted events are dropped and `ask` returns the recorded
-    answer; the agent cannot tell. Every method raises CancelledError once the run has been fenced.
-    """
-
-    head: TaskHead
-    message: Message
-    """The message that made the task, also when this run resumes it after a restart."""
-    principal: Principal
-    skill: str | None
-    skills: tuple[str, ...]
-    extensions: tuple[str, ...]
-    traceparent: str | None
-    """The trace that the agent's own calls continue (W3C Trace Context); None if nobody traces."""
-    epoch: int
-    """The task's epoch when the run began: 1 if nobody has worked on it before."""
-
-    @property
-    def bounds(self) -> Bounds:
-        """The bounds of what the agent says. A method that gets something beyond them raises TypeError or ValueError,
-        which names the argument, and has no effect."""
+    async def references(self, task_ids: Sequence[str]) -> tuple[Record, ...]:
+        """The named tasks that exist and are the caller's own, in the order named."""
         ...
+
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request that brought an answer of the caller."""
+        ...
+
+    async def messages(self, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context, oldest first, without those of this task."""
+        ...
+
+    async def note(self) -> dict[str, str]:
+        """The last note of an earlier task of the context; empty if there is none."""
+        ...
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part. Raises Unreadable."""
+        ...
+
+
+class Sink(Protocol):
+    """Takes the words of one run, in their order, and answers those that have an answer.
+
+    It gets words that have been checked. There are four: a task (`engine.runs.task_sink`), a Message
+    (`engine.runs.message_sink`), a server from which a worker leased the task (`agents.worker.lessee`), and memory
+    (`testing.run`).
+    """
 
     @property
     def canceled(self) -> bool:
-        """Whether the task itself is to stop. A run canceled while this is False goes on elsewhere, or later."""
+        """See `Run.canceled`."""
         ...
 
     @property
     def shown(self) -> CallerCredentials | None:
-        """The caller's credentials, if an agent passes them on. They are kept only until the process ends."""
+        """See `Run.shown`."""
         ...
 
     @property
     def lineage(self) -> tuple[str, ...]:
-        """The agents through which this task came, this one last; sent to other servers as LINEAGE in the metadata."""
+        """See `Run.lineage`."""
         ...
 
     @property
     def record(self) -> Record:
-        """The task with everything written and emitted so far."""
+        """The task with everything that the sink has taken so far."""
         ...
+
+    def check(self) -> None:
+        """Raises CancelledError once nothing that the run says counts any more, before its words are looked at."""
+        ...
+
+    def say(self, word: Say | ArtifactChunk, weight: int = 0) -> Awaitable[None] | None:
+        """Take what the caller sees. `weight` is its size as `Bounds.weigh_plain` found it; 0: not known.
+
+        Returns None if the word is taken; else what has to be awaited at once, until it is taken and there is room for
+        more.
+        """
+        ...
+
+    def mark(self, word: Working | Waiting | Note | Usage) -> None:
+        """Take what concerns the task as a whole. It never waits."""
+        ...
+
+    async def ask(self, word: Ask) -> Message:
+        """Take a question, and wait for the caller's answer."""
+        ...
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """Take an order, and wait for its outcome, whatever that is."""
+        ...
+
+    async def written(self) -> None:
+        """Wait until everything taken so far is committed."""
+        ...
+
+    def landing(self, done: "Future[None]") -> None:
+        """Set the result of `done` when the write now under way is committed; at once if there is none."""
+        ...
+
+    async def past(self, *, context: bool = False) -> Past:
+        """What the agent may read. With `context` that is the conversation, which consists of tasks: a run that may
+        still answer with a Message becomes one of them first."""
+        ...
+
+
+class Run:
+    """One execution of an agent on a task, as the agent sees it.
+
+    Its methods check what they are given, make words of it (`engine.words`), and hand those to the `sink`. An argument
+    beyond the `bounds` raises TypeError or ValueError, which names it, and nothing else happens. While recorded answers
+    are replayed after a restart, emitted events are dropped and `ask` returns the recorded answer; the agent cannot
+    tell. Every method raises CancelledError once the run has been fenced.
+
+    `message` made the task, also when this run resumes it after a restart. `epoch` is the task's when the run began: 1
+    if nobody has worked on it before. `traceparent` is the trace that the agent's own calls continue (W3C Trace
+    Context); None if nobody traces.
+    """
+
+    __slots__ = (
+        "bounds",
+        "epoch",
+        "extensions",
+        "head",
+        "message",
+        "principal",
+        "sink",
+        "skill",
+        "skills",
+        "traceparent",
+    )
+
+    def __init__(
+        self,
+        head: TaskHead,
+        message: Message,
+        sink: Sink,
+        bounds: Bounds,
+        *,
+        epoch: int = 1,
+        principal: Principal | None = None,
+        traceparent: str | None = None,
+    ) -> None:
+        self.head = head
+        self.message = message
+        self.sink = sink
+        self.bounds = bounds
+        self.epoch = epoch
+        self.principal = principal or Principal(head.owner)
+        self.traceparent = traceparent
+        self.skill = head.skill
+        self.skills = head.skills
+        self.extensions = head.extensions
+
+    def redirect(self, sink: Sink) -> None:
+        """Speak to another sink from now on, which has taken every word so far: what was a Message becomes a task."""
+        self.sink = sink
+
+    # -- what it knows -------------------------------------------------------------------------------------------------
+
+    @property
+    def canceled(self) -> bool:
+        """Whether the task itself is to stop. A run canceled while this is False goes on elsewhere, or later."""
+        return self.sink.canceled
+
+    @property
+    def shown(self) -> CallerCredentials | None:
+        """The caller's credentials, if an agent passes them on. They are kept only until the process ends."""
+        return self.sink.shown
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """The agents through which this task came, this one last; sent to other servers as LINEAGE in the metadata."""
+        return self.sink.lineage
+
+    @property
+    def record(self) -> Record:
+        """The task with everything written and emitted so far."""
+        return self.sink.record
+
+    async def noted(self) -> dict[str, str]:
+        """The last note of an earlier task of the same context; empty if there is none."""
+        return await (await self.sink.past()).note()
+
+    async def references(self) -> tuple[Record, ...]:
+        """The caller's own tasks among those that the message names in `referenceTaskIds`."""
+        return await (await self.sink.past()).references(self.message.reference_task_ids)
+
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request that brought a message of this task: the first one, or an answer."""
+        if message.message_id == self.message.message_id:
+            return self.head.metadata
+        return await (await self.sink.past()).request_metadata(message)
+
+    async def history(self, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context, oldest first, with agents' answers but without this task's."""
+        limit = integer("limit", limit)
+        return await (await self.sink.past(context=True)).messages(limit)
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part. A `url` on another host is fetched with care. Raises Unreadable."""
+        self.sink.check()
+        return await (await self.sink.past()).read(part)
+
+    # -- what it says --------------------------------------------------------------------------------------------------
 
     async def status(
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
         """Report while the task is `working`. Returns when the event is in the run's buffer."""
-        ...
+        self.sink.check()
+        waits = self.sink.say(Say(parts, progress, metadata).check(self.bounds))  # type: ignore[arg-type]  # a list, too
+        if waits is not None:
+            await waits
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Emit an artifact or a chunk of one. Returns when it is in the run's buffer (256 events or 1 MB)."""
-        ...
+        """Emit an artifact or a chunk of one. Returns when it is in the run's buffer (256 events or 1 MB).
+
+        The first chunk of an artifact is never an append, whatever `append` says.
+        """
+        weight = self.bounds.weigh_plain(artifact)
+        if not weight:
+            self.sink.check()
+            artifact = self.bounds.artifact(artifact)
+        if not append.__class__ is last_chunk.__class__ is bool:
+            append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)  # type: ignore[unreachable]
+        waits = self.sink.say(ArtifactChunk(artifact, append, last_chunk), weight)
+        if waits is not None:
+            await waits
 
     def working(self) -> None:
         """Report that the task has been taken on. Puts it into `working`, if it is not yet, and lets streams open."""
-        ...
+        self.sink.mark(WORKING)
 
     def waiting(self, parts: Sequence[Part]) -> None:
         """Tell the caller why the task makes no progress at present. Its state does not change."""
-        ...
+        self.sink.check()
+        self.sink.mark(Waiting(tuple(parts)).check(self.bounds))
 
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used; written with the next status."""
-        ...
+        self.sink.mark(check_usage(usage))
+
+    def note(self, /, **note: str) -> None:
+        """Keep a note for a later run of the task, which reads it from `record.note`. Callers never see it."""
+        self.sink.check()
+        self.sink.mark(Note(note).check(self.bounds))
+
+    def note_soon(self, /, **note: str) -> None:
+        """As `note`, but it waits briefly for another event, to be written with it."""
+        self.sink.check()
+        self.sink.mark(Note(note, "soon").check(self.bounds))
 
     def note_next(self, /, *, usage: bool = False, **note: str) -> None:
         """As `note`, in the same write as the next status or chunk, or with `written` if there is none before.
 
-        With `usage` also the tokens used so far, for a run that `carries_on` before the next status.
+        With `usage` also the tokens used so far, for a later run that continues before the next status.
         """
-        ...
+        self.sink.check()
+        self.sink.mark(Note(note, "next", usage).check(self.bounds))
 
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""
-        ...
+        await self.sink.written()
 
     def landing(self, done: "Future[None]") -> None:
         """Set the result of `done` when the write now under way is committed; at once if there is none.
 
         Events emitted before then wait for that write. An agent that waits too can emit fewer and larger pieces.
         """
-        ...
-
-    def note(self, /, **note: str) -> None:
-        """Keep a note for a later run of the task, which reads it from `record.note`. Callers never see it."""
-        ...
-
-    def note_soon(self, /, **note: str) -> None:
-        """As `note`, but it waits briefly for another event, to be written with it."""
-        ...
-
-    async def noted(self) -> dict[str, str]:
-        """The last note of an earlier task of the same context; empty if there is none."""
-        ...
-
-    def caught_up(self) -> None:
-        """Skip the replay: the agent knows the caller's earlier answers from the task, so all it emits is new."""
-        ...
-
-    def known(self, count: int, *, replays: bool) -> tuple[Message, ...]:
-        """Skip the caller's first `count` further messages, which the agent has had, and return them.
-
-        Unless it `replays`, it has had all that answered its questions, so that there is no replay. Those it has not
-        had are for its next `ask`.
-        """
-        ...
-
-    def carries_on(self, handed: int) -> None:
-        """Keep what was emitted since the task was last given to a worker (`replay.DELIVERED`): it is still at work.
-
-        It has given the first `handed` delegations of the task, and does not repeat what it said before their outcomes.
-        """
-        ...
-
-    def goes_on(self) -> None:
-        """Keep what an earlier run emitted, even if that run died: the agent continues from `record`."""
-        ...
+        self.sink.landing(done)
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
-        ...
+        self.sink.check()
+        return await self.sink.ask(Ask(parts, auth).check(self.bounds))  # type: ignore[arg-type]  # a list, too
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent of this server, on behalf of the same caller, and wait for its outcome.
@@ -226,23 +365,9 @@ class Run(Protocol):
         A later run of this task does not delegate twice: it gets the recorded outcome, or waits for the task that has
         none yet. Raises DelegationFailed unless the task was completed.
         """
-        ...
-
-    async def references(self) -> tuple[Record, ...]:
-        """The caller's own tasks among those that the message names in `referenceTaskIds`."""
-        ...
-
-    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
-        """The metadata of the request that brought a message of this task: the first one, or an answer."""
-        ...
-
-    async def history(self, limit: int) -> tuple[Message, ...]:
-        """The newest `limit` messages of the context, oldest first, with agents' answers but without this task's."""
-        ...
-
-    async def read(self, part: Part) -> bytes:
-        """The bytes of a file part. A `url` on another host is fetched with care. Raises Unreadable."""
-        ...
+        self.sink.check()
+        order = order.check(self.bounds, self.message.parts)
+        return came_to(await self.sink.delegate(order, hear), order)
 
 
 DirectMode = bool | Literal["auto"]
@@ -263,7 +388,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     at the first thing that a Message cannot hold, or after `direct_wait_s`. A `restartable` one may be run again from
     the start after a crash. A `one_message` runner takes no further message while it works. A run that works for longer
     than `deadline_s` at a stretch is stopped, and its task fails; the time in which it waits for an answer does not
-    count.
+    count. A later run of a task `repeats` what an earlier one said, from the beginning, or it `resumes` where that one
+    was, which it reads from the record: then nothing replaces what a dead run emitted.
 
     The other facts are about agents elsewhere, or with room for a few tasks only. With `waits` a task stays `submitted`
     until its run says `working`. With `speaks_soon` that word is held back briefly, to be written with the agent's
@@ -277,6 +403,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     direct: DirectMode = False
     direct_wait_s: float = DIRECT_WAIT_S
     restartable: bool = False
+    later_run: Literal["repeats", "resumes"] = "repeats"
     one_message: bool = False
     deadline_s: float | None = None
     waits: bool = False

@@ -23,6 +23,7 @@ from dragoman.engine.subscriptions import Tail
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
+from dragoman.engine.words import Say
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, StatusChanged
 from dragoman.model.ids import Clock, new_id, timestamp
@@ -196,7 +197,7 @@ class Delegations:
         late: str | None = None
         given = sum(message.message_id.startswith(_answer_id(child, "")) for message in child.record().history)
         for _ in range(given):
-            run.next_passed(child.head.id)
+            run.replay.next_passed(child.head.id)
         heard = after if hear is None else 0  # an agent that runs again gets all chunks again
         watch = (
             _Watch(run, self._tail(child, heard), self._files, order, hear, after) if order.progress or hear else None
@@ -210,7 +211,7 @@ class Delegations:
                     continue
                 if order.asks == "raise":
                     return None
-                answer = run.next_passed(child.head.id)
+                answer = run.replay.next_passed(child.head.id)
                 if answer is None:
                     status = child.record().status
                     parts = status.message.parts if status.message is not None else QUESTION
@@ -228,7 +229,7 @@ class Delegations:
                     return refused
             return late
         finally:
-            run.forget_passed(child.head.id)
+            run.replay.forget_passed(child.head.id)
             if watch is not None:
                 watch.tail.close()
 
@@ -446,7 +447,10 @@ class _Watch:
                 return
             parts = await self._files.parts(event.message.parts) if event.message is not None else ()
             steps = None if event.progress is None else (event.progress.current, event.progress.total)
-            await self._run.status(_marked(self._order.agent, parts, self._run.bounds.max_text), progress=steps)
+            bounds = self._run.bounds
+            report = Say(_marked(self._order.agent, parts, bounds.max_text), steps).check(bounds)
+            if (waits := self._run.say(report)) is not None:
+                await waits
 
 
 def _marked(agent: str, parts: Sequence[Part], max_text: int) -> tuple[Part, ...]:

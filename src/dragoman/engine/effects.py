@@ -15,7 +15,7 @@ finds it again.
 
 from asyncio import Future, get_running_loop
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextvars import Context
 from typing import Protocol
 
@@ -24,24 +24,15 @@ from msgspec import Struct
 from dragoman.engine.api import Delegation, Hear
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.task_log import TaskLog
+from dragoman.engine.words import Say
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import TaskHead
 
 
-class ParentRun(Protocol):
-    """The run that delegates, as the one sees it who makes the task for it."""
-
-    head: TaskHead
-    log: TaskLog
-    bounds: Bounds
-    traceparent: str | None
-
-    @property
-    def shown(self) -> CallerCredentials | None:
-        """The caller's credentials, if an agent of the server passes them on."""
-        ...
+class PassedAnswers(Protocol):
+    """The recorded answers to questions that a run passed on."""
 
     def next_passed(self, child_id: str) -> Message | None:
         """The next recorded answer to a question of the child, if there is one."""
@@ -51,8 +42,31 @@ class ParentRun(Protocol):
         """Drop the recorded answers to the child's questions, which nobody asks for any more."""
         ...
 
-    async def status(self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None) -> None:
-        """Report what the child reports."""
+
+class ParentRun(Protocol):
+    """The run that delegates, as the one sees it who makes the task for it."""
+
+    head: TaskHead
+    log: TaskLog
+    traceparent: str | None
+
+    @property
+    def replay(self) -> PassedAnswers:
+        """The recorded answers to its children's questions."""
+        ...
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of what its agent says."""
+        ...
+
+    @property
+    def shown(self) -> CallerCredentials | None:
+        """The caller's credentials, if an agent of the server passes them on."""
+        ...
+
+    def say(self, word: Say) -> Awaitable[None] | None:
+        """Report what the child reports: see `engine.api.Sink.say`."""
         ...
 
     async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:

@@ -29,9 +29,9 @@ from dragoman.engine.lineage import server_name
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.recovery import Recovery
+from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
-from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
@@ -312,7 +312,7 @@ class Engine:
         """Whether a run of the task is here and has its lease: see `agents.worker.desk.WorkEngine`."""
         async with self.watch(task_id) as task:
             run = None if task is None else self._runs.of(task)
-            return run is not None and not run.abandoned
+            return run is not None and not run.left
 
     @asynccontextmanager
     async def watch(self, task_id: str) -> AsyncIterator[TaskLog | None]:

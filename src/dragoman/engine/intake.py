@@ -17,8 +17,8 @@ from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.runs.direct import DirectRun
+from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.runs.history import History
-from dragoman.engine.runs.run import refusal_of
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
@@ -498,7 +498,11 @@ class Intake:
         head, message = self._head(call, send, self._clock.now_ms())
         undecided = _Undecided(self, runner, call, head, dedupe)
         run = self._supervisor.start_auto(
-            runner, lambda services: AutoRun(runner, head, message, services, shown=call.shown, call=undecided)
+            runner,
+            head,
+            lambda services, traceparent: AutoRun(
+                runner, head, message, services, shown=call.shown, call=undecided, traceparent=traceparent
+            ),
         )
         if dedupe is not None:
             key = dedupe.key

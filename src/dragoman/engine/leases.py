@@ -11,15 +11,15 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from dragoman.engine.api import Runner
 from dragoman.engine.hints import Hints
 from dragoman.engine.runs.registry import Runs
-from dragoman.engine.runs.run import leased_as
 from dragoman.engine.served_agents import Served
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.writes import Decision
 from dragoman.model.events import Event, StatusChanged
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.task import INTERRUPTED
+from dragoman.model.task import INTERRUPTED, TaskState
 from dragoman.store.api import Refused, Store, StoreError
 
 log = logging.getLogger("dragoman.runs")
@@ -29,6 +29,12 @@ FRESH_S = 1.0
 
 OFFERED_MS = 2_000
 """How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
+
+
+def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
+    """The state that a task in `state` gets when a new run of the runner begins."""
+    untaken = state is TaskState.SUBMITTED and runner is not None and runner.traits.waits
+    return TaskState.SUBMITTED if untaken else TaskState.WORKING
 
 
 class TaskLeases:
@@ -167,8 +173,8 @@ class TaskLeases:
 
         def decide(log: TaskLog) -> Decision | None:
             run = self._runs.of(log)
-            goes_on = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
-            if log.terminal or log.holder != self.holder or goes_on:
+            resumed = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
+            if log.terminal or log.holder != self.holder or resumed:
                 return None
             return replace(self.lease_for(log, self.holder), holder=None, epoch=log.epoch)
 
@@ -184,7 +190,7 @@ class TaskLeases:
         def decide(log: TaskLog) -> Decision | None:
             run = self._runs.of(log)
             mine = log.epoch == epoch and log.holder == self.holder and not log.terminal
-            waits = run is not None and run.goes_on_under(epoch)
+            waits = run is not None and run.resumes_under(epoch)
             return Decision(events=(), now_ms=0, epoch=epoch) if mine and waits else None
 
         await self._append(task, decide, accepted)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from dragoman.dialects.extensions import LINEAGE
 from dragoman.model.errors import UnsupportedOperation
+from dragoman.model.task import TaskHead
 
 DEPTH_MAX = 8
 """How many agents a task may have come through."""
@@ -54,3 +55,8 @@ def child_of(parent_id: str, number: int) -> str:
     hashed[6] = hashed[6] & 0x0F | 0x70
     hashed[8] = hashed[8] & 0x3F | 0x80
     return str(UUID(bytes=bytes(hashed)))
+
+
+def full_lineage(head: TaskHead, server: str) -> tuple[str, ...]:
+    """The lineage that the agent of a task sends to other servers, in the form of LINEAGE."""
+    return tuple(name if "/" in name else f"{server}/{name}" for name in (*head.lineage, head.agent))

@@ -230,6 +230,6 @@ class Recovery:
             await supervisor.end(task, TaskState.FAILED, UNREADABLE_TEXT, "unreadable", epoch=stored.epoch)
         elif runner is not None and (unbegun or runner.traits.restartable):
             queued_again = runner.wants is not None  # an earlier run may have written to it
-            await supervisor.go_on(task, crashed=not unbegun or queued_again)
+            await supervisor.resume(task, crashed=not unbegun or queued_again)
         else:
             await supervisor.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)

@@ -21,10 +21,12 @@ from dragoman.engine.leases import TaskLeases
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.auto_run import AutoRun, Decided
+from dragoman.engine.runs.endings import OVERDUE, agent_error, closing, failed, overdue_text
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
-from dragoman.engine.runs.run import OVERDUE, RunServices, TaskRun, agent_error, closing, failed, overdue_text
+from dragoman.engine.runs.run import RunPhase, TaskRun
+from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.writes import Decision
@@ -33,7 +35,7 @@ from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
-from dragoman.model.task import TaskState
+from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import Fenced, Refused, Store, StoreError, Unknown
 from dragoman.store.blobs.api import BlobMissing
 from dragoman.telemetry.coalescing import about
@@ -53,6 +55,9 @@ FAIL_AGAIN_S = 1.0
 
 FAIL_MAX_S = 60.0
 """The longest time between two tries."""
+
+UNASKED = frozenset((RunPhase.WORKING, RunPhase.OVERDUE))
+"""The states of a run that was not asked to end its task as canceled."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """The text for the caller of a task whose run died with its process and cannot be repeated."""
@@ -128,6 +133,7 @@ class Supervisor:
             bounds=Bounds(self._settings.max_text),
             server=self._server,
             effects=self._effects,
+            stopping=self.stopping,
             suspend_max_s=self._settings.suspend_max_s,
             retry_s=self._settings.retry_s,
         )
@@ -164,16 +170,15 @@ class Supervisor:
         """Whether a run may still become a task, as it may during a drain."""
         return not (self._over or self.leases.fenced)
 
-    def start_auto(self, runner: Runner, make: Callable[[RunServices], AutoRun]) -> AutoRun:
-        """Start the run that `make` makes, which is to become a task or to answer with a Message."""
+    def start_auto(self, runner: Runner, head: TaskHead, make: Callable[[RunServices, str | None], AutoRun]) -> AutoRun:
+        """Start the run that `make` makes with its trace, which is to become a task or to answer with a Message."""
         if self._services is None:
             raise RuntimeError("the engine has not been started")
-        run = make(self._services)
         execution: Execution | None = None
         if self._observer is not None:
-            head = run.head
             execution = self._observer.executing(head.agent, head.id, head.traceparent)
-            run.traceparent = execution.traceparent or head.traceparent
+        traced = None if execution is None else execution.traceparent
+        run = make(self._services, traced or head.traceparent)
         context = None if execution is None else execution.context
         asyncio_task = self.loop.create_task(run.run_to_end(), context=context)
         self._active.add(asyncio_task)
@@ -220,21 +225,28 @@ class Supervisor:
             return
         if self._services is None:
             raise RuntimeError("the engine has not been started")
-        work = None if auto is None else auto.carry_on
-        run = TaskRun(runner, task, message, replay or NOTHING, self._services, announce=replay is None, work=work)
-        self.runs.add(run)
-        task.pins += 1
-        task.attach(AttachedRun(self, run, task))
-        if self.stopping.begun:
-            run.leave()
+        head = task.head
         execution: Execution | None = None
         if auto is not None:
             execution = self._executions.pop(auto, None)
-        if observer is not None:
-            head = task.head
-            if execution is None:
-                execution = observer.executing(head.agent, head.id, head.traceparent)
-            run.traceparent = execution.traceparent or head.traceparent
+        if observer is not None and execution is None:
+            execution = observer.executing(head.agent, head.id, head.traceparent)
+        traced = None if execution is None else execution.traceparent
+        run = TaskRun(
+            runner,
+            task,
+            message,
+            replay or NOTHING,
+            self._services,
+            self,
+            announce=replay is None,
+            traceparent=traced or head.traceparent,
+            work=None if auto is None else auto.resume,
+            run=None if auto is None else auto.run,
+        )
+        self.runs.add(run)
+        task.pins += 1
+        task.attach(run)
         context = None if execution is None else execution.context
         asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
         self._active.add(asyncio_task)
@@ -246,16 +258,17 @@ class Supervisor:
         self._active.discard(done)
         error = None if done.cancelled() else done.exception()
         run.release()
-        if run.lease_lost:
+        phase = run.phase
+        if phase is RunPhase.FENCED:
             self._report_lost(task)
         if error is not None and not self._over:
             self.give_up_on(task, error)
-        elif run.given_up and not self._over:
+        elif phase is RunPhase.UNWRITTEN and not self._over:
             self._spawn(task, lambda: self._fail(task, policy.UNWRITTEN_TEXT, run.lease))
-        elif done.cancelled() and not (run.abandoned or run.cancel_requested or task.terminal or self._over):
+        elif done.cancelled() and phase in UNASKED and not (task.terminal or self._over):
             self._end_canceled(task, run.lease)
-        elif run.again and not self.stopping.begun:
-            again, epoch = self.leases.release if run.elsewhere else self._run_again, run.lease
+        elif (phase is RunPhase.AGAIN or phase is RunPhase.ELSEWHERE) and not self.stopping.begun:
+            again, epoch = self.leases.release if phase is RunPhase.ELSEWHERE else self._run_again, run.lease
             self.errand(task, lambda: again(task, epoch))
         self._forget(run, task)
         task.wake()
@@ -300,10 +313,10 @@ class Supervisor:
             self._leave_behind(run, task)
         self._take_up(task, crashed=message is None)
 
-    def leased_anew(self, run: TaskRun, task: TaskLog) -> bool:
-        """Take note that another engine has leased the task of a run. Returns whether the lease is for that run."""
-        leases = self.leases
-        if task.holder == leases.holder and run.goes_on_under(task.epoch) and leases.takes_work:
+    def leased_anew(self, run: TaskRun) -> bool:
+        """See `engine.runs.run.RunKeeper`."""
+        leases, task = self.leases, run.log
+        if task.holder == leases.holder and run.resumes_under(task.epoch) and leases.takes_work:
             self.errand(task, lambda: self._accept(task))
             return True
         run.lose_lease()
@@ -314,7 +327,7 @@ class Supervisor:
 
         def accepted() -> None:
             run = self.runs.of(task)
-            if run is None or not run.go_on():
+            if run is None or not run.resume_offered():
                 if run is not None:
                     self._leave_behind(run, task)
                 self._take_up(task, crashed=False)
@@ -362,10 +375,10 @@ class Supervisor:
         if await self.leases.take_again(task, epoch):
             self._take_up(task, crashed=True)
 
-    async def go_on(self, task: TaskLog, *, crashed: bool) -> None:
-        """Continue a task that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
+    async def resume(self, task: TaskLog, *, crashed: bool) -> None:
+        """Resume a task that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
         run = self.runs.of(task)
-        if run is not None and run.goes_on_under(task.epoch):
+        if run is not None and run.resumes_under(task.epoch):
             await self._accept(task)
         elif await self.leases.use_claim(task):
             if run is not None:
@@ -468,7 +481,7 @@ class Supervisor:
     def stop_overdue(self, task: TaskLog) -> None:
         """End the tasks that a task past its deadline delegated, and its own run, if the agent does not stop."""
         run = self.runs.of(task)
-        if run is not None and run.overdue:
+        if run is not None and run.canceled:
             self._stop_children(task)
             self.errand(task, lambda: self._end_overdue(run))
 
@@ -483,9 +496,9 @@ class Supervisor:
             if not await task.wait(self.loop, deadline):
                 break
         while not task.terminal and self.runs.of(task) is run:
-            assert run.deadline_s is not None
+            assert run.deadline is not None
             try:
-                await self.end(task, TaskState.FAILED, overdue_text(run.deadline_s), OVERDUE, epoch=run.lease)
+                await self.end(task, TaskState.FAILED, overdue_text(run.deadline.limit_s), OVERDUE, epoch=run.lease)
             except StoreError:
                 await asyncio.sleep(self._settings.retry_s)
             except Refused:
@@ -646,10 +659,10 @@ class Supervisor:
 
     def _end_canceled(self, task: TaskLog, epoch: int) -> None:
         """End a task whose agent canceled the asyncio task of its own run: the engine notes why before it does that."""
-        state, said, reason = agent_error(task.head, "canceled its own run:", asyncio.CancelledError())
-        assert isinstance(said, str)
+        end = agent_error(task.head, "canceled its own run:", asyncio.CancelledError())
+        (said,) = end.parts
         try:
-            self.errand(task, lambda: self.end(task, state, said, reason, epoch=epoch))
+            self.errand(task, lambda: self.end(task, end.state, said.text or "", end.reason, epoch=epoch))
         except RuntimeError:  # the group ends, and the server with it
             return
 
@@ -772,7 +785,7 @@ class Supervisor:
             return
         suspended = run.suspended
         run.abandon()
-        if suspended or run.traits.restartable:
+        if suspended or run.runner.traits.restartable:
             return
         try:
             async with asyncio.timeout(LEAVE_S):
@@ -780,25 +793,6 @@ class Supervisor:
         except (StoreError, Refused, TimeoutError) as error:
             reason = str(error) or f"its end was not written within {LEAVE_S:g} s"
             log.warning("task %s stays as it is until the next start: %s", task.head.id, reason)
-
-
-class AttachedRun:
-    """A run, and the supervisor that knows whether a new lease is for it: see `engine.task_log.Attached`."""
-
-    __slots__ = ("_run", "_supervisor", "_task")
-
-    def __init__(self, supervisor: Supervisor, run: TaskRun, task: TaskLog) -> None:
-        self._supervisor = supervisor
-        self._run = run
-        self._task = task
-
-    def receive(self, message: Message, answers: bool = False) -> None:
-        """See `engine.task_log.Attached`."""
-        self._run.receive(message, answers)
-
-    def leased_anew(self) -> bool:
-        """See `engine.task_log.Attached`."""
-        return self._supervisor.leased_anew(self._run, self._task)
 
 
 async def _survive(work: Coroutine[None, None, None]) -> None:

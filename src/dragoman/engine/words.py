@@ -17,7 +17,7 @@ the model are words as they are: an `ArtifactChunk`, which becomes an event unch
 | `End` | the end of the task |
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +35,9 @@ class Working(Struct, frozen=True):
     """The task has been taken on. It goes into `working`, if it is not yet, and streams open."""
 
 
+WORKING = Working()
+
+
 class Waiting(Struct, frozen=True):
     """Why the task makes no progress at present. Its state does not change."""
 
@@ -45,6 +48,7 @@ class Waiting(Struct, frozen=True):
         return Waiting(bounds.parts("parts", self.parts))
 
 
+@final
 class Say(Struct, frozen=True):
     """A report while `working`. An empty one of a worker only carries its usage."""
 
@@ -59,17 +63,19 @@ class Say(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """Notes by name for a later run of the task. A `quiet` one waits briefly for another event, to be written with it.
+    """Notes by name for a later run of the task. Callers never see them.
 
-    Callers never see them.
+    They are written `now`; or `soon`, which waits briefly for another event, to be written with it; or with the `next`
+    report or chunk, or at `Run.written` if there is none before. With `usage` they hold the tokens used so far, too.
     """
 
     note: dict[str, str]
-    quiet: bool = False
+    when: Literal["now", "soon", "next"] = "now"
+    usage: bool = False
 
     def check(self, bounds: Bounds) -> "Note":
         """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
-        return Note(bounds.note(self.note), self.quiet)
+        return Note(bounds.note(self.note), self.when, self.usage)
 
 
 class Ask(Struct, frozen=True):

@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from dragoman.agents.content import parts_of
-from dragoman.agents.detached_run import DetachedRun
-from dragoman.engine.api import Delegation, DelegationFailed, Ended, Hear, Reject, Runner, Unreadable
-from dragoman.engine.bounds import flag, integer, steps
-from dragoman.engine.bounds import usage as check_usage
+from dragoman.engine.api import Ended, Hear, Reject, Run, Runner, Unreadable
+from dragoman.engine.bounds import Bounds
+from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import CallerCredentials
 from dragoman.model.principal import ANONYMOUS, Principal
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, Usage
 
@@ -151,19 +151,24 @@ async def run(
     try:
         await agent.run(fake)
     except Reject as reject:
-        fake.end(TaskState.REJECTED, (Part(text=str(reject)),) if str(reject) else ())
+        fake.end(End(TaskState.REJECTED, (Part(text=str(reject)),) if str(reject) else ()))
     except Ended as ended:
-        fake.end(ended.state, ended.parts, ended.reason)
+        fake.end(End(ended.state, ended.parts, ended.reason))
     except asyncio.CancelledError:
         if not fake.waits:
             raise
     else:
-        fake.end(TaskState.COMPLETED)
+        fake.end(End(TaskState.COMPLETED))
     return Ran(record=fake.record, events=tuple(fake.events), orders=tuple(fake.orders))
 
 
-class FakeRun(DetachedRun):
-    """A Run that keeps what the agent does in `events`. Without an answer left, `ask` ends the run and sets `waits`."""
+class FakeRun(Run):
+    """A Run that keeps what the agent does in `events`, and its `orders`.
+
+    Without an answer left, `ask` ends the run, and the run `waits`.
+    """
+
+    __slots__ = ("_memory",)
 
     def __init__(
         self,
@@ -180,13 +185,7 @@ class FakeRun(DetachedRun):
         delegated: Mapping[str, Iterable[object]] = NOTHING,
         files: Mapping[str, bytes] = NO_FILES,
     ) -> None:
-        self.message = message
-        self._files = files
-        self.principal = principal
-        self.skill = skill
-        self.skills = skills
-        self.extensions = extensions
-        self.head = TaskHead(
+        head = TaskHead(
             id="task-1",
             context_id="context-1",
             agent="test",
@@ -199,61 +198,111 @@ class FakeRun(DetachedRun):
             metadata=metadata,
             extensions=extensions,
         )
-        self.traceparent: str | None = None
-        self.epoch = 1
-        self.lineage: tuple[str, ...] = ("test/test",)
-        self.orders: list[Delegation] = []
-        self._delegated = {agent: list(outcomes) for agent, outcomes in delegated.items()}
+        self._memory = MemorySink(
+            head,
+            message,
+            answers=answers,
+            history=history,
+            references=references,
+            delegated=delegated,
+            files=files,
+        )
+        super().__init__(head, message, self._memory, Bounds(), principal=principal)
+
+    @property
+    def events(self) -> list[Event]:
+        """Everything that happened, in order."""
+        return self._memory.events
+
+    @property
+    def orders(self) -> list[Delegation]:
+        """The tasks that the agent delegated."""
+        return self._memory.orders
+
+    @property
+    def waits(self) -> bool:
+        """Whether the agent asked and had no answer left."""
+        return self._memory.waits
+
+    @property
+    def canceled(self) -> bool:
+        """Whether the task itself is to stop. A test may say so."""
+        return self._memory.canceled
+
+    @canceled.setter
+    def canceled(self, canceled: bool) -> None:
+        self._memory.canceled = canceled
+
+    def end(self, word: End) -> None:
+        """End the run."""
+        self._memory.end(word)
+
+
+class MemorySink:
+    """See `engine.api.Sink`: keeps the words in memory, as events. Nothing waits, and nothing is written."""
+
+    canceled: bool = False
+    shown: CallerCredentials | None = None
+    lineage = ("test/test",)
+
+    def __init__(
+        self,
+        head: TaskHead,
+        message: Message,
+        *,
+        answers: Sequence[Message],
+        history: Sequence[Message],
+        references: Sequence[Record],
+        delegated: Mapping[str, Iterable[object]],
+        files: Mapping[str, bytes],
+    ) -> None:
         self.events: list[Event] = []
+        self.orders: list[Delegation] = []
         self.waits = False
+        self._head = head
+        self._delegated = {agent: list(outcomes) for agent, outcomes in delegated.items()}
+        self._files = files
         self._answers = list(answers)
         self._history = tuple(history)
         self._references = tuple(references)
         self._usage: Usage | None = None
-        self._fold = Fold(self.head)
+        self._fold = Fold(head)
         self._add(Submitted(message, TIMESTAMP))
         self._add(StatusChanged(TaskState.WORKING, TIMESTAMP))
+
+    # -- engine.api.Sink -----------------------------------------------------------------------------------------------
 
     @property
     def record(self) -> Record:
         """The task so far."""
         return self._fold.record()
 
-    async def status(
-        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
-    ) -> None:
-        """Keep the report."""
-        parts, progress = self.bounds.parts("parts", parts), steps(progress)
-        metadata = self.bounds.metadata("metadata", metadata)
-        message = self._said(parts) if parts else None
-        told = None if progress is None else Progress(*progress, message.text if message else "")
-        self._add(StatusChanged(TaskState.WORKING, TIMESTAMP, message, told, self._usage, metadata=metadata))
+    def check(self) -> None:
+        """See `engine.api.Sink`. Everything counts."""
 
-    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Keep the chunk. An append to an artifact that is not there fails the test."""
-        artifact = self.bounds.artifact(artifact)
-        append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)
-        if append and all(artifact.artifact_id != known.artifact_id for known in self.record.artifacts):
-            raise AssertionError(f"the first chunk of artifact {artifact.artifact_id!r} is an append")
-        self._add(ArtifactChunk(artifact, append, last_chunk))
+    def say(self, word: Say | ArtifactChunk, weight: int = 0) -> None:
+        """Keep it. An append to an artifact that is not there fails the test."""
+        if isinstance(word, ArtifactChunk):
+            key = word.artifact.artifact_id
+            if word.append and all(key != known.artifact_id for known in self.record.artifacts):
+                raise AssertionError(f"the first chunk of artifact {key!r} is an append")
+            self._add(word)
+            return
+        message = self._said(word.parts) if word.parts else None
+        told = None if word.progress is None else Progress(*word.progress, message.text if message else "")
+        self._add(StatusChanged(TaskState.WORKING, TIMESTAMP, message, told, self._usage, metadata=word.metadata))
 
-    def usage(self, usage: Usage) -> None:
-        """Add it up."""
-        self._usage = (self._usage or Usage()) + check_usage(usage)
+    def mark(self, word: Working | Waiting | Note | Usage) -> None:
+        """Add tokens up, and keep notes. The task is at work since the run began."""
+        if isinstance(word, Usage):
+            self._usage = (self._usage or Usage()) + word
+        elif isinstance(word, Note) and word.when != "next":
+            self._add(Noted(word.note))
 
-    def note(self, /, **note: str) -> None:
-        """Keep a note for a later run."""
-        self._add(Noted(self.bounds.note(note)))
-
-    def note_soon(self, /, **note: str) -> None:
-        """Keep a note for a later run."""
-        self.note(**note)
-
-    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
+    async def ask(self, word: Ask) -> Message:
         """Return the next answer. Without one the agent is stopped there, like one that waits too long."""
-        parts = self.bounds.parts("parts", parts)
-        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
-        self._add(StatusChanged(state, TIMESTAMP, self._said(parts), usage=self._usage))
+        state = TaskState.AUTH_REQUIRED if word.auth else TaskState.INPUT_REQUIRED
+        self._add(StatusChanged(state, TIMESTAMP, self._said(word.parts), usage=self._usage))
         if not self._answers:
             self.waits = True
             raise asyncio.CancelledError
@@ -263,8 +312,7 @@ class FakeRun(DetachedRun):
         return answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
-        """The next outcome that the test has for the other agent; without one the test fails."""
-        order = order.check(self.bounds, self.message.parts)
+        """Return the next outcome that the test has for the other agent; without one the test fails."""
         number = len(self.orders) + 1
         self.orders.append(order)
         outcomes = self._delegated.get(order.agent)
@@ -278,28 +326,42 @@ class FakeRun(DetachedRun):
             message = self._said((Part(text=str(outcome)),))
         else:
             artifacts = (Artifact(artifact_id="artifact-1", parts=parts_of(outcome)),)
-        task_id = f"task-1-{number}"
-        delegated = Delegated(number, order.agent, task_id, state, TIMESTAMP, message, artifacts)
+        delegated = Delegated(number, order.agent, f"task-1-{number}", state, TIMESTAMP, message, artifacts)
         self._add(delegated)
         if hear is not None:
             for artifact in artifacts:
                 await hear(ArtifactChunk(artifact, last_chunk=True))
-        if state is not TaskState.COMPLETED and not order.detach:
-            raise DelegationFailed(delegated)
         return delegated
 
-    async def references(self) -> tuple[Record, ...]:
+    async def written(self) -> None:
+        """Return at once."""
+
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """Set the result of `done` at once."""
+        if not done.done():
+            done.set_result(None)
+
+    async def past(self, *, context: bool = False) -> "MemorySink":
+        """See `engine.api.Sink`."""
+        return self
+
+    # -- engine.api.Past -----------------------------------------------------------------------------------------------
+
+    async def references(self, task_ids: Sequence[str]) -> tuple[Record, ...]:
         """The tasks it was given."""
         return self._references
 
     async def request_metadata(self, message: Message) -> dict[str, Any] | None:
-        """The metadata that the test gave for the first message; None for an answer."""
-        return self.head.metadata if message is self.message else None
+        """None: a test gives metadata for the first message alone."""
+        return None
 
-    async def history(self, limit: int) -> tuple[Message, ...]:
+    async def messages(self, limit: int) -> tuple[Message, ...]:
         """The newest of the messages it was given."""
-        limit = integer("limit", limit)
         return self._history[-limit:] if limit > 0 else ()
+
+    async def note(self) -> dict[str, str]:
+        """No notes: there are no earlier tasks."""
+        return {}
 
     async def read(self, part: Part) -> bytes:
         """The bytes of the part, or those that the test has for its URL. Without them the test fails."""
@@ -311,10 +373,13 @@ class FakeRun(DetachedRun):
             raise AssertionError(f"the agent reads {part.url!r}: say what is there: files={{...}}")
         return self._files[part.url]
 
-    def end(self, state: TaskState, parts: Sequence[Part] = (), reason: str = "") -> None:
-        """End the run in `state`. `reason` is for programs, as on a server."""
-        message = self._said(parts, {"reason": reason} if reason else None) if parts else None
-        self._add(StatusChanged(state, TIMESTAMP, message, usage=self._usage, duration_ms=0))
+    # -- for the test --------------------------------------------------------------------------------------------------
+
+    def end(self, word: End) -> None:
+        """End the task. The reason is for programs, as on a server."""
+        metadata = {"reason": word.reason} if word.reason else None
+        message = self._said(word.parts, metadata) if word.parts else None
+        self._add(StatusChanged(word.state, TIMESTAMP, message, usage=self._usage, duration_ms=0))
 
     def _said(self, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
         said = tuple(parts)

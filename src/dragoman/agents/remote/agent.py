@@ -64,6 +64,7 @@ class UpstreamAgent(Runner):
             direct=direct,
             direct_wait_s=direct_wait_s,
             restartable=True,
+            later_run="resumes",
             waits=queues,
             speaks_soon=True,
             may_refuse=not queues,

@@ -384,7 +384,6 @@ class UpstreamTask:
     async def _resume(self) -> RunResumed:
         """Load what an earlier run noted, and return how far it got."""
         run, ids, note = self._run, self._ids, self._run.record.note or {}
-        run.goes_on()
         answers = await self._answers(int(note.get("sent", "1")))
         if used := note.get("used"):
             self._relay.load_usage(used)

@@ -37,6 +37,7 @@ from dragoman.engine.api import (
     Traits,
 )
 from dragoman.engine.runs.replay import ReplayMismatch
+from dragoman.engine.runs.task_sink import task_sink
 from dragoman.engine.words import Ask, Delegation, End, Say
 from dragoman.model.card import Profile
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
@@ -183,7 +184,7 @@ class WorkerAgent(Runner):
         if lease is not None:
             lease.reported = max(told.number, lease.reported)
         if not item.replays:
-            run.caught_up()
+            task_sink(run).known(0, replays=False)
         if used is not None:
             run.usage(used)
         kept = lease is not None and lease.stored is not None and isinstance(word, Say | ArtifactChunk)

@@ -19,6 +19,7 @@ from dragoman.agents.worker.roster import Roster, RosterEntry, WorkerWord, merge
 from dragoman.agents.worker.words import SpokenWord
 from dragoman.engine.api import Run
 from dragoman.engine.runs.replay import DELIVERED, USED
+from dragoman.engine.runs.task_sink import task_sink
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
 from dragoman.model.events import Delegated
@@ -265,8 +266,8 @@ class Leases:
     def attach(self, item: WorkItem, found: FoundLease) -> None:
         """Let a run go on with the lease that a worker has already. It may have begun on another replica."""
         stored, run = found.lease, item.run
-        said = run.known(stored.base + stored.asked, replays=stored.replays)
-        run.carries_on(stored.handed)
+        said = task_sink(run).known(stored.base + stored.asked, replays=stored.replays)
+        task_sink(run).carries_on(stored.handed)
         token, _, number = (run.record.note or {}).get(REPORTED, "").rpartition(":")
         lease = Lease(
             stored.token,
@@ -433,7 +434,7 @@ class Leases:
         lease = Lease(f"{run.head.id}.{secrets.token_urlsafe(12)}", worker)
         if desk is not None:
             item.first = DELIVERED not in (run.record.note or {})
-            base = 0 if replays else len(run.known(0, replays=False))
+            base = 0 if replays else len(task_sink(run).known(0, replays=False))
             lease.stored = StoredLease(lease.token, worker, replays, item.first, base)
             try:
                 lease.version = await desk.write(run.head.id, lease.stored, self.lease_s) or 0

@@ -7,27 +7,26 @@ takes to stop.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.detached_run import DetachedRun
 from dragoman.agents.url_files import read_here
 from dragoman.agents.worker import wire
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.client.http import Requester
-from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner, came_to
-from dragoman.engine.bounds import Bounds, flag, integer, steps
-from dragoman.engine.bounds import usage as check_usage
+from dragoman.engine.api import Ended, Hear, Reject, Run, Runner
+from dragoman.engine.bounds import Bounds
+from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import Fold
-from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.principal import Principal
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, Usage
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
@@ -132,22 +131,19 @@ class WorkerApi:
             self._turns += 1
 
 
-class RemoteRun(DetachedRun):
-    """See `engine.api.Run`. Every method raises CancelledError once the lease is over."""
+class ServerSink:
+    """See `engine.api.Sink`: the words go to the server from which the task was leased, in a `delivery`.
+
+    Nothing here is replayed, nor written: the server does that.
+    """
 
     def __init__(self, server: WorkerApi, delivery: wire.LeasedTask) -> None:
         task = delivery.task
         self.lease = delivery.lease
         self.expires_s = delivery.expires_s
-        self.message = delivery.message
-        self.principal = Principal(delivery.principal)
-        self.skill = delivery.skill
-        self.skills = delivery.skills
-        self.extensions = delivery.extensions
-        self.traceparent = delivery.traceparent
         self.lineage = delivery.lineage
-        self.bounds = Bounds(delivery.max_text)
-        self.epoch = 1
+        self.shown: CallerCredentials | None = None
+        self.canceled = False
         self.ending = False
         """Whether the end of the task is on its way. The lease ends with it."""
         self.over = False
@@ -176,68 +172,67 @@ class RemoteRun(DetachedRun):
         self._used: Usage | None = None
         self._turn = asyncio.Lock()
 
+    # -- engine.api.Sink -----------------------------------------------------------------------------------------------
+
     @property
     def record(self) -> Record:
         """The task as it was leased, plus what was reported since."""
         return self._fold.record()
 
-    async def status(
-        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
-    ) -> None:
-        """Report while `working`."""
-        parts, progress = self.bounds.parts("parts", parts), steps(progress)
-        metadata = self.bounds.metadata("metadata", metadata)
+    def check(self) -> None:
+        """See `engine.api.Sink`. The lease may be over: the next report will tell."""
+
+    def say(self, word: Say | ArtifactChunk, weight: int = 0) -> Awaitable[None]:
+        """See `engine.api.Sink`. The server has the word when it has been awaited."""
+        return self._report(word)
+
+    async def _report(self, word: Say | ArtifactChunk) -> None:
         async with self._turn:
-            update = wire.StatusReport(
-                self.lease,
-                message=wire.WorkerMessage(tuple(parts)) if parts else None,
-                progress=None if progress is None else wire.Steps(*progress),
-                metadata=metadata,
-                usage=self._take_usage(),
-                number=self._next(),
-            )
-            await self.tell("update", update, wire.EmptyReply)
-            said = self._message(parts) if parts else None
-            at = None if progress is None else Progress(*progress)
-            self._add(StatusChanged(TaskState.WORKING, self.head.created_at, said, at))
+            event: Event
+            if isinstance(word, Say):
+                message, progress = None, word.progress
+                if word.parts:
+                    message = wire.WorkerMessage(word.parts)
+                update = wire.StatusReport(
+                    self.lease,
+                    message=message,
+                    progress=None if progress is None else wire.Steps(*progress),
+                    metadata=word.metadata,
+                    usage=self._take_usage(),
+                    number=self._next(),
+                )
+                await self.tell("update", update, wire.EmptyReply)
+                said = self._message(word.parts) if word.parts else None
+                at = None if progress is None else Progress(*progress)
+                event = StatusChanged(TaskState.WORKING, self.head.created_at, said, at)
+            else:
+                chunk = wire.ArtifactReport(
+                    self.lease,
+                    wire.encode_artifact(word.artifact),
+                    append=word.append,
+                    last_chunk=word.last_chunk,
+                    usage=self._take_usage(),
+                    number=self._next(),
+                )
+                await self.tell("artifact", chunk, wire.EmptyReply)
+                event = word
+            self._add(event)
 
-    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Emit an artifact or a chunk of one."""
-        artifact = self.bounds.artifact(artifact)
-        append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)
-        async with self._turn:
-            chunk = wire.ArtifactReport(
-                self.lease,
-                wire.encode_artifact(artifact),
-                append=append,
-                last_chunk=last_chunk,
-                usage=self._take_usage(),
-                number=self._next(),
-            )
-            await self.tell("artifact", chunk, wire.EmptyReply)
-            self._add(ArtifactChunk(artifact, append, last_chunk))
+    def mark(self, word: Working | Waiting | Note | Usage) -> None:
+        """See `engine.api.Sink`. Tokens go with the next report, notes with the next question."""
+        match word:
+            case Usage():
+                self._used = (self._used or Usage()) + word
+            case Note(when="next"):
+                pass  # no later run goes on from it
+            case Note(note):
+                self._notes |= note
+                self._add(Noted(note))
+            case _:
+                pass  # the server has said so since the task was leased
 
-    def usage(self, usage: Usage) -> None:
-        """Add to the tokens used. They are sent with the next report."""
-        self._used = (self._used or Usage()) + check_usage(usage)
-
-    def note(self, /, **note: str) -> None:
-        """Write notes down. The server stores them with the next question."""
-        note = self.bounds.note(note)
-        self._notes |= note
-        self._add(Noted(note))
-
-    def note_soon(self, /, **note: str) -> None:
-        """Write notes down, as `note`."""
-        self.note(**note)
-
-    async def read(self, part: Part) -> bytes:
-        """Return the bytes of a file part, fetched from here: see `engine.api.Run.read`."""
-        return await read_here(part)
-
-    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
-        """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
-        parts = self.bounds.parts("parts", parts)
+    async def ask(self, word: Ask) -> Message:
+        """See `engine.api.Sink`."""
         async with self._turn:
             if self._used is not None:
                 await self.tell(
@@ -249,7 +244,7 @@ class RemoteRun(DetachedRun):
             wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
             note, self._notes = self._notes or None, {}
             question = wire.AskRequest(
-                self.lease, wire.WorkerMessage(tuple(parts)), auth, self._questions, wait_s, note
+                self.lease, wire.WorkerMessage(word.parts), word.auth, self._questions, wait_s, note
             )
             while True:
                 reply = await self.tell("ask", question, wire.AskReply, wait_s)
@@ -258,8 +253,7 @@ class RemoteRun(DetachedRun):
                     return reply.answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
-        """Give a task to another agent of the server. `hear` gets each artifact only when it is whole."""
-        order = order.check(self.bounds, self.message.parts)
+        """See `engine.api.Sink`. `hear` gets each artifact only when it is whole."""
         self._orders += 1
         wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
         told = wire.DelegateRequest(
@@ -286,33 +280,57 @@ class RemoteRun(DetachedRun):
         if hear is not None:
             for artifact in delegated.artifacts:
                 await hear(ArtifactChunk(artifact, last_chunk=True))
-        return came_to(delegated, order)
+        return delegated
 
-    async def references(self) -> tuple[Record, ...]:
-        """The tasks that the message names, as far as they are the caller's."""
+    async def written(self) -> None:
+        """See `engine.api.Sink`. The server writes what it is given."""
+
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """See `engine.api.Sink`. No write is under way here."""
+        if not done.done():
+            done.set_result(None)
+
+    async def past(self, *, context: bool = False) -> "ServerSink":
+        """See `engine.api.Sink`."""
+        return self
+
+    # -- engine.api.Past -----------------------------------------------------------------------------------------------
+
+    async def references(self, task_ids: Sequence[str]) -> tuple[Record, ...]:
+        """See `engine.api.Past`. The server knows which tasks the message names."""
         found = await self.tell("references", wire.PastRequest(self.lease), wire.ReferencesReply)
         return () if found is None else tuple(_record(_head(self.head, task), task) for task in found.tasks)
 
     async def request_metadata(self, message: Message) -> dict[str, Any] | None:
-        """The metadata of the request that brought a message: it came with the task, or with the answer."""
-        return self.head.metadata if message is self.message else self._answered_with.get(message.message_id)
+        """See `engine.api.Past`. It came with the answer."""
+        return self._answered_with.get(message.message_id)
 
-    async def history(self, limit: int) -> tuple[Message, ...]:
-        """The newest `limit` messages of the context before this run, oldest first."""
-        found = await self.tell("history", wire.PastRequest(self.lease, integer("limit", limit)), wire.HistoryReply)
+    async def messages(self, limit: int) -> tuple[Message, ...]:
+        """See `engine.api.Past`."""
+        found = await self.tell("history", wire.PastRequest(self.lease, limit), wire.HistoryReply)
         return () if found is None else found.messages
 
-    async def end(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
+    async def note(self) -> dict[str, str]:
+        """See `engine.api.Past`. Notes of earlier tasks are not known here."""
+        return {}
+
+    async def read(self, part: Part) -> bytes:
+        """See `engine.api.Past`. The bytes are fetched from here."""
+        return await read_here(part)
+
+    # -- for the worker ------------------------------------------------------------------------------------------------
+
+    async def end(self, word: End) -> None:
         """Report how the task ended."""
         async with self._turn:
             self.ending = True
-            said = wire.WorkerMessage(tuple(parts)) if parts else None
-            if state is TaskState.COMPLETED and said is None:
+            said = wire.WorkerMessage(word.parts) if word.parts else None
+            if word.state is TaskState.COMPLETED and said is None:
                 await self.tell(
                     "complete", wire.CompletionReport(self.lease, usage=self._take_usage()), wire.EmptyReply
                 )
             else:
-                update = wire.StatusReport(self.lease, state=state.value, message=said, usage=self._take_usage())
+                update = wire.StatusReport(self.lease, state=word.state.value, message=said, usage=self._take_usage())
                 await self.tell("update", update, wire.EmptyReply)
 
     async def tell(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
@@ -416,12 +434,14 @@ class Lessee:
 
     async def _run(self, delivery: wire.LeasedTask) -> None:
         """Do one task. Returns when it has ended, or was canceled or lost."""
-        run = RemoteRun(self._server, delivery)
-        doing = asyncio.create_task(self._do(run))
-        beating = asyncio.create_task(self._beat(run))
+        sink = ServerSink(self._server, delivery)
+        bounds = Bounds(delivery.max_text)
+        run = Run(sink.head, delivery.message, sink, bounds, traceparent=delivery.traceparent)
+        doing = asyncio.create_task(self._do(run, sink))
+        beating = asyncio.create_task(self._beat(sink))
         try:
             await asyncio.wait((doing, beating), return_when=asyncio.FIRST_COMPLETED)
-            if run.ending:
+            if sink.ending:
                 await asyncio.wait((doing,), timeout=CALL_S)
         finally:
             doing.cancel()
@@ -429,18 +449,18 @@ class Lessee:
             beating.cancel()
             await asyncio.wait((beating,))
             if not doing.done() or doing.cancelled():
-                await self._give_back(run)
+                await self._give_back(sink)
 
-    async def _do(self, run: RemoteRun) -> None:
+    async def _do(self, run: Run, sink: ServerSink) -> None:
         try:
             await self._agent.run(run)
         except Reject as reject:
-            await self._end(run, TaskState.REJECTED, _text(str(reject)))
+            await self._end(sink, End(TaskState.REJECTED, _text(str(reject))))
         except Ended as ended:
-            await self._end(run, ended.state, ended.parts)
+            await self._end(sink, End(ended.state, ended.parts))
         except (Exception, SystemExit, BaseExceptionGroup, asyncio.CancelledError) as error:
             task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and (run.over or task is None or task.cancelling()):
+            if isinstance(error, asyncio.CancelledError) and (sink.over or task is None or task.cancelling()):
                 raise
             reference = new_id()[-12:]
             log.error(
@@ -450,20 +470,20 @@ class Lessee:
                 reference,
                 exc_info=error,
             )
-            await self._end(run, TaskState.FAILED, _text(f"The agent failed (reference {reference})."))
+            await self._end(sink, End(TaskState.FAILED, _text(f"The agent failed (reference {reference}).")))
         else:
-            await self._end(run, TaskState.COMPLETED)
+            await self._end(sink, End(TaskState.COMPLETED))
 
-    async def _end(self, run: RemoteRun, state: TaskState, parts: Sequence[Part] = ()) -> None:
+    async def _end(self, sink: ServerSink, word: End) -> None:
         try:
-            await run.end(state, parts)
+            await sink.end(word)
         except CallRefused as refused:
-            log.warning("task %s: its end was refused: %s", run.head.id, refused)
+            log.warning("task %s: its end was refused: %s", sink.head.id, refused)
 
-    async def _beat(self, run: RemoteRun) -> None:
+    async def _beat(self, sink: ServerSink) -> None:
         """Keep the lease. Returns when the task is canceled or lost."""
-        wait_s = min(run.expires_s * self._server.beat_part, wire.WAIT_S_MAX)
-        request = wire.HeartbeatRequest(run.lease, wait_s, answers=1 << 30)  # answers come by `ask` instead
+        wait_s = min(sink.expires_s * self._server.beat_part, wire.WAIT_S_MAX)
+        request = wire.HeartbeatRequest(sink.lease, wait_s, answers=1 << 30)  # answers come by `ask` instead
         clock = asyncio.get_running_loop().time
         heard = clock()
         while True:
@@ -471,27 +491,27 @@ class Lessee:
             try:
                 pulse = await self._server.call("heartbeat", request, wire.HeartbeatReply, wait_s, self._server.beat_s)
             except (EgressError, CallRefused) as error:
-                if run.ending:
+                if sink.ending:
                     return
                 if isinstance(error, CallRefused) and not error.temporary:
-                    log.warning("task %s is lost: %s", run.head.id, error)
+                    log.warning("task %s is lost: %s", sink.head.id, error)
                     return
-                if clock() - heard > run.expires_s:
-                    log.warning("task %s is lost: the server cannot be reached: %s", run.head.id, error)
+                if clock() - heard > sink.expires_s:
+                    log.warning("task %s is lost: the server cannot be reached: %s", sink.head.id, error)
                     return
             else:
                 heard = clock()
                 if pulse is None or pulse.cancel:
-                    run.canceled = pulse is not None
-                    log.info("task %s is canceled", run.head.id)
+                    sink.canceled = pulse is not None
+                    log.info("task %s is canceled", sink.head.id)
                     return
             await asyncio.sleep(max(0.0, BEAT_S_MIN - (clock() - began)))
 
-    async def _give_back(self, run: RemoteRun) -> None:
+    async def _give_back(self, sink: ServerSink) -> None:
         """Let another worker have the task at once. The server refuses this for one that was canceled or lost."""
         try:
             async with asyncio.timeout(GIVE_BACK_S):
-                await self._server.call("release", wire.ReleaseRequest(run.lease), wire.EmptyReply)
+                await self._server.call("release", wire.ReleaseRequest(sink.lease), wire.EmptyReply)
         except (EgressError, CallRefused, TimeoutError):
             return
 

@@ -4,7 +4,7 @@ Invariant: as with a server, only tasks that have ended are deleted, and an open
 """
 
 from dragoman.engine.admin.task_changes import still_open
-from dragoman.engine.runs.run import closing
+from dragoman.engine.runs.endings import closing
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import Fold

@@ -99,7 +99,7 @@ class RunWriter:
             return False
         if not weight:
             check_types(type(event).__name__, event)
-        if isinstance(event, StatusChanged):
+        if type(event) is StatusChanged:
             size = PART_BYTES if event.message is None else weigh(event)
             if event.state not in FOLLOWS[self.state]:
                 return False
@@ -246,13 +246,17 @@ class RunWriter:
             self._withdraw_question()
 
     def _landed(self, outcome: Outcome) -> None:
-        if isinstance(outcome, OutcomeUnknown):
-            return  # the log repeats the write until the outcome is known
-        if isinstance(outcome, StoreError) and not self.lost:
-            self._log.writes.note_failure(outcome)
-        else:  # a run that is lost stalls nobody: the task goes on without it
+        if not isinstance(outcome, BaseException):
             self._log.writes.note_success()
-        if isinstance(outcome, BaseException) and not self.lost:
+        elif isinstance(outcome, OutcomeUnknown):
+            return  # the log repeats the write until the outcome is known
+        elif self.lost:  # a run that is lost stalls nobody: the task goes on without it
+            self._log.writes.note_success()
+        else:
+            if isinstance(outcome, StoreError):
+                self._log.writes.note_failure(outcome)
+            else:
+                self._log.writes.note_success()
             if isinstance(outcome, StoreError | Moved):
                 self._take_back()
                 self._loop.call_later(self._retry_s, self._write)

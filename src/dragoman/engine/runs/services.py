@@ -1,0 +1,34 @@
+"""RunServices: what all runs of a process share.
+
+Invariant: values and named protocols only. Nothing here is about one run.
+"""
+
+import asyncio
+
+from msgspec import Struct
+
+from dragoman.engine.bounds import Bounds
+from dragoman.engine.effects import Effects
+from dragoman.engine.files import Files
+from dragoman.engine.runs.history import History
+from dragoman.engine.task_log import Stopping
+from dragoman.model.ids import Clock
+
+
+class RunServices(Struct, frozen=True, kw_only=True):
+    """The values that all runs of a process share. `server` is the name of this server in lineages.
+
+    `effects` get what runs want of the engine: delegations, and their own end when they are past their deadline or were
+    suspended for `suspend_max_s`. Once the process is `stopping`, no run stays suspended.
+    """
+
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    past: History
+    files: Files
+    bounds: Bounds
+    server: str
+    effects: Effects
+    stopping: Stopping
+    suspend_max_s: float
+    retry_s: float

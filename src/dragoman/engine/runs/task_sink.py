@@ -1,0 +1,432 @@
+"""TaskSink: the words of a run on a task, on their way to its log.
+
+Invariant: everything goes through one RunWriter, in the order in which it was said, under the run's epoch. While
+recorded answers are left, what the agent says is not written again: it is replayed. No event of the run comes between a
+question and its answer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextvars import copy_context
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.engine.api import Hear, Run
+from dragoman.engine.bounds import Bounds
+from dragoman.engine.effects import Delegate, DropSuspended
+from dragoman.engine.lineage import full_lineage
+from dragoman.engine.runs.deadline import Deadline
+from dragoman.engine.runs.endings import agent_error, agent_message
+from dragoman.engine.runs.history import RunPast
+from dragoman.engine.runs.questions import Questions
+from dragoman.engine.runs.replay import USED, Replay, noted_usage, spell_usage
+from dragoman.engine.runs.run_writer import RunWriter
+from dragoman.engine.runs.services import RunServices
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
+from dragoman.model.ids import timestamp
+from dragoman.model.lifecycle import fold
+from dragoman.model.message import Message, Part
+from dragoman.model.operations import CallerCredentials
+from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
+from dragoman.store.api import Fenced, Refused
+
+
+class TaskExecution(Protocol):
+    """The execution of the agent whose words these are."""
+
+    @property
+    def canceled(self) -> bool:
+        """See `engine.api.Run.canceled`."""
+        ...
+
+    def abandon(self) -> None:
+        """Stop: another run, or nobody, goes on with the task."""
+        ...
+
+    def lose_lease(self) -> None:
+        """Stop: another server has leased the task."""
+        ...
+
+    def impose(self, end: End) -> None:
+        """Stop, and end the task like this."""
+        ...
+
+
+class TaskSink:
+    """See `engine.api.Sink`. Everything beyond that is for the engine alone.
+
+    `replay` is what an earlier run said, and how far this one has repeated it. The task `waits` for somebody to take it
+    on. With `speaks_soon` the word that this has happened waits briefly for another event.
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_execution",
+        "_keeps_files",
+        "_next_note",
+        "_numbered",
+        "_services",
+        "_speaks_soon",
+        "_untaken",
+        "_written",
+        "head",
+        "log",
+        "questions",
+        "replay",
+        "traceparent",
+        "used",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        execution: TaskExecution,
+        log: TaskLog,
+        replay: Replay,
+        services: RunServices,
+        deadline: Deadline | None,
+        *,
+        waits: bool,
+        speaks_soon: bool,
+        traceparent: str | None,
+    ) -> None:
+        self.log = log
+        self.head = log.head
+        self.replay = replay
+        self.traceparent = traceparent
+        self.questions = Questions(replay.late, services.loop)
+        self.writer = RunWriter(log, services.loop, self, retry_s=services.retry_s)
+        self._untaken = waits
+        """Whether nobody has taken the task on yet in this run, nor reported or asked anything."""
+        self.used: Usage | None = replay.usage if replay.crashed else log.usage
+        """The tokens used so far."""
+        self._execution = execution
+        self._services = services
+        self._keeps_files = services.files.keeps
+        self._deadline = deadline
+        self._speaks_soon = speaks_soon
+        self._numbered = 0
+        """The number of the last delegation."""
+        self._written: set[str] = set()
+        """The artifacts of which this run has written."""
+        self._next_note: Noted | None = None
+        """A note that goes into the write of the next event."""
+
+    # -- engine.api.Sink -----------------------------------------------------------------------------------------------
+
+    @property
+    def canceled(self) -> bool:
+        """See `engine.api.Sink`."""
+        return self._execution.canceled
+
+    @property
+    def bounds(self) -> Bounds:
+        """See `engine.effects.ParentRun`."""
+        return self._services.bounds
+
+    @property
+    def shown(self) -> CallerCredentials | None:
+        """See `engine.api.Sink`."""
+        return self.log.shown
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """See `engine.api.Sink`."""
+        return full_lineage(self.head, self._services.server)
+
+    @property
+    def record(self) -> Record:
+        """See `engine.api.Sink`."""
+        record = self.log.record()
+        emitted = self.writer.pending
+        if emitted:
+            record = fold(self.head, record, (Logged(seq, event) for seq, event in enumerate(emitted, record.seq + 1)))
+        return self._services.files.linked(record)
+
+    def check(self) -> None:
+        """See `engine.api.Sink`."""
+        if self.writer.lost or self.log.state in TERMINAL:
+            raise asyncio.CancelledError("the run has lost its lease")
+
+    def say(self, word: Say | ArtifactChunk, weight: int = 0) -> Awaitable[None] | None:
+        """See `engine.api.Sink`. The first chunk of an artifact is never an append."""
+        writer = self.writer
+        if writer.lost or self.log.terminal:
+            self.check()
+        if self.questions.any_open:
+            return self._say_later(word)
+        if self.replay.active:
+            return None
+        if type(word) is Say:  # costs less than `isinstance`, for every chunk of a stream
+            if self._keeps_files and self._services.files.large(word.parts):
+                return self._say_later(word)
+            self._untaken = False
+            if self._deadline is not None:
+                self._deadline.begin()
+            now_ms = self._services.clock.now_ms()
+            message = agent_message(self.head, word.parts) if word.parts else None
+            steps = word.progress
+            made = None if steps is None else Progress(*steps, message.text if message is not None else "")
+            at = timestamp(now_ms)
+            full = writer.put(
+                StatusChanged(TaskState.WORKING, at, message, made, self.used, metadata=word.metadata), now_ms
+            )
+        else:
+            artifact = word.artifact
+            if self._keeps_files and self._services.files.large(artifact.parts):
+                return self._say_later(word)
+            key = artifact.artifact_id
+            if key not in self._written:
+                self._written.add(key)
+                append = word.append
+                if self.replay.crashed and (kept := self.replay.replaces(key)) is not None:
+                    if append and kept:
+                        artifact, weight = replace(artifact, parts=(*kept, *artifact.parts)), 0
+                    append = False
+                elif append:
+                    append = any(known.artifact_id == key for known in self.record.artifacts)
+                word = ArtifactChunk(artifact, append, word.last_chunk)
+            full = writer.put(word, weight=weight)
+        if self._next_note is not None:
+            self._put_note()
+        return self._room() if full else None
+
+    async def _say_later(self, word: Say | ArtifactChunk) -> None:
+        """Say it once its files are in the blob store, and the open question has its answer."""
+        if isinstance(word, ArtifactChunk):
+            artifact = word.artifact
+            word = replace(word, artifact=replace(artifact, parts=await self._keep(artifact.parts)))
+        else:
+            word = replace(word, parts=await self._keep(word.parts))
+        await self._answered()
+        waits = self.say(word)
+        if waits is not None:
+            await waits
+
+    def mark(self, word: Working | Waiting | Note | Usage) -> None:
+        """See `engine.api.Sink`."""
+        match word:
+            case Usage():
+                if not self.replay.active:
+                    self.used = (self.used or Usage()) + word
+            case Working():
+                self._untaken = False
+                if self._deadline is not None:
+                    self._deadline.begin()
+                self.announce()
+                if not self.log.taken_on:
+                    self.log.taken_on = True
+                    self.log.wake()
+            case Note(note, "next", with_usage):
+                if with_usage and self.used is not None:
+                    note = note | {USED: spell_usage(self.used)}
+                if note:
+                    self._next_note = Noted(note)
+            case Note(note, when):
+                self.writer.put(Noted(note), quietly=when == "soon")
+            case Waiting(parts):
+                if (state := self.writer.state) in (TaskState.SUBMITTED, TaskState.WORKING):
+                    now_ms = self._services.clock.now_ms()
+                    self.writer.put(StatusChanged(state, timestamp(now_ms), agent_message(self.head, parts)), now_ms)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody has taken the task on yet in this run, nor said anything."""
+        return self._untaken and not self._written
+
+    def announce(self) -> None:
+        """Put a `submitted` task into `working`."""
+        if self.writer.state is TaskState.SUBMITTED:
+            now_ms = self._services.clock.now_ms()
+            said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
+            self.writer.put(said, now_ms, quietly=self._speaks_soon)
+
+    async def ask(self, word: Ask) -> Message:
+        """See `engine.api.Sink`."""
+        if self.replay.answers:
+            return self.replay.answer(word.parts)
+        parts = await self._keep(word.parts)
+        await self._answered()
+        if (late := self.questions.take_late()) is not None:
+            return late
+        answer = await self._put_question(agent_message(self.head, parts), None, auth=word.auth)
+        assert answer is not None  # only a question that was passed on can become pointless
+        return answer
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """See `engine.api.Sink`."""
+        number = order.number or self._numbered + 1
+        self._numbered = max(self._numbered, number)
+        delegated = self.replay.delegated(number, order.agent)
+        if delegated is None:
+            services = self._services
+            outcome: asyncio.Future[Delegated] = services.loop.create_future()
+            services.effects.put(Delegate(self, number, order, hear, outcome, copy_context()))
+            delegated = await outcome
+            await self._answered()
+            self.check()
+            logged = await services.files.event_kept(self.head.id, delegated)
+            self.check()
+            self.writer.put(logged)
+            await self.written()
+        return delegated
+
+    async def written(self) -> None:
+        """See `engine.api.Sink`."""
+        if self._next_note is not None:
+            self._put_note()
+        await self.writer.drained()
+        self.check()
+
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """See `engine.api.Sink`."""
+        if self.writer.next_commit(done) is None and not done.done():
+            done.set_result(None)
+
+    async def past(self, *, context: bool = False) -> RunPast:
+        """See `engine.api.Sink`."""
+        return RunPast(self._services.past, self.head, self.log, self._services.retry_s)
+
+    # -- its questions -------------------------------------------------------------------------------------------------
+
+    async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:
+        """Put a delegated task's question to the caller. It refers to that task, so that a replay recognises it.
+
+        Returns None if the delegated task no longer waits for an answer.
+        """
+        self.check()
+        parts = await self._keep(parts)
+        await self._answered()
+        if child.state not in INTERRUPTED:
+            return None
+        question = replace(agent_message(self.head, parts), reference_task_ids=(child.head.id,))
+        return await self._put_question(question, child, auth=auth)
+
+    async def _put_question(self, question: Message, child: TaskLog | None, *, auth: bool) -> Message | None:
+        """Write a question while none is open, and wait for its answer."""
+        self._untaken = False
+        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
+        now_ms = self._services.clock.now_ms()
+        self.writer.put(StatusChanged(state, timestamp(now_ms), message=question, usage=self.used), now_ms)
+        answer = self.questions.ask(child)
+        expiry: asyncio.TimerHandle | None = None
+        try:
+            await self.writer.drained()
+            if self._services.stopping.begun and not answer.done():
+                self._execution.abandon()
+            asks = not answer.done()
+            if asks and self._deadline is not None:
+                self._deadline.stop()
+            expiry = self._services.loop.call_later(self._services.suspend_max_s, self._expire)
+            answered = await answer
+            if asks and self._deadline is not None:
+                self._deadline.restart()
+            return answered
+        finally:
+            if expiry is not None:
+                expiry.cancel()
+            self.questions.close()
+
+    async def _answered(self) -> None:
+        """Wait while a question is open."""
+        if self.questions.any_open:
+            await self.questions.closed()
+            self.check()
+
+    def _expire(self) -> None:
+        if self.questions.asking and self.log.state in INTERRUPTED:
+            self._services.effects.put(DropSuspended(self.log))
+
+    # -- its writer: engine.runs.run_writer.Speaker --------------------------------------------------------------------
+
+    def overtaken(self, question: StatusChanged) -> bool:
+        """See `engine.runs.run_writer.Speaker`."""
+        return self.questions.overtaken()
+
+    def refused(self, refused: Refused) -> None:
+        """See `engine.runs.run_writer.Speaker`: the lease is gone, or the task has ended."""
+        if isinstance(refused, Fenced):
+            self._execution.lose_lease()
+        else:
+            self._execution.abandon()
+
+    def unwritable(self, error: BaseException) -> None:
+        """See `engine.runs.run_writer.Speaker`."""
+        self._execution.impose(agent_error(self.head, "gave out what cannot be written", error))
+
+    def release(self, *, canceled: bool) -> None:
+        """Drop the execution, which is over: the two form a cycle (see `RunWriter.release`)."""
+        self._execution = OVER_CANCELED if canceled else OVER
+        self._deadline = None
+        self.writer.release()
+
+    # -- within --------------------------------------------------------------------------------------------------------
+
+    def _put_note(self) -> None:
+        """Put the note that waited for the event before it."""
+        if self._next_note is not None:
+            self.writer.put(self._next_note)
+            self._next_note = None
+
+    async def _keep(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """Return the parts as they go into the log, with large files in the blob store. A replay stores nothing."""
+        whole = tuple(parts)
+        if not self.replay.active and self._services.files.large(whole):
+            whole = await self._services.files.kept_by_run(self.head.id, whole)
+            self.check()
+        return whole
+
+    async def _room(self) -> None:
+        await self.writer.room()
+        self.check()
+
+    # -- for the server's side of workers, which speak in a run that others may have begun -----------------------------
+
+    def known(self, count: int, *, replays: bool) -> tuple[Message, ...]:
+        """Skip the caller's first `count` further messages, which the worker has had, and return them.
+
+        Unless it `replays`, it has had all that answered its questions, so that there is no replay. Those it has not
+        had are for its next question.
+        """
+        answers = self.replay.skip(count if replays else None)
+        if not replays:
+            self.replay.drop()
+        late = (self.questions.take_late() for _ in range(max(0, count - len(answers))))
+        return (*answers, *(message for message in late if message is not None))
+
+    def carries_on(self, handed: int) -> None:
+        """Keep what was emitted since the task was last given to a worker (`replay.DELIVERED`): it is still at work.
+
+        It has given the first `handed` delegations of the task, and does not repeat what it said before their outcomes.
+        """
+        self.replay.skip_delegated(handed)
+        self._written |= self.replay.delivered
+        self.used = noted_usage(self.log.record().note) or self.log.usage
+
+
+def task_sink(run: Run) -> TaskSink:
+    """The sink of a run that is known to be on a task. For the server's side of workers alone."""
+    assert isinstance(run.sink, TaskSink)
+    return run.sink
+
+
+class OverExecution(Struct, frozen=True):
+    """Stands in for an execution that is over: see `TaskExecution`."""
+
+    canceled: bool
+
+    def abandon(self) -> None:
+        """Do nothing."""
+
+    def lose_lease(self) -> None:
+        """Do nothing."""
+
+    def impose(self, end: End) -> None:
+        """Do nothing."""
+
+
+OVER, OVER_CANCELED = OverExecution(False), OverExecution(True)
