@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.api import Run
-from dragoman.engine.webhooks import WEBHOOKS_MAX
+from dragoman.engine.rules import WEBHOOKS_MAX
 from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Logged, StatusChanged, Submitted
 from dragoman.model.lifecycle import fold

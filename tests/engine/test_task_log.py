@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.hints import Hints
+from dragoman.engine.rules import Decision
 from dragoman.engine.subscriptions import Tail
 from dragoman.engine.task_log import Stopping, TaskLog
-from dragoman.engine.writes import Decision
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dragoman.engine.rules import Decision
 from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, LogOwner, TaskLog
-from dragoman.engine.writes import Decision, Outcome
+from dragoman.engine.writes import Outcome
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Message

@@ -1,4 +1,4 @@
-"""Writes the tables anew: `python -m tests.law`, or `python -m tests.law worker`."""
+"""Writes the tables anew: `python -m tests.law`, or one of them: `python -m tests.law worker`."""
 
 import sys
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.law import local, worker
+from tests.law import decisions, local, worker
 
 HERE = Path(__file__).parent
 
@@ -18,6 +18,7 @@ Rows = Callable[[str], Iterator[dict[str, Any]]]
 TABLES: Mapping[str, tuple[Iterable[str], Rows]] = {
     "local": (local.SITUATIONS, local.rows),
     "worker": (worker.SITUATIONS, worker.rows),
+    "decisions": (decisions.REQUESTS, decisions.rows),
 }
 """The situations of each table, and the rows of one of them."""
 

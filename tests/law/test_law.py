@@ -1,4 +1,4 @@
-"""Each word does in each situation what the tables say: those of local agents, of workers, and BeeOS's calls."""
+"""Each word does in each situation what the tables say: those of local agents, of workers, BeeOS's calls, decisions."""
 
 import pytest
 

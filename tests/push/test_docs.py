@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.webhooks import WEBHOOKS_MAX
+from dragoman.engine.rules import WEBHOOKS_MAX
 from dragoman.model.operations import PushConfig
 from dragoman.push.announcer import EACH_BYTES_MAX
 from dragoman.push.caller import make_headers

@@ -29,6 +29,7 @@ from dragoman.engine.lineage import server_name
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.recovery import Recovery
+from dragoman.engine.rules import Decision, NoteCancel
 from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
@@ -38,7 +39,6 @@ from dragoman.engine.supervisor import LEAVE_S, Supervisor
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
-from dragoman.engine.writes import Decision
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
@@ -143,7 +143,6 @@ class Engine:
             hints.serve(holder, runners)
         self._hints = hints
         self.tasks = tasks = Tasks(store, served, effects, observer, announcer, hints)
-        self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
         self._runs = runs = Runs()
@@ -156,6 +155,7 @@ class Engine:
             runs=runs,
             hints=hints,
         )
+        self._webhooks = WebhookOperations(store, tasks, leases, announcer) if announcer is not None else None
         self._supervisor = supervisor = Supervisor(
             leases,
             runs,
@@ -580,15 +580,11 @@ class Engine:
     async def _note_cancel(self, call: Call, task: TaskLog) -> None:
         """Write into the log of an open task that an operator cancels it."""
 
-        def decide(log: TaskLog) -> Decision | None:
-            if log.terminal:
-                return None
-            now_ms = self._clock.now_ms()
-            word = policy.intervention(call, "cancel", now_ms)
-            return Decision(events=(word,), now_ms=now_ms, expected_epoch=log.epoch)
+        def decide_now(log: TaskLog) -> Decision | None:
+            return self._leases.decide(NoteCancel(policy.intervention(call, "cancel", self._clock.now_ms())), log)
 
         with suppress(Unknown):  # it has been swept away, which the cancel itself reports
-            await task.writes.append(task, decide, patient=False)
+            await task.writes.append(task, decide_now, patient=False)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from dragoman.engine.bounds import Bounds
 from dragoman.engine.files import Files
 from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.rules import CallerMessage, Decision, OperatorAnswer, decide, new_task
 from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.runs.direct import DirectRun
 from dragoman.engine.runs.endings import refusal_of
@@ -22,8 +23,8 @@ from dragoman.engine.runs.history import History
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.engine.webhooks import WebhookOperations, check_room
-from dragoman.engine.writes import Decision, Outcome, settle
+from dragoman.engine.webhooks import WebhookOperations
+from dragoman.engine.writes import Outcome, settle
 from dragoman.model.errors import (
     A2AError,
     InvalidParams,
@@ -31,12 +32,11 @@ from dragoman.model.errors import (
     Unavailable,
     UnsupportedOperation,
 )
-from dragoman.model.events import MessageReceived, Submitted
+from dragoman.model.events import MessageReceived
 from dragoman.model.ids import Clock, new_id, new_write, timestamp, timestamp_ms
-from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, PushConfig, SendMessage
-from dragoman.model.task import INTERRUPTED, TaskHead, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TaskHead, Usage
 from dragoman.store.api import (
     Appended,
     Dedupe,
@@ -161,16 +161,9 @@ class Intake:
         submitted = replace(message, parts=await files.kept(head.id, message.parts)) if large else message
         task = self._tasks.new(head)
         task.shown = call.shown
-        new = NewTask(
-            head=head,
-            events=(Submitted(submitted, head.created_at),),
-            state=TaskState.SUBMITTED,
-            status_ms=now_ms,
-            holder=None if runner is None else self._leases.holder,
-            dedupe=dedupe,
-            quota=policy.quota(self._settings, call.principal.limits, now_ms) if origin is None else None,
-            write=new_write(),
-        )
+        quota = policy.quota(self._settings, call.principal.limits, now_ms) if origin is None else None
+        holder = None if runner is None else self._leases.holder
+        new = new_task(head, submitted, now_ms, new_write(), holder, dedupe=dedupe, quota=quota)
         if send.push_config is not None and self._webhooks is not None:
             registered = await self._add_webhook(self._webhooks, call, send.push_config, task, new)
             if not isinstance(registered, NewTask):
@@ -397,32 +390,25 @@ class Intake:
         answers = False
         addressee: str | None = None
 
-        def decide(log: TaskLog) -> Decision:
+        def decide_now(log: TaskLog) -> Decision | None:
             nonlocal answers, addressee
-            answers = log.state in INTERRUPTED
-            if call.operator is not None and not answers:
-                raise UnsupportedOperation(f"task {log.head.id} is {SPELLED[log.state]}: it waits for no answer")
-            if log.terminal:
-                raise UnsupportedOperation(
-                    f"task {log.head.id} has ended ({log.state.value}): "
-                    f"send without taskId, with contextId {log.head.context_id}"
+            answers, now_ms = log.state in INTERRUPTED, self._clock.now_ms()
+            request: CallerMessage | OperatorAnswer
+            if call.operator is None:
+                request = CallerMessage(
+                    logged,
+                    dedupe,
+                    push,
+                    one_message=runner is not None and runner.traits.one_message,
+                    in_order=log.attached,
+                    webhooks=0 if push is None or webhooks is None else webhooks.number(log, push),
+                    place=f"{call.manners.webhook}.id",
                 )
-            if runner is not None and runner.traits.one_message and not answers:
-                raise UnsupportedOperation(
-                    f"{runner.profile.id} takes no further message while it works: wait for the task"
-                )
-            if push is not None and self._webhooks is not None:
-                check_room(self._webhooks.audience(log).configs, push.config, f"{call.manners.webhook}.id")
-            now_ms = self._clock.now_ms()
-            said = replace(logged, timestamp=timestamp(now_ms))
-            if answers:
-                addressee = self._leases.addressee(log, keeper)
-                before = (said,) if call.operator is None else (policy.intervention(call, "answer", now_ms), said)
-                return replace(self._leases.lease_for(log, addressee, before), dedupe=dedupe, push=push)
-            # A run here hears of messages in the order of the log. A webhook is told how the task stands at a seq.
-            in_order = log.attached or push is not None
-            expected = None if in_order else log.epoch
-            return Decision(events=(said,), now_ms=now_ms, expected_epoch=expected, dedupe=dedupe, push=push)
+            else:
+                request = OperatorAnswer(logged, policy.intervention(call, "answer", now_ms), dedupe)
+            decision = decide(self._leases.view(log, keeper), request, now_ms)
+            addressee = None if decision is None else decision.holder
+            return decision
 
         def committed() -> None:
             if call.operator is None:  # else the caller's latest credentials stay
@@ -434,8 +420,9 @@ class Intake:
             else:
                 self._supervisor.deliver(task, message)
 
-        written = await task.writes.append(task, decide, committed, patient=False)
-        assert written is not None  # `decide` returns a decision or raises
+        webhooks = self._webhooks
+        written = await task.writes.append(task, decide_now, committed, patient=False)
+        assert written is not None  # the rules write a message or refuse it
         return written
 
     async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Taken | Message:
@@ -533,16 +520,8 @@ class Intake:
         task = self._tasks.new(head)
         task.shown = call.shown
         task.pins += 1
-        new = NewTask(
-            head=head,
-            events=(Submitted(message, head.created_at),),
-            state=TaskState.SUBMITTED,
-            status_ms=now_ms,
-            holder=self._leases.holder,
-            dedupe=dedupe,
-            quota=policy.quota(self._settings, call.principal.limits, now_ms),
-            write=new_write(),
-        )
+        quota = policy.quota(self._settings, call.principal.limits, now_ms)
+        new = new_task(head, message, now_ms, new_write(), self._leases.holder, dedupe=dedupe, quota=quota)
         try:
             written = await self._create(runner, task, new, message, run)
             while isinstance(written, Repeat):

@@ -1,4 +1,4 @@
-"""Leases: decides which replica goes on with a task, and writes that decision to the task's log.
+"""Leases: writes to a task's log which replica goes on with it, as `engine.rules` decide.
 
 Invariant: a lease changes by an append alone, decided on the log as it stands then, so that no two replicas believe
 that they have it. Nothing here starts or stops a run.
@@ -8,33 +8,32 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
-from msgspec.structs import replace
-
-from dragoman.engine.api import Runner
 from dragoman.engine.hints import Hints
+from dragoman.engine.rules import (
+    AcceptOffer,
+    Decision,
+    Disown,
+    GiveBack,
+    Request,
+    TakeAgain,
+    TakeOver,
+    UseClaim,
+    View,
+    WithdrawQuestion,
+    decide,
+)
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.served_agents import Served
 from dragoman.engine.task_log import TaskLog
-from dragoman.engine.writes import Decision
-from dragoman.model.events import Event, StatusChanged
-from dragoman.model.ids import Clock, timestamp
-from dragoman.model.task import INTERRUPTED, TaskState
+from dragoman.model.ids import Clock
 from dragoman.store.api import Refused, Store, StoreError
 
 log = logging.getLogger("dragoman.runs")
 
 FRESH_S = 1.0
 """How long an answer of the store to the question which agents other replicas serve counts."""
-
-OFFERED_MS = 2_000
-"""How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
-
-
-def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
-    """The state that a task in `state` gets when a new run of the runner begins."""
-    untaken = state is TaskState.SUBMITTED and runner is not None and runner.traits.waits
-    return TaskState.SUBMITTED if untaken else TaskState.WORKING
 
 
 class TaskLeases:
@@ -99,15 +98,6 @@ class TaskLeases:
                 return keeper if task.head.agent in replica.agents else None
         return None
 
-    def addressee(self, task: TaskLog, keeper: str | None) -> str | None:
-        """The replica that goes on with a task that is answered: the `keeper` of its run, else this one.
-
-        Returns None if this one does not serve the agent; then the task is queued.
-        """
-        if keeper is not None and task.keeper == keeper and self._runs.of(task) is None:
-            return keeper
-        return self.holder if task.head.agent in self.served.runners else None
-
     def is_elsewhere(self, task: TaskLog) -> bool:
         """Whether another engine has leased the task."""
         return task.holder is not None and task.holder != self.holder
@@ -121,16 +111,31 @@ class TaskLeases:
         else:
             self._hints.tell(replica_id)
 
-    def lease_for(self, task: TaskLog, replica_id: str | None, before: tuple[Event, ...] = ()) -> Decision:
-        """Decide on the lease that lets a task go on, after the events `before`; None leaves it in the queue.
+    # -- what is decided on ------------------------------------------------------------------------------------------
 
-        Another replica is offered the lease, because it keeps the suspended run.
-        """
-        now_ms = self._clock.now_ms()
-        state = leased_as(self.served.runners.get(task.head.agent), task.state)
-        offered_ms = OFFERED_MS if replica_id not in (None, self.holder) else None
-        events = (*before, StatusChanged(state, timestamp(now_ms)))
-        return Decision(events=events, now_ms=now_ms, holder=replica_id, offered_ms=offered_ms)
+    def view(self, task: TaskLog, living_keeper: str | None = None) -> View:
+        """The task as it stands, for the rules. `living_keeper` is what `keeper_of` has found."""
+        run, runner = self._runs.of(task), self.served.runners.get(task.head.agent)
+        return View(
+            head=task.head,
+            state=task.state,
+            epoch=task.epoch,
+            holder=task.holder,
+            keeper=task.keeper,
+            question=task.question,
+            here=self.holder,
+            run_epoch=None if run is None else run.lease,
+            run_asks=run is not None and run.asking,
+            living_keeper=living_keeper,
+            served=runner is not None,
+            waits=runner is not None and runner.traits.waits,
+            takes_work=self.takes_work,
+            closed=self._closed,
+        )
+
+    def decide(self, request: Request, task: TaskLog) -> Decision | None:
+        """What the rules say to a request, as the task stands. Raises what they raise."""
+        return decide(self.view(task), request, self._clock.now_ms())
 
     # -- changes of a lease ------------------------------------------------------------------------------------------
 
@@ -139,15 +144,7 @@ class TaskLeases:
 
         Raises StoreError, or Refused if the task has been deleted.
         """
-
-        def decide(log: TaskLog) -> Decision | None:
-            mine = log.holder == self.holder and self._runs.of(log) is not None
-            idle = log.terminal or log.state in INTERRUPTED or not self.takes_work
-            if mine or idle:
-                return None
-            return Decision(events=(), now_ms=0, holder=self.holder, expected_epoch=log.epoch)
-
-        return await task.writes.append(task, decide) is not None
+        return await task.writes.append(task, partial(self.decide, TakeOver())) is not None
 
     async def take_again(self, task: TaskLog, epoch: int) -> bool:
         """Lease a task anew that had the lease `epoch`. Returns False if it has ended, or somebody else runs it.
@@ -155,13 +152,8 @@ class TaskLeases:
         The write is guarded by the epoch: a lease that another replica took since then adds no event, so that the seq
         would not tell.
         """
-
-        def decide(log: TaskLog) -> Decision | None:
-            lost = log.terminal or log.epoch != epoch or self._runs.of(log) is not None
-            return None if lost else replace(self.lease_for(log, self.holder), expected_epoch=epoch)
-
         try:
-            return await self._append(task, decide)
+            return await self._append(task, TakeAgain(epoch))
         except Refused:
             return False
 
@@ -170,30 +162,14 @@ class TaskLeases:
 
         Raises StoreError, or Refused if the lease is lost again.
         """
-
-        def decide(log: TaskLog) -> Decision | None:
-            run = self._runs.of(log)
-            resumed = run is not None and run.lease == log.epoch  # it was suspended, and has accepted the lease
-            if log.terminal or log.holder != self.holder or resumed:
-                return None
-            return replace(self.lease_for(log, self.holder), holder=None, epoch=log.epoch)
-
-        return await task.writes.append(task, decide) is not None
+        return await task.writes.append(task, partial(self.decide, UseClaim())) is not None
 
     async def accept(self, task: TaskLog, accepted: Callable[[], None]) -> None:
         """Accept a lease that was offered for a suspended run. `accepted` is called when that is written.
 
         If the store cannot be written in time, somebody else claims the task. Raises Refused if that has happened.
         """
-        epoch = task.epoch
-
-        def decide(log: TaskLog) -> Decision | None:
-            run = self._runs.of(log)
-            mine = log.epoch == epoch and log.holder == self.holder and not log.terminal
-            waits = run is not None and run.resumes_under(epoch)
-            return Decision(events=(), now_ms=0, epoch=epoch) if mine and waits else None
-
-        await self._append(task, decide, accepted)
+        await self._append(task, AcceptOffer(task.epoch), accepted)
 
     async def take_back(self, task: TaskLog, child_id: str, leased: Callable[[], None]) -> None:
         """Withdraw the question that the task asks on behalf of its child, if that is the one now open.
@@ -201,13 +177,8 @@ class TaskLeases:
         `leased` is called if this process goes on with the task.
         """
 
-        def decide(log: TaskLog) -> Decision | None:
-            if self._closed or log.state not in INTERRUPTED:
-                return None
-            asked = log.record().status.message
-            if asked is None or asked.reference_task_ids != (child_id,):
-                return None
-            return self.lease_for(log, self.addressee(log, keeper))
+        def decide_now(log: TaskLog) -> Decision | None:
+            return decide(self.view(log, keeper), WithdrawQuestion(child_id), self._clock.now_ms())
 
         def committed() -> None:
             if task.holder == self.holder:
@@ -218,7 +189,7 @@ class TaskLeases:
         while not self._closed:
             try:
                 keeper = await self.keeper_of(task)
-                await task.writes.append(task, decide, committed)
+                await task.writes.append(task, decide_now, committed)
             except Refused:
                 return
             except StoreError:
@@ -228,13 +199,8 @@ class TaskLeases:
 
     async def release(self, task: TaskLog, epoch: int) -> None:
         """Put a task back into the queue of its agent, from which any replica takes it."""
-
-        def decide(log: TaskLog) -> Decision | None:
-            lost = log.terminal or log.epoch != epoch or log.holder != self.holder or self._runs.of(log) is not None
-            return None if lost else Decision(events=(), now_ms=0, epoch=epoch, release=True)
-
         with suppress(Refused):
-            if await self._append(task, decide):
+            if await self._append(task, GiveBack(epoch)):
                 self.tell(task, None)
 
     async def disown(self, task: TaskLog) -> bool:
@@ -242,25 +208,18 @@ class TaskLeases:
 
         Returns whether somebody has offered it already.
         """
-
-        def decide(log: TaskLog) -> Decision | None:
-            kept = log.keeper == self.holder and self._runs.of(log) is None and log.state in INTERRUPTED
-            return Decision(events=(), now_ms=0, release=True, expected_epoch=log.epoch) if kept else None
-
         with suppress(Refused):
-            await self._append(task, decide)
+            await self._append(task, Disown())
         return task.holder == self.holder and self._runs.of(task) is None
 
-    async def _append(
-        self, task: TaskLog, decide: Callable[[TaskLog], Decision | None], committed: Callable[[], None] | None = None
-    ) -> bool:
-        """Append what is decided, as soon as the store can be written. Returns False if there is nothing to append.
+    async def _append(self, task: TaskLog, request: Request, committed: Callable[[], None] | None = None) -> bool:
+        """Append what the rules say to a request, as soon as the store can be written.
 
-        Raises Refused.
+        Returns False if that is nothing. Raises Refused.
         """
         while True:
             try:
-                return await task.writes.append(task, decide, committed) is not None
+                return await task.writes.append(task, partial(self.decide, request), committed) is not None
             except StoreError as error:
                 log.warning("task %s waits: its lease cannot be written: %s", task.head.id, error)
                 await asyncio.sleep(self._retry_s)

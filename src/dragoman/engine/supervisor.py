@@ -20,6 +20,7 @@ from dragoman.engine.hints import Hints
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.rules import Decision, EndTask
 from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.endings import OVERDUE, agent_error, closing, failed, overdue_text
 from dragoman.engine.runs.history import History
@@ -29,7 +30,6 @@ from dragoman.engine.runs.run import RunPhase, TaskRun
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.engine.writes import Decision
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
@@ -540,11 +540,8 @@ class Supervisor:
             run = self.runs.of(log)
             if run is not None:
                 run.abandon()
-            if log.terminal or (epoch is not None and log.epoch != epoch):
-                return None
-            now_ms = self._clock.now_ms()
-            end = closing(log.head, state, now_ms, text, reason, log.usage)
-            return Decision(events=(end,), now_ms=now_ms, epoch=epoch)
+            end = closing(log.head, state, self._clock.now_ms(), text, reason, log.usage)
+            return self.leases.decide(EndTask(end, epoch), log)
 
         run = self.runs.of(task)
         if run is not None:

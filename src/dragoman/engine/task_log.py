@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from dragoman.engine.announcements import Audience
 from dragoman.engine.newest_events import NewestEvents
-from dragoman.engine.writes import Decision, WriteQueue
+from dragoman.engine.rules import Decision
+from dragoman.engine.writes import WriteQueue
 from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.ids import new_write, timestamp
 from dragoman.model.lifecycle import SETTLED, Fold, fold
@@ -221,6 +222,12 @@ class TaskLog:
     def joined_artifacts(self) -> tuple[str, ...]:
         """See `Fold.joined_artifacts`."""
         return self._fold.joined_artifacts
+
+    @property
+    def question(self) -> Message | None:
+        """The open question, for an answer to which the task waits; None if there is none, or it has no words."""
+        status = self._fold.status
+        return status.message if status is not None and status.state in INTERRUPTED else None
 
     def record(self) -> Record:
         """The task as it stands."""

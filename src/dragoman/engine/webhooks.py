@@ -5,16 +5,16 @@ returned; the token is returned to its owner alone.
 """
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from dragoman.engine.announcements import Announcer, Audience, joined
+from dragoman.engine.leases import TaskLeases
+from dragoman.engine.rules import AddWebhook, Decision
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.engine.writes import Decision
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import (
     Call,
@@ -26,9 +26,6 @@ from dragoman.model.operations import (
 )
 from dragoman.store.api import Store, Unknown
 from dragoman.store.outbox import Registration
-
-WEBHOOKS_MAX = 20
-"""How many webhooks a task may have. Each event is rendered, written and sent once for each of them."""
 
 ID_MAX = 256
 """Most characters in the id that a caller gives a webhook."""
@@ -42,11 +39,12 @@ PushOperation = CreatePushConfig | GetPushConfig | ListPushConfigs | DeletePushC
 class WebhookOperations:
     """Callers' operations on the webhooks of their tasks."""
 
-    __slots__ = ("_announcer", "_store", "_tasks")
+    __slots__ = ("_announcer", "_leases", "_store", "_tasks")
 
-    def __init__(self, store: Store, tasks: Tasks, announcer: Announcer) -> None:
+    def __init__(self, store: Store, tasks: Tasks, leases: TaskLeases, announcer: Announcer) -> None:
         self._store = store
         self._tasks = tasks
+        self._leases = leases
         self._announcer = announcer
 
     async def answer(self, call: Call, operation: PushOperation) -> PushConfig | tuple[PushConfig, ...] | None:
@@ -87,7 +85,7 @@ class WebhookOperations:
         task = await self._tasks.pin(call, config.task_id)
         try:
             registration = await self.registration(call, config, task.head.id, "")
-            if await task.writes.append(task, partial(self._join, registration), patient=False) is None:
+            if await task.writes.append(task, partial(self._decide, registration), patient=False) is None:
                 async with task.writes.turn(task):  # it has ended: nothing is appended any more
                     await self._register(task, self.audience(task), registration)
             return registration.config
@@ -96,17 +94,18 @@ class WebhookOperations:
         finally:
             self._tasks.unpin(task)
 
-    def _join(self, registration: Registration, log: TaskLog) -> Decision | None:
-        """Decide to register a webhook, with a delivery of the task as it stands; None if the task has ended."""
-        if log.terminal:
-            return None
-        check_room(self.audience(log).configs, registration.config, "id")
-        return Decision(events=(), now_ms=log.status_ms, push=registration)
+    def number(self, task: TaskLog, registration: Registration) -> int:
+        """How many webhooks a task has with this one, by an id of its own or in place of one."""
+        return len(joined(self.audience(task).configs, registration.config))
+
+    def _decide(self, registration: Registration, task: TaskLog) -> Decision | None:
+        """What the rules say to a new webhook, which gets the task as it stands; None if the task has ended."""
+        return self._leases.decide(AddWebhook(registration, self.number(task, registration), "id"), task)
 
     async def _register(self, task: TaskLog, audience: Audience, registration: Registration) -> None:
         """Write the webhook of an ended task, with a delivery of its end, even if the caller leaves meanwhile."""
         config = registration.config
-        check_room(audience.configs, config, "id")
+        self._decide(registration, task)  # others may have registered theirs
         deliveries = audience.standing(task.head, config, task.record())
         written = self._store.outbox.register(task.head.id, registration, deliveries)
 
@@ -158,11 +157,3 @@ def shown(config: PushConfig) -> PushConfig:
     The token is a setting among others (A2A 1.0 §3.1.8). Credentials and the secret are write-only.
     """
     return replace(config, credentials=None, secret=None if config.secret is None else HIDDEN)
-
-
-def check_room(configs: Sequence[PushConfig], config: PushConfig, field: str) -> None:
-    """Raises InvalidParams, naming `field`, if a task with `configs` may not have this one too."""
-    if len(joined(configs, config)) > WEBHOOKS_MAX:
-        raise InvalidParams(
-            field, f"the task has {WEBHOOKS_MAX} webhooks, the most there may be: give the id of one to replace it"
-        )

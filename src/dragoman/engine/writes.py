@@ -25,8 +25,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from msgspec import Struct
-
+from dragoman.engine.rules import Decision
 from dragoman.model.events import Event
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead
@@ -34,7 +33,6 @@ from dragoman.model.typed import check_types
 from dragoman.store.api import (
     Append,
     Appended,
-    Dedupe,
     Held,
     Moved,
     NewTask,
@@ -46,7 +44,6 @@ from dragoman.store.api import (
     StoreError,
     TaskEnded,
 )
-from dragoman.store.outbox import Registration
 
 logger = logging.getLogger("dragoman.runs")
 
@@ -60,33 +57,6 @@ average without that, and 301 at worst."""
 
 REPEAT_S = 0.25
 """How long to wait before a write whose outcome is unknown is repeated: a connection takes as long to come back."""
-
-
-class Decision(Struct, frozen=True, kw_only=True):
-    """Events to append, and the change of the lease that goes with them.
-
-    A run names its `epoch`, which guards its write. Every other write is guarded by the seq on which it was decided. So
-    are a run's question, its end and any write with a snapshot, because they depend on the content of the log. A write
-    that depends on the state and the lease alone names the `expected_epoch`, so that no run that streams overtakes it.
-
-    `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, and the epoch
-    grows by one; with `offered_ms` that is an offer to another replica. `release` ends the present lease, and `keeper`
-    keeps the suspended run. `dedupe` and `push` come from the caller's message. `content_bytes` bounds the size of the
-    parts in `events`, if it is known. `checked` says that the types in `events` have been checked (`model/typed.py`).
-    """
-
-    events: tuple[Event, ...]
-    now_ms: int
-    epoch: int | None = None
-    expected_epoch: int | None = None
-    holder: str | None = None
-    release: bool = False
-    dedupe: Dedupe | None = None
-    push: Registration | None = None
-    keeper: str | None = None
-    offered_ms: int | None = None
-    content_bytes: int | None = None
-    checked: bool = False
 
 
 class Prefix(Protocol):

@@ -228,9 +228,14 @@ class TaskRun:
     # -- its questions -------------------------------------------------------------------------------------------------
 
     @property
+    def asking(self) -> bool:
+        """Whether the agent waits for an answer; the question may still be on its way to the log."""
+        return self.sink.questions.asking
+
+    @property
     def suspended(self) -> bool:
         """Whether the agent waits for an answer to a question that is committed: the run holds no lease."""
-        return self.sink.questions.asking and self.log.state in INTERRUPTED
+        return self.asking and self.log.state in INTERRUPTED
 
     def receive(self, message: Message, answers: bool = False) -> None:
         """See `engine.task_log.Attached`."""
@@ -245,7 +250,7 @@ class TaskRun:
 
         If there was another one, another run may have gone on with the answer, and has to be replayed.
         """
-        return self.sink.questions.asking and epoch == self.lease + 1
+        return self.asking and epoch == self.lease + 1
 
     def resume(self, message: Message | None) -> bool:
         """Go on under the task's new epoch with the answer, or with None if no answer is wanted any more.

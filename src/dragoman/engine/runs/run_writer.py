@@ -11,13 +11,14 @@ import msgspec
 from msgspec import UNSET
 
 from dragoman.engine.bounds import PART_BYTES
+from dragoman.engine.rules import Decision, View, WritePage, decide_page
 from dragoman.engine.task_log import TaskLog
-from dragoman.engine.writes import Decision, Outcome
+from dragoman.engine.writes import Outcome
 from dragoman.model.events import Event, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.model.typed import check_types
-from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError, TaskEnded
+from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError
 
 BUFFER_EVENTS_MAX = 256
 """Most events that wait for the write under way; then the agent waits too."""
@@ -201,24 +202,15 @@ class RunWriter:
         events = self._buffer
         if not events:
             return None
-        if log.terminal:
-            raise TaskEnded(log.head.id)
-        if self.state in INTERRUPTED:
+        if self.state in INTERRUPTED and not log.terminal:
             self._drop_answered(log)
             if not events:
                 return None
-        self._buffer, self._flying = [], events
-        content_bytes, self._buffer_bytes = self._buffer_bytes, 0
-        asks = self.state in INTERRUPTED
-        return Decision(
-            events=tuple(events),
-            now_ms=self._status_ms,
-            epoch=self.epoch,
-            release=asks,
-            keeper=log.holder if asks else None,
-            content_bytes=content_bytes,
-            checked=True,
-        )
+        view = View(log.head, log.state, log.epoch, log.holder)
+        page = WritePage(tuple(events), self.epoch, self.state, self._status_ms, self._buffer_bytes)
+        decision = decide_page(view, page)
+        self._buffer, self._flying, self._buffer_bytes = [], events, 0
+        return decision
 
     def _drop_answered(self, log: TaskLog) -> None:
         """Leave out a question that has its answer already. Notes may stand behind it."""

@@ -1,0 +1,552 @@
+"""Rules: what is written to a task, what becomes of its lease, or why it is refused.
+
+Invariant: pure. A decision depends on the arguments alone, and no other module decides what a write changes.
+
+The rules in prose
+------------------
+* Nothing follows an end. The first end to be committed counts; whatever comes after it writes nothing, or is refused.
+* One replica has the lease of a task, or nobody. Whoever takes it raises the epoch, so that the one before is fenced.
+* A task is written before anybody works on it: submitted, and leased to a replica that serves its agent, or queued.
+* A question ends the lease. Its answer, or its withdrawal, says how the task goes on, and gives the next lease: to the
+  replica that keeps the suspended run, else to this one, else to nobody, and then the task waits in its agent's queue.
+* A message to a task that is at work changes nothing but the log. The run reads it with its next question.
+* A replica changes only leases that it has, or that it takes: a request that names an epoch writes nothing under
+  another one.
+* A run has one voice: while one is here, nobody here takes the task from it or gives it back.
+
+The machines
+------------
+Task states and what may follow each: `model.lifecycle.FOLLOWS`. A write here goes only where that table leads.
+
+Lease, of the task's row: `holder`, `epoch`, `keeper`.
+
+    nobody's ── TakeOver, TakeAgain, an answer ──────► held: the epoch grows ── WritePage, UseClaim ──► held
+        ▲     └ an answer, to the keeper ► offered ── AcceptOffer ──► held
+        ├── GiveBack, Disown, a question (names a keeper), an end ──── held
+        └── the offer was not accepted in time, or the holder is dead: anybody claims it (`Store.claim`), then UseClaim
+
+Question: none ──► open (the task is input- or auth-required) ──► answered, withdrawn, or ended with the task.
+
+Cancel: wanted ──► noted, if an operator wants it (NoteCancel) ──► the run is asked to stop ──► canceled (EndTask), or
+another end that was committed first.
+
+Write: queued, under way, in doubt, overtaken, landed: `engine.writes`. A write that is overtaken is decided again.
+
+What the tables do not cover
+----------------------------
+* Whether a guard still holds when the write arrives: the store checks it (`store.api.Append`).
+* Claims of tasks that nobody works on: one statement of the store, `Store.claim`.
+* How an agent's words become events, and which of them a replay leaves out: `engine.runs`.
+* What has to follow a commit elsewhere, and what finds it again after a crash: `engine.effects`. An end is followed by
+  `CancelChildren`, a suspended run that is kept too long by `DropSuspended`.
+* Calls that are repeated, quotas, files: `engine.intake`, before anything is decided here.
+* Leases of workers: `agents.worker`. They are leases on the run, not on the task.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any, NoReturn, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.model.errors import InvalidParams, UnsupportedOperation
+from dragoman.model.events import Event, Intervened, MessageReceived, StatusChanged, Submitted
+from dragoman.model.ids import timestamp
+from dragoman.model.lifecycle import SPELLED
+from dragoman.model.message import Message
+from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, TaskHead, TaskState
+from dragoman.store.api import Dedupe, NewTask, Quota, TaskEnded
+from dragoman.store.outbox import Registration
+
+OFFERED_MS = 2_000
+"""How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
+
+WEBHOOKS_MAX = 20
+"""How many webhooks a task may have. Each event is rendered, written and sent once for each of them."""
+
+
+# -- what is decided upon ----------------------------------------------------------------------------------------------
+
+
+class View(Struct, frozen=True):
+    """A task as it stands, and what this replica, `here`, knows of it.
+
+    `state`, `epoch`, `holder`, `keeper` and `question`, the open one, are committed. `run_epoch` is the epoch under
+    which the run here writes, None if none is here; `run_asks` says that it waits for an answer. `living_keeper` is the
+    keeper, if it is another replica that is known to be alive. `served`: this replica serves the agent, which `waits`
+    to be taken on (`engine.api.Traits`). `takes_work` is false once this process is fenced, or `closed`.
+    """
+
+    head: TaskHead
+    state: TaskState
+    epoch: int
+    holder: str | None
+    keeper: str | None = None
+    question: Message | None = None
+    here: str = ""
+    run_epoch: int | None = None
+    run_asks: bool = False
+    living_keeper: str | None = None
+    served: bool = False
+    waits: bool = False
+    takes_work: bool = True
+    closed: bool = False
+
+
+class CallerMessage(Struct, frozen=True):
+    """A caller's message to the task, with the webhook that it asks for.
+
+    `one_message` is a trait of the agent. `in_order`: a run here has to hear the messages in the order of the log.
+    `webhooks` is how many webhooks the task has with the new one; `place` is the path of its id in the call.
+    """
+
+    received: MessageReceived
+    dedupe: Dedupe | None = None
+    push: Registration | None = None
+    one_message: bool = False
+    in_order: bool = False
+    webhooks: int = 0
+    place: str = ""
+
+
+class OperatorAnswer(Struct, frozen=True):
+    """An operator's answer in the caller's place, and the word in the log that says so."""
+
+    received: MessageReceived
+    intervened: Intervened
+    dedupe: Dedupe | None = None
+
+
+class NoteCancel(Struct, frozen=True):
+    """The word in the log that an operator cancels the task."""
+
+    intervened: Intervened
+
+
+class AddWebhook(Struct, frozen=True):
+    """A webhook for the task. `webhooks` is how many it has with that one; `place` is the path of its id."""
+
+    push: Registration
+    webhooks: int
+    place: str
+
+
+class TakeOver(Struct, frozen=True):
+    """This replica wants to run a working task, whoever has its lease."""
+
+
+class TakeAgain(Struct, frozen=True):
+    """This replica wants to run a task from its start, which had the lease `epoch`."""
+
+    epoch: int
+
+
+class UseClaim(Struct, frozen=True):
+    """This replica has claimed the task, and goes on with it."""
+
+
+class AcceptOffer(Struct, frozen=True):
+    """The suspended run here goes on under the lease `epoch`, which was offered for it."""
+
+    epoch: int
+
+
+class WithdrawQuestion(Struct, frozen=True):
+    """The question that the task asks on behalf of its child needs no answer any more."""
+
+    child_id: str
+
+
+class GiveBack(Struct, frozen=True):
+    """The task goes back into the queue of its agent. It had the lease `epoch`."""
+
+    epoch: int
+
+
+class Disown(Struct, frozen=True):
+    """This replica keeps no run of the task any more."""
+
+
+class EndTask(Struct, frozen=True):
+    """An end that the task's run does not write. With `epoch` it ends only under that lease."""
+
+    end: StatusChanged
+    epoch: int | None = None
+
+
+class WritePage(Struct, frozen=True):
+    """What a run has said since its last write, under the lease `epoch`. `state` is that of the task after it.
+
+    A question stands behind everything that is said with it, except for notes. `status_ms` is when `state` was reached.
+    """
+
+    events: tuple[Event, ...]
+    epoch: int
+    state: TaskState
+    status_ms: int
+    content_bytes: int | None = None
+
+
+Request = (
+    CallerMessage
+    | OperatorAnswer
+    | NoteCancel
+    | AddWebhook
+    | TakeOver
+    | TakeAgain
+    | UseClaim
+    | AcceptOffer
+    | WithdrawQuestion
+    | GiveBack
+    | Disown
+    | EndTask
+    | WritePage
+)
+"""What somebody wants written to a task."""
+
+
+# -- what is decided ---------------------------------------------------------------------------------------------------
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """Events to append, and the change of the lease that goes with them.
+
+    A run names its `epoch`, which guards its write. Every other write is guarded by the seq on which it was decided. So
+    are a run's question, its end and any write with a snapshot, because they depend on the content of the log. A write
+    that depends on the state and the lease alone names the `expected_epoch`, so that no run that streams overtakes it.
+
+    `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, and the epoch
+    grows by one; with `offered_ms` that is an offer to another replica. `release` ends the present lease, and `keeper`
+    keeps the suspended run. `dedupe` and `push` come from the caller's message. `content_bytes` bounds the size of the
+    parts in `events`, if it is known. `checked` says that the types in `events` have been checked (`model/typed.py`).
+    """
+
+    events: tuple[Event, ...]
+    now_ms: int
+    epoch: int | None = None
+    expected_epoch: int | None = None
+    holder: str | None = None
+    release: bool = False
+    dedupe: Dedupe | None = None
+    push: Registration | None = None
+    keeper: str | None = None
+    offered_ms: int | None = None
+    content_bytes: int | None = None
+    checked: bool = False
+
+
+class Entry(Enum):
+    """What is written. Several entries are one write, in their order."""
+
+    MESSAGE = "the caller's message"
+    INTERVENTION = "the word that an operator did it"
+    GOES_ON = "a status: working, or submitted if the agent waits to be taken on and nobody has taken it on yet"
+    END = "the end"
+    WORDS = "what the run has said"
+
+
+class Lease(Enum):
+    """What becomes of the lease."""
+
+    STAYS = "it stays as it is, whoever has it, unless the task ends: then nobody has it"
+    TAKEN = "this replica takes it; the epoch grows"
+    OFFERED = "the keeper of the suspended run has `OFFERED_MS` to accept it; the epoch grows"
+    ENDED = "nobody has it; nobody keeps a run"
+    SUSPENDED = "nobody has it; its holder keeps the suspended run"
+
+
+class Guard(Enum):
+    """What must not have changed when the write arrives."""
+
+    RUN = "the lease under which it is said"
+    LEASE = "the lease and the state, whatever a run has added to the log"
+    LOG = "the log"
+
+
+class Refusal(Enum):
+    """Why the one who asked gets an error: see `refuse`."""
+
+    WAITS_FOR_NO_ANSWER = auto()
+    HAS_ENDED = auto()
+    TAKES_ONE_MESSAGE = auto()
+    TOO_MANY_WEBHOOKS = auto()
+    ENDED_FOR_RUN = auto()
+
+
+class Fact(Enum):
+    """What a rule may depend on beside the task's state. `TRUTH` says when each is so."""
+
+    UNMOVED = "the task still has the epoch that the request names"
+    UNDER_LEASE = "the request names an epoch"
+    LEASED_HERE = "this replica has the lease"
+    RUN_HERE = "a run of the task is here, at work or suspended"
+    RUN_HAS_LEASE = "the run here writes under the present lease"
+    RUN_WAITS = "the run here waits for an answer, and the present lease is the first since it asked"
+    KEPT_HERE = "this replica is the keeper"
+    KEPT_ELSEWHERE = "another replica that is alive keeps the suspended run, and none is here"
+    SERVED_HERE = "this replica serves the agent"
+    TAKES_WORK = "this replica may lease tasks"
+    CLOSED = "this replica is stopping"
+    FOR_CHILD = "the open question is that of the child which the request names"
+    ONE_MESSAGE = "the agent takes no further message while it works"
+    TOO_MANY_WEBHOOKS = "the task would have more than `WEBHOOKS_MAX` webhooks"
+    IN_ORDER = "a run here hears messages in the order of the log, or a webhook is told how the task stands at a seq"
+    ASKS = "the run asks"
+
+
+class Rule(Struct, frozen=True):
+    """A row of the law. It fits a task in one of `states`, if all of `when` are so and none of `unless`.
+
+    `writes` None writes nothing, and `()` changes the lease alone.
+    """
+
+    states: frozenset[TaskState]
+    when: tuple[Fact, ...] = ()
+    unless: tuple[Fact, ...] = ()
+    writes: tuple[Entry, ...] | None = None
+    lease: Lease = Lease.STAYS
+    guard: Guard = Guard.LOG
+    refusal: Refusal | None = None
+
+
+NOTHING = Rule(frozenset(STATES))
+"""Nothing is written, and nobody gets an error."""
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+AT_WORK = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
+ASKED = INTERRUPTED
+OPEN = AT_WORK | ASKED
+ENDED = TERMINAL
+ANY = OPEN | ENDED
+
+F, E = Fact, Entry
+
+NEXT_PAGE = Rule(OPEN, writes=(E.WORDS,), guard=Guard.RUN)
+"""By far most writes are by this rule."""
+
+LAW: Mapping[type[Request], tuple[Rule, ...]] = {
+    # Callers and operators.
+    CallerMessage: (
+        Rule(ENDED, refusal=Refusal.HAS_ENDED),
+        Rule(AT_WORK, (F.ONE_MESSAGE,), refusal=Refusal.TAKES_ONE_MESSAGE),
+        Rule(OPEN, (F.TOO_MANY_WEBHOOKS,), refusal=Refusal.TOO_MANY_WEBHOOKS),
+        Rule(AT_WORK, (F.IN_ORDER,), writes=(E.MESSAGE,)),
+        Rule(AT_WORK, writes=(E.MESSAGE,), guard=Guard.LEASE),
+        Rule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.MESSAGE, E.GOES_ON), lease=Lease.OFFERED),
+        Rule(ASKED, (F.SERVED_HERE,), writes=(E.MESSAGE, E.GOES_ON), lease=Lease.TAKEN),
+        Rule(ASKED, writes=(E.MESSAGE, E.GOES_ON)),
+    ),
+    OperatorAnswer: (
+        Rule(AT_WORK | ENDED, refusal=Refusal.WAITS_FOR_NO_ANSWER),
+        Rule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=Lease.OFFERED),
+        Rule(ASKED, (F.SERVED_HERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=Lease.TAKEN),
+        Rule(ASKED, writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON)),
+    ),
+    NoteCancel: (Rule(OPEN, writes=(E.INTERVENTION,), guard=Guard.LEASE),),
+    AddWebhook: (
+        Rule(ANY, (F.TOO_MANY_WEBHOOKS,), refusal=Refusal.TOO_MANY_WEBHOOKS),
+        Rule(OPEN, writes=()),  # on an ended task, nothing is written to the log: `engine.webhooks`
+    ),
+    # The replica.
+    TakeOver: (
+        Rule(AT_WORK, (F.LEASED_HERE, F.RUN_HERE)),
+        Rule(AT_WORK, (F.TAKES_WORK,), writes=(), lease=Lease.TAKEN, guard=Guard.LEASE),
+    ),
+    TakeAgain: (Rule(OPEN, (F.UNMOVED,), (F.RUN_HERE,), (E.GOES_ON,), Lease.TAKEN, Guard.LEASE),),
+    UseClaim: (Rule(OPEN, (F.LEASED_HERE,), (F.RUN_HAS_LEASE,), (E.GOES_ON,), guard=Guard.RUN),),
+    AcceptOffer: (Rule(OPEN, (F.UNMOVED, F.LEASED_HERE, F.RUN_WAITS), writes=(), guard=Guard.RUN),),
+    WithdrawQuestion: (
+        Rule(ASKED, (F.FOR_CHILD, F.KEPT_ELSEWHERE), (F.CLOSED,), (E.GOES_ON,), Lease.OFFERED),
+        Rule(ASKED, (F.FOR_CHILD, F.SERVED_HERE), (F.CLOSED,), (E.GOES_ON,), Lease.TAKEN),
+        Rule(ASKED, (F.FOR_CHILD,), (F.CLOSED,), (E.GOES_ON,)),
+    ),
+    GiveBack: (Rule(OPEN, (F.UNMOVED, F.LEASED_HERE), (F.RUN_HERE,), (), Lease.ENDED, Guard.RUN),),
+    Disown: (Rule(ASKED, (F.KEPT_HERE,), (F.RUN_HERE,), (), Lease.ENDED, Guard.LEASE),),
+    EndTask: (
+        Rule(OPEN, (F.UNMOVED,), writes=(E.END,), guard=Guard.RUN),
+        Rule(OPEN, (), (F.UNDER_LEASE,), (E.END,)),
+    ),
+    # A run.
+    WritePage: (
+        Rule(ENDED, refusal=Refusal.ENDED_FOR_RUN),
+        Rule(OPEN, (F.ASKS,), writes=(E.WORDS,), lease=Lease.SUSPENDED, guard=Guard.RUN),
+        NEXT_PAGE,
+    ),
+}
+"""The law. The first rule of a request that fits is the one that counts; if none fits, it is `NOTHING`.
+
+Words of a worker under its own lease would stand below those of a run, with a guard of their own.
+"""
+
+TRUTH: Mapping[Fact, Callable[[View, Any], bool]] = {
+    F.UNMOVED: lambda view, request: view.epoch == request.epoch,
+    F.UNDER_LEASE: lambda view, request: request.epoch is not None,
+    F.LEASED_HERE: lambda view, request: view.holder == view.here,
+    F.RUN_HERE: lambda view, request: view.run_epoch is not None,
+    F.RUN_HAS_LEASE: lambda view, request: view.run_epoch == view.epoch,
+    F.RUN_WAITS: lambda view, request: view.run_asks and view.run_epoch == view.epoch - 1,
+    F.KEPT_HERE: lambda view, request: view.keeper == view.here,
+    F.KEPT_ELSEWHERE: lambda view, request: (
+        view.living_keeper is not None and view.keeper == view.living_keeper and view.run_epoch is None
+    ),
+    F.SERVED_HERE: lambda view, request: view.served,
+    F.TAKES_WORK: lambda view, request: view.takes_work,
+    F.CLOSED: lambda view, request: view.closed,
+    F.FOR_CHILD: lambda view, request: (
+        view.question is not None and view.question.reference_task_ids == (request.child_id,)
+    ),
+    F.ONE_MESSAGE: lambda view, request: request.one_message,
+    F.TOO_MANY_WEBHOOKS: lambda view, request: request.webhooks > WEBHOOKS_MAX,
+    F.IN_ORDER: lambda view, request: request.in_order or request.push is not None,
+}
+"""When each fact is so, but for those of a page: see `find_page_rule`. A rule asks only for facts that its request has.
+"""
+
+
+# -- to decide ---------------------------------------------------------------------------------------------------------
+
+
+def new_task(
+    head: TaskHead,
+    message: Message,
+    now_ms: int,
+    write: int,
+    holder: str | None,
+    *,
+    dedupe: Dedupe | None = None,
+    quota: Quota | None = None,
+) -> NewTask:
+    """The write that makes a task: submitted, and leased to `holder`, or queued. Its epoch is 1.
+
+    The store refuses it if the call was made before, or is over its quota. `write` is the id of the write.
+    """
+    return NewTask(
+        head=head,
+        events=(Submitted(message, head.created_at),),
+        state=TaskState.SUBMITTED,
+        status_ms=now_ms,
+        holder=holder,
+        dedupe=dedupe,
+        quota=quota,
+        write=write,
+    )
+
+
+def decide(view: View, request: Request, now_ms: int) -> Decision | None:
+    """What is written at a request, `now_ms` in milliseconds since the epoch; None if nothing is.
+
+    Raises UnsupportedOperation or InvalidParams for the caller, TaskEnded for a run.
+    """
+    if isinstance(request, WritePage):
+        return decide_page(view, request)
+    rule = find_rule(type(request), view.state, lambda fact: TRUTH[fact](view, request))
+    return carry_out(rule, view, request, now_ms)
+
+
+def find_rule(request: type[Request], state: TaskState, is_so: Callable[[Fact], bool]) -> Rule:
+    """The rule for a kind of request to a task in `state`, as the facts are."""
+    for rule in LAW[request]:
+        if state in rule.states and all(map(is_so, rule.when)) and not any(map(is_so, rule.unless)):
+            return rule
+    return NOTHING
+
+
+def find_page_rule(state: TaskState, then: TaskState) -> Rule:
+    """The rule for a page of a run, after which a task in `state` is in the state `then`."""
+    return find_rule(WritePage, state, {F.ASKS: then in INTERRUPTED}.__getitem__)
+
+
+PAGES: Mapping[tuple[TaskState, TaskState], Rule] = {
+    (state, then): find_page_rule(state, then) for state in STATES for then in STATES
+}
+"""The rules for pages, found once: a run that streams writes many, and a look through the table takes 2 µs."""
+
+
+def carry_out(rule: Rule, view: View, request: Request, now_ms: int) -> Decision | None:
+    """The decision that a rule stands for. Raises what `refuse` raises."""
+    if rule.refusal is not None:
+        refuse(rule.refusal, view, request)
+    if rule.writes is None:
+        return None
+    lease = rule.lease
+    page = request if isinstance(request, WritePage) else None
+    return Decision(
+        events=write_out(rule.writes, view, request, now_ms),
+        now_ms=now_ms,
+        epoch=None if rule.guard is not Guard.RUN else view.epoch if page is None else page.epoch,
+        expected_epoch=view.epoch if rule.guard is Guard.LEASE else None,
+        holder=view.here if lease is Lease.TAKEN else view.keeper if lease is Lease.OFFERED else None,
+        release=lease in (Lease.ENDED, Lease.SUSPENDED),
+        keeper=view.holder if lease is Lease.SUSPENDED else None,
+        offered_ms=OFFERED_MS if lease is Lease.OFFERED else None,
+        dedupe=request.dedupe if isinstance(request, CallerMessage | OperatorAnswer) else None,
+        push=request.push if isinstance(request, CallerMessage | AddWebhook) else None,
+        content_bytes=None if page is None else page.content_bytes,
+        checked=page is not None,
+    )
+
+
+def decide_page(view: View, page: WritePage) -> Decision | None:
+    """As `decide`, for a page of a run. Raises TaskEnded."""
+    rule = PAGES[view.state, page.state]
+    if rule is not NEXT_PAGE:
+        return carry_out(rule, view, page, page.status_ms)
+    return Decision(  # the same, in a third of the time
+        events=page.events,
+        now_ms=page.status_ms,
+        epoch=page.epoch,
+        content_bytes=page.content_bytes,
+        checked=True,
+    )
+
+
+def write_out(entries: tuple[Entry, ...], view: View, request: Request, now_ms: int) -> tuple[Event, ...]:
+    """The events of a request that a rule has written, in that order."""
+    events: list[Event] = []
+    for entry in entries:
+        match entry, request:
+            case Entry.MESSAGE, CallerMessage() | OperatorAnswer():
+                events.append(replace(request.received, timestamp=timestamp(now_ms)))
+            case Entry.INTERVENTION, OperatorAnswer() | NoteCancel():
+                events.append(request.intervened)
+            case Entry.GOES_ON, _:
+                events.append(StatusChanged(goes_on_as(view), timestamp(now_ms)))
+            case Entry.END, EndTask(end=end):
+                events.append(end)
+            case Entry.WORDS, WritePage(events=said):
+                events += said
+            case _:
+                raise ValueError(f"no rule writes {entry} at a {type(request).__name__}")
+    return tuple(events)
+
+
+def goes_on_as(view: View) -> TaskState:
+    """The state in which a task goes on: working, unless its agent waits for somebody to take it on, and nobody has."""
+    return TaskState.SUBMITTED if view.waits and view.state is TaskState.SUBMITTED else TaskState.WORKING
+
+
+def refuse(refusal: Refusal, view: View, request: Request) -> NoReturn:
+    """Raise the error of a refusal."""
+    head, state = view.head, view.state
+    match refusal:
+        case Refusal.WAITS_FOR_NO_ANSWER:
+            raise UnsupportedOperation(f"task {head.id} is {SPELLED[state]}: it waits for no answer")
+        case Refusal.HAS_ENDED:
+            raise UnsupportedOperation(
+                f"task {head.id} has ended ({state.value}): send without taskId, with contextId {head.context_id}"
+            )
+        case Refusal.TAKES_ONE_MESSAGE:
+            raise UnsupportedOperation(f"{head.agent} takes no further message while it works: wait for the task")
+        case Refusal.TOO_MANY_WEBHOOKS:
+            assert isinstance(request, CallerMessage | AddWebhook)
+            raise InvalidParams(
+                request.place,
+                f"the task has {WEBHOOKS_MAX} webhooks, the most there may be: give the id of one to replace it",
+            )
+        case Refusal.ENDED_FOR_RUN:
+            raise TaskEnded(head.id)
+        case _:
+            assert_never(refusal)
