@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dragoman.bindings.mcp.sessions import NOTES, Notifications, OpenCall, Sessions
 from dragoman.bindings.mcp.tool_call import ToolCallStream, Wanted
-from dragoman.bus.api import Heard, NoBus
+from dragoman.bus.api import NoBus
 from dragoman.engine.handler import Snapshot, StreamItem
 from dragoman.model.ids import SystemClock, new_id
 from dragoman.model.principal import Principal, Scope
@@ -50,19 +50,19 @@ class Line:
 
     def __init__(self) -> None:
         self.cut = False
-        self._heard: list[Heard] = []
+        self._heard: list[asyncio.Queue[bytes]] = []
 
     def end(self) -> "LineEnd":
         """The bus of one replica."""
         return LineEnd(self)
 
-    def hear(self, heard: Heard) -> None:
+    def hear(self, heard: asyncio.Queue[bytes]) -> None:
         self._heard.append(heard)
 
     def say(self, payload: bytes) -> None:
         if not self.cut:
             for heard in self._heard:
-                heard(payload)
+                heard.put_nowait(payload)
 
 
 class LineEnd(NoBus):
@@ -72,7 +72,7 @@ class LineEnd(NoBus):
     def signal(self, name: str, payload: bytes = b"") -> None:
         self._line.say(payload)
 
-    def on_signal(self, name: str, heard: Heard) -> None:
+    def on_signal(self, name: str, heard: asyncio.Queue[bytes]) -> None:
         self._line.hear(heard)
 
 

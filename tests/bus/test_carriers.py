@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from dragoman.bus.api import Bus, BusError, NoBus
+from dragoman.bus.api import Bus, BusError, Hint, Inbox, NoBus
 from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.nats import NatsCarrier
 from dragoman.bus.open import make_bus
@@ -21,23 +21,34 @@ from tests.postgres import PostgresServer
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 60
-Hint = tuple[str, int | None, bytes | None]
 
 
-class Replica:
+class Replica(Inbox):
     """A bus, and what was heard on it."""
 
     def __init__(self, bus: Bus, name: str) -> None:
+        super().__init__()
         self.bus = bus
         self.hints: list[Hint] = []
-        self.work = 0
-        self.signals: list[bytes] = []
-        bus.listen(lambda *hint: self.hints.append(hint), self._count)
-        bus.on_signal("sessions", self.signals.append)
+        self.calls = 0
+        self._signals: asyncio.Queue[bytes] = asyncio.Queue()
+        self._read: list[bytes] = []
+        bus.listen(self)
+        bus.on_signal("sessions", self._signals)
         bus.serve(name, ["echo"])
 
-    def _count(self) -> None:
-        self.work += 1
+    def put(self, hint: Hint) -> None:
+        self.hints.append(hint)
+
+    def put_work(self) -> None:
+        self.calls += 1
+
+    @property
+    def signals(self) -> list[bytes]:
+        """All so far."""
+        while not self._signals.empty():
+            self._read.append(self._signals.get_nowait())
+        return self._read
 
 
 @asynccontextmanager
@@ -74,7 +85,7 @@ async def test_everything_reaches_those_it_is_for(place: Place) -> None:
         await until(lambda: two.signals[-1:] == three.signals[-1:] == [b"end"])
         assert two.hints[1:] == [("t", 1, b"\x00page\xff"), ("t", 2, b"x" * 4096), ("t", 3, None)]
         await until(lambda: three.hints == [("u", 4, b"y")])
-        await until(lambda: (one.work, two.work, three.work) == (0, 2, 1))
+        await until(lambda: (one.calls, two.calls, three.calls) == (0, 2, 1))
         assert (one.hints, one.signals, two.signals) == ([], [], [b"\xffhello", b"end"])
         lag_s = one.bus.figures.lag_s
         assert lag_s is not None
@@ -120,7 +131,7 @@ async def test_the_host_that_can_be_used_is_found(
     place = Place(postgres_server, "postgres", (nobody, postgres_url))
     async with replicas(place, "one", "two") as (one, two):
         one.bus.tell("two")
-        await until(lambda: two.work == 1)
+        await until(lambda: two.calls == 1)
     assert "is down" not in caplog.text
 
 

@@ -11,13 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from dragoman.bus import cluster
+from dragoman.bus.api import Hint, Inbox
 from dragoman.bus.carrier import CarrierDown, Dropped, Received
 from dragoman.bus.cluster import ClusterBus
 from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.interest import FORGET_S
 from tests.virtual_time import in_virtual_time
-
-Hint = tuple[str, int | None, bytes | None]
 
 
 class Air:
@@ -75,10 +74,21 @@ class Wind:
         self._air.connections.remove(self)
 
 
+class Listing(Inbox):
+    """Keeps hints in a list."""
+
+    def __init__(self, hints: list[Hint]) -> None:
+        super().__init__()
+        self._listed = hints
+
+    def put(self, hint: Hint) -> None:
+        self._listed.append(hint)
+
+
 @asynccontextmanager
 async def a_bus(air: Air, hints: list[Hint] | None = None) -> AsyncIterator[ClusterBus]:
     bus = ClusterBus(air, b"secret")
-    bus.listen(lambda *hint: None if hints is None else hints.append(hint), lambda: None)
+    bus.listen(Listing([] if hints is None else hints))
     await bus.open()
     try:
         yield bus
@@ -244,13 +254,14 @@ def _publishes(bus: ClusterBus) -> bool:
 async def test_errors_of_this_program_are_logged_and_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
     air, seen = Air(), list[int | None]()
 
-    def moved(task_id: str, seq: int | None, page: bytes | None) -> None:
-        seen.append(seq)
-        if seq == 1:
-            raise LookupError("strange")
+    class Strange(Inbox):
+        def put(self, hint: Hint) -> None:
+            seen.append(hint[1])
+            if hint[1] == 1:
+                raise LookupError("strange")
 
     other = ClusterBus(air, b"secret")
-    other.listen(moved, lambda: None)
+    other.listen(Strange())
     other.follow("t")
     await other.open()
     async with a_bus(air) as bus:

@@ -39,22 +39,16 @@ async def test_replicas_can_do_without(postgres_url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["auto", "nats"])
 async def test_replicas_of_one_store_hear_each_other_and_nobody_else(postgres_url: str, kind: str) -> None:
-    heard: list[bytes] = []
-    arrived = asyncio.Event()
-
-    def hear(payload: bytes) -> None:
-        heard.append(payload)
-        arrived.set()
-
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
     with NatsServer() as nats:
         config = Config(store=f"{postgres_url}?schema=mine&pool_size=2", bus=nats.url if kind == "nats" else kind)
         foreign = Config(store=f"{postgres_url}?schema=theirs&pool_size=2", bus=config.bus)
         async with bus_of(config) as one, bus_of(config) as other, bus_of(foreign) as stranger:
-            other.on_signal("s", hear)
+            other.on_signal("s", heard)
             async with opened(one), opened(other), opened(stranger), asyncio.timeout(60):
                 while not (one.healthy and other.healthy and stranger.healthy):
                     await asyncio.sleep(0.002)
                 stranger.signal("s", b"theirs")
                 one.signal("s", b"ours")
-                await arrived.wait()
-        assert heard == [b"ours"]
+                assert await heard.get() == b"ours"
+        assert heard.empty()

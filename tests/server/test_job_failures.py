@@ -17,6 +17,7 @@ from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.desk import Desk
 from dragoman.bindings.mcp import Sessions
+from dragoman.bus.api import Inbox
 from dragoman.config import Config
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.effects import Effects
@@ -57,6 +58,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "queues": (QueueWatch, "check"),
     "certificates": (ServerTls, "watch"),
     "pulse": (Pulse, "run"),
+    "hints of changes": (Administration, "hear"),
     "changes": (Administration, "run"),
     "reload": (Reloading, "_run"),
     "courier": (OutboxTables, "next_due_ms"),
@@ -72,6 +74,7 @@ OF_REPLICAS: dict[str, tuple[type, str]] = {
     "words about calls of MCP": (Sessions, "run"),
     "leases of workers": (Desk, "_tick"),
     "claims": (Recovery, "_claim_some"),
+    "hints": (Inbox, "next"),
     "poll": (Supervisor, "_stop_canceled"),
 }
 """The same for the jobs that only a replica has."""

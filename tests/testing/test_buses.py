@@ -4,22 +4,27 @@ import asyncio
 
 import pytest
 
+from dragoman.bus.api import Hint, Inbox
 from dragoman.testing.buses import Hub, HubBus
 from tests.virtual_time import in_virtual_time
 
 
-class Ears:
+class Ears(Inbox):
     """A replica on a bus, and what it has heard."""
 
     def __init__(self, hub: Hub, name: str, *agents: str) -> None:
+        super().__init__()
         self.bus: HubBus = hub.bus()
-        self.moved: list[tuple[str, int | None, bytes | None]] = []
-        self.work = 0
-        self.bus.listen(lambda *hint: self.moved.append(hint), self._count)
+        self.moved: list[Hint] = []
+        self.calls = 0
+        self.bus.listen(self)
         self.bus.serve(name, agents)
 
-    def _count(self) -> None:
-        self.work += 1
+    def put(self, hint: Hint) -> None:
+        self.moved.append(hint)
+
+    def put_work(self) -> None:
+        self.calls += 1
 
 
 @pytest.fixture
@@ -63,19 +68,20 @@ async def test_the_replica_it_is_for_hears_without_following(hub: Hub) -> None:
     one.bus.queued("else")
     await settle()
     assert other.moved == [("t", 3, None)]
-    assert (one.work, other.work) == (0, 2)
+    assert (one.calls, other.calls) == (0, 2)
 
 
 async def test_signals_reach_those_who_asked_for_their_name(hub: Hub) -> None:
     one, other = Ears(hub, "one"), Ears(hub, "other")
-    heard: list[bytes] = []
-    other.bus.on_signal("mcp", heard.append)
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    other.bus.on_signal("mcp", heard)
     await one.bus.open()
     await other.bus.open()
     one.bus.signal("mcp", b"hello")
     one.bus.signal("else", b"hello")
     await settle()
-    assert heard == [b"hello"]
+    assert heard.get_nowait() == b"hello"
+    assert heard.empty()
     with pytest.raises(ValueError, match="4096"):
         one.bus.signal("mcp", b"x" * 4097)
 

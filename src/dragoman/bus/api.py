@@ -4,7 +4,9 @@ Invariant: the bus never holds the only copy of anything (invariant 12). A hint 
 order, or before the reader of the store can see what it is about. It says where to look and proves nothing.
 """
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections import deque
+from collections.abc import Collection
 from typing import Protocol
 
 from msgspec import Struct
@@ -16,17 +18,43 @@ of 8,000 bytes."""
 SIGNAL_BYTES_MAX = 4096
 """The largest payload of a signal."""
 
-Moved = Callable[[str, int | None, bytes | None], None]
-"""Called with a task's id, the seq that its log has reached, and perhaps the bytes of its last page, as published.
+UNREAD_MAX = 10_000
+"""Most hints that wait to be read. Of more the oldest are dropped: a poll finds what they would have told."""
+
+Hint = tuple[str, int | None, bytes | None]
+"""A task's id, the seq that its log has reached, and perhaps the bytes of its last page, as published.
 
 The seq is None if hints about the task may have been lost: whoever follows it looks at the store once.
 """
 
-Work = Callable[[], None]
-"""Called when there may be work for this replica: a mark on one of its tasks, an offer, or a queued task."""
 
-Heard = Callable[[bytes], None]
-"""Called with the payload of a signal."""
+class Inbox:
+    """What other replicas tell one replica, until it reads it. One reader, on the loop of the bus."""
+
+    __slots__ = ("_arrived", "_hints", "work")
+
+    def __init__(self) -> None:
+        self._hints: deque[Hint] = deque(maxlen=UNREAD_MAX)
+        self._arrived = asyncio.Event()
+        self.work = asyncio.Event()
+        """Set when there may be work: a mark on one of the replica's tasks, an offer, or a queued task. The reader
+        clears it."""
+
+    def put(self, hint: Hint) -> None:
+        """Add a hint."""
+        self._hints.append(hint)
+        self._arrived.set()
+
+    def put_work(self) -> None:
+        """Note that there may be work."""
+        self.work.set()
+
+    async def next(self) -> Hint:
+        """Wait for the next hint, oldest first."""
+        while not self._hints:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._hints.popleft()
 
 
 class BusFigures(Struct, frozen=True):
@@ -48,7 +76,7 @@ class Bus(Protocol):
     """Carries hints from each replica of a store to the others. Everything here runs on the loop, and returns at once.
 
     A replica never hears its own hints. Every hint that arrives comes from a replica of the same store:
-    drivers refuse the messages of other clusters and of strangers. Callbacks must not raise.
+    drivers refuse the messages of other clusters and of strangers.
     """
 
     async def open(self) -> None:
@@ -62,8 +90,8 @@ class Bus(Protocol):
         """Send what waits, within a second, and disconnect."""
         ...
 
-    def listen(self, moved: Moved, work: Work) -> None:
-        """Call `moved` for the tasks that are followed, and `work` for this replica. Only before `open`."""
+    def listen(self, inbox: Inbox) -> None:
+        """Put hints about the tasks that are followed, and word of work, into `inbox`. Only before `open`."""
         ...
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
@@ -84,7 +112,7 @@ class Bus(Protocol):
         ...
 
     def follow(self, task_id: str) -> None:
-        """Hear of this task from now on. `moved` is called without a seq once that is certain, unless it was so before.
+        """Hear of this task from now on. A hint without a seq comes once that is certain, unless it was so before.
 
         Each `follow` is undone by one `unfollow`.
         """
@@ -109,8 +137,8 @@ class Bus(Protocol):
         """
         ...
 
-    def on_signal(self, name: str, heard: Heard) -> None:
-        """Call `heard` with the payload of each signal of that name. One callback a name; only before `open`."""
+    def on_signal(self, name: str, heard: asyncio.Queue[bytes]) -> None:
+        """Put the payload of each signal of that name into `heard`. One queue a name; only before `open`."""
         ...
 
     @property
@@ -146,7 +174,7 @@ class NoBus:
     async def close(self) -> None:
         """Do nothing."""
 
-    def listen(self, moved: Moved, work: Work) -> None:
+    def listen(self, inbox: Inbox) -> None:
         """Do nothing."""
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
@@ -174,5 +202,5 @@ class NoBus:
     def signal(self, name: str, payload: bytes = b"") -> None:
         """Do nothing."""
 
-    def on_signal(self, name: str, heard: Heard) -> None:
+    def on_signal(self, name: str, heard: asyncio.Queue[bytes]) -> None:
         """Do nothing."""

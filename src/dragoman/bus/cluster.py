@@ -12,7 +12,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import assert_never
 
-from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Heard, Moved, Work
+from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Inbox
 from dragoman.bus.carrier import BusConnection, Carrier, CarrierDown
 from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.interest import Interest, slot_of, spell_all, spell_some
@@ -77,9 +77,8 @@ class ClusterBus:
         self._for_all = f"{self._prefix}.t"
         """The subject of hints for everybody. Once the others have said what they follow, each has its own."""
         self._interest = Interest()
-        self._moved: Moved = lambda task_id, seq, page: None
-        self._work: Work = lambda: None
-        self._heard: dict[str, Heard] = {}
+        self._inbox = Inbox()
+        self._heard: dict[str, asyncio.Queue[bytes]] = {}
         self._standing: set[str] = set()
         """The subjects of this replica and its agents."""
         self._followed: Counter[str] = Counter()
@@ -131,9 +130,9 @@ class ClusterBus:
         await asyncio.wait([self._running])
         self._running = None
 
-    def listen(self, moved: Moved, work: Work) -> None:
+    def listen(self, inbox: Inbox) -> None:
         """As the protocol says."""
-        self._moved, self._work = moved, work
+        self._inbox = inbox
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
         """As the protocol says."""
@@ -195,7 +194,7 @@ class ClusterBus:
             raise ValueError(f"a signal has at most {SIGNAL_BYTES_MAX} bytes, not {len(payload)}")
         self._send((self._of_signal(name),), Envelope(self._me, MessageKind.SIGNAL, name, 0, payload))
 
-    def on_signal(self, name: str, heard: Heard) -> None:
+    def on_signal(self, name: str, heard: asyncio.Queue[bytes]) -> None:
         """As the protocol says."""
         self._heard[name] = heard
 
@@ -303,16 +302,16 @@ class ClusterBus:
     def _deliver(self, envelope: Envelope) -> None:
         match envelope.kind:
             case MessageKind.MOVED:
-                self._moved(envelope.name, envelope.number, envelope.payload)
+                self._inbox.put((envelope.name, envelope.number, envelope.payload))
             case MessageKind.FOLLOWED_MOVED:
                 if envelope.name in self._followed:
-                    self._moved(envelope.name, envelope.number, envelope.payload)
+                    self._inbox.put((envelope.name, envelope.number, envelope.payload))
             case MessageKind.WORK:
-                self._work()
+                self._inbox.put_work()
             case MessageKind.SIGNAL:
                 heard = self._heard.get(envelope.name)
                 if heard is not None:
-                    heard(envelope.payload or b"")
+                    heard.put_nowait(envelope.payload or b"")
             case MessageKind.ECHO:
                 now_s = asyncio.get_running_loop().time()
                 self._seen[envelope.sender] = now_s
@@ -431,7 +430,7 @@ class ClusterBus:
     def _look_at(self, task_ids: Iterable[str]) -> None:
         """Hints about these tasks may have been lost until now."""
         for task_id in tuple(task_ids):
-            self._moved(task_id, None, None)
+            self._inbox.put((task_id, None, None))
 
     async def _subscribe(self, connection: BusConnection) -> None:
         """Receive the subjects of this replica, and no others. Raises CarrierDown."""

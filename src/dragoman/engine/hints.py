@@ -10,7 +10,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 
 import msgspec
 
-from dragoman.bus.api import PAGE_BYTES_MAX, Bus, NoBus
+from dragoman.bus.api import PAGE_BYTES_MAX, Bus, Inbox, NoBus
 from dragoman.engine.task_log import Page, TaskLog
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import timestamp_ms
@@ -53,9 +53,9 @@ class Hints:
         self._polled_s = 0.0
         self._living = 0
         """How many other replicas were alive at the last poll."""
-        self._work = asyncio.Event()
+        self._inbox = Inbox()
         self._stopped = False
-        self._bus.listen(self._moved, self._work.set)
+        self._bus.listen(self._inbox)
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
         """Use this id, and hear of queued work for these agents, from now on.
@@ -141,6 +141,15 @@ class Hints:
 
     # -- what other replicas say ---------------------------------------------------------------------------------------
 
+    async def run(self) -> None:
+        """Take in the hints of other replicas for ever."""
+        while True:
+            hint = await self._inbox.next()
+            try:
+                self._moved(*hint)
+            except Exception:  # one hint must not end the others; a poll finds what it would have told
+                log.exception("a hint about task %s cannot be handled", hint[0])
+
     def _moved(self, task_id: str, seq: int | None, page: bytes | None) -> None:
         task = self._logs.get(task_id)
         if task is None or not task.seq or task.terminal:
@@ -201,15 +210,15 @@ class Hints:
             all_heard = self._bus.healthy and self._bus.others >= self._living
             every_s = self._healthy_poll_s if all_heard else self._poll_s
             left_s = self._polled_s + every_s - loop.time()
-            due, told = left_s <= 0, self._work.is_set()
+            due, told = left_s <= 0, self._inbox.work.is_set()
             if due:
                 self._polled_s = loop.time()
             if due or told:
-                self._work.clear()
+                self._inbox.work.clear()
                 return due
             try:
                 async with asyncio.timeout(min(left_s, self._poll_s)):  # the bus may break meanwhile
-                    await self._work.wait()
+                    await self._inbox.work.wait()
             except TimeoutError:
                 continue
 

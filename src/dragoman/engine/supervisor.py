@@ -116,6 +116,7 @@ class Supervisor:
         self._passed_over: set[str] = set()
         """The tasks with errands for which work is said to be offered when their last errand is done."""
         self._polling: asyncio.Task[None] | None = None
+        self._hearing: asyncio.Task[None] | None = None
         self._over = False
 
     def start_errands(self, group: JobGroup) -> None:
@@ -139,6 +140,7 @@ class Supervisor:
         )
         if self._hints is not None:
             self._polling = group.keep("poll", partial(self._poll, self._hints))
+            self._hearing = group.keep("hints", self._hints.run)
 
     def refusal(self) -> Unavailable:
         """Why no work can be taken now."""
@@ -759,8 +761,9 @@ class Supervisor:
             _, left = await asyncio.wait(tuple(self._active), timeout=left_s)
             if left:
                 log.warning("%d runs ignored their cancellation: they are left behind", len(left))
-        if self._polling is not None:
-            self._polling.cancel()
+        for watching in (self._polling, self._hearing):
+            if watching is not None:
+                watching.cancel()
         if self._hints is not None:
             self._hints.stop()
         self.stopping.done = True

@@ -181,6 +181,7 @@ class _Server(Struct):
             "certificates": self._watch_tls,
             "pulse": front.run_pulse,
             "changes": front.administration.run,
+            "hints of changes": front.administration.hear,
             "watch of stopped keys": front.stopper.watch,
             "stops of keys": front.stopper.work,
         }

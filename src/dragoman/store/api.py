@@ -4,8 +4,9 @@ Invariant: the state, log and lease of a task change together in one transaction
 returned survives a power loss. Every driver passes the cases of `dragoman.testing.store_cases`.
 """
 
+import asyncio
 from asyncio import Future
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Protocol
@@ -668,10 +669,10 @@ class Store(Protocol):
         """The size of the store, and the tasks that have not ended, by agent. It costs as much as there are owners."""
         ...
 
-    def watch(self, committed: Callable[[], None] | None) -> None:
-        """Call `committed` on the loop after each commit of this process, soon after its writers learn of it.
+    def watch(self, committed: asyncio.Event | None) -> None:
+        """Set `committed` after each commit of this process, soon after its writers learn of it.
 
-        There is one such callback; None ends it. The commits of other processes are not told.
+        There is one such event; None ends it. The commits of other processes are not told.
         """
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Heard, Moved, Work
+from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Inbox
 
 Fate = Callable[[], Sequence[float]]
 """Decides what becomes of one message to one replica: after how many seconds each of its copies arrives.
@@ -57,9 +57,8 @@ class HubBus:
         self._hub = hub
         self._replica_id = ""
         self._agents: frozenset[str] = frozenset()
-        self._moved: Moved = lambda task_id, seq, page: None
-        self._work: Work = lambda: None
-        self._heard: dict[str, Heard] = {}
+        self._inbox = Inbox()
+        self._heard: dict[str, asyncio.Queue[bytes]] = {}
 
     async def open(self) -> None:
         """As the protocol says."""
@@ -70,9 +69,9 @@ class HubBus:
         if self in self._hub.buses:
             self._hub.buses.remove(self)
 
-    def listen(self, moved: Moved, work: Work) -> None:
+    def listen(self, inbox: Inbox) -> None:
         """As the protocol says."""
-        self._moved, self._work = moved, work
+        self._inbox = inbox
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
         """As the protocol says."""
@@ -84,7 +83,7 @@ class HubBus:
 
         def deliver(bus: HubBus) -> None:
             if bus.followed[task_id] or bus._replica_id == to:
-                bus._receive(lambda: bus._moved(task_id, seq, carried))
+                bus._receive(lambda: bus._inbox.put((task_id, seq, carried)))
 
         self._send(deliver)
 
@@ -96,7 +95,7 @@ class HubBus:
         """As the protocol says. It is certain in the next turn of the loop."""
         self.followed[task_id] += 1
         if self.followed[task_id] == 1 and self in self._hub.buses and not self._hub.down:
-            asyncio.get_running_loop().call_soon(self._moved, task_id, None, None)
+            asyncio.get_running_loop().call_soon(self._inbox.put, (task_id, None, None))
 
     def unfollow(self, task_id: str) -> None:
         """As the protocol says."""
@@ -106,11 +105,11 @@ class HubBus:
 
     def tell(self, replica_id: str) -> None:
         """As the protocol says."""
-        self._send(lambda bus: bus._receive(bus._work) if bus._replica_id == replica_id else None)
+        self._send(lambda bus: bus._receive(bus._inbox.put_work) if bus._replica_id == replica_id else None)
 
     def queued(self, agent: str) -> None:
         """As the protocol says."""
-        self._send(lambda bus: bus._receive(bus._work) if agent in bus._agents else None)
+        self._send(lambda bus: bus._receive(bus._inbox.put_work) if agent in bus._agents else None)
 
     def signal(self, name: str, payload: bytes = b"") -> None:
         """As the protocol says."""
@@ -120,11 +119,11 @@ class HubBus:
         def deliver(bus: HubBus) -> None:
             heard = bus._heard.get(name)
             if heard is not None:
-                bus._receive(lambda: heard(payload))
+                bus._receive(lambda: heard.put_nowait(payload))
 
         self._send(deliver)
 
-    def on_signal(self, name: str, heard: Heard) -> None:
+    def on_signal(self, name: str, heard: asyncio.Queue[bytes]) -> None:
         """As the protocol says."""
         self._heard[name] = heard
 

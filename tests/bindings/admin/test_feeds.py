@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -276,7 +276,7 @@ async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monke
         readings += 1
         return await changes(store, since_ms, limit)
 
-    def watched(store: SqliteStore, committed: Callable[[], None] | None) -> None:
+    def watched(store: SqliteStore, committed: asyncio.Event | None) -> None:
         watch(store, committed)
         if committed is None:
             unwatched.set()
@@ -306,9 +306,10 @@ async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytes
     monkeypatch.setattr("dragoman.engine.admin.change_feeds.BUFFER_MAX", 8)
     store = open_store("memory:", SystemClock())
     await store.open("h1")
-    reader = ChangeReader(store, store.clock, ChangeHints(store, NoBus()), 3600.0)
+    hints = ChangeHints(store, NoBus())
+    reader = ChangeReader(store, store.clock, hints, 3600.0)
     reader.serve(NoFacts())
-    running = asyncio.create_task(reader.run())
+    running, hearing = asyncio.create_task(reader.run()), asyncio.create_task(hints.run())
     try:
         slow, quick = reader.open(None), reader.open(None)
         missed = 0
@@ -337,6 +338,7 @@ async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytes
     finally:
         reader.stop()
         running.cancel()
+        hearing.cancel()
         await store.close()
     assert await slow.next() is None
 
@@ -347,7 +349,8 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
     hub, store = Hub(), open_store("memory:", SystemClock())
     await store.open("h1")
     here, there = hub.bus(), hub.bus()
-    hints, _ = ChangeHints(open_store("memory:", SystemClock()), here), ChangeHints(store, there)
+    hints, theirs = ChangeHints(open_store("memory:", SystemClock()), here), ChangeHints(store, there)
+    running = [asyncio.create_task(each.run()) for each in (hints, theirs)]
     signals: list[str] = []
     signal, watch = there.signal, store.watch
     watching, changed = False, asyncio.Event()
@@ -356,7 +359,7 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
         signals.append(name)
         signal(name, payload)
 
-    def watched(committed: Callable[[], None] | None) -> None:
+    def watched(committed: asyncio.Event | None) -> None:
         nonlocal watching
         watch(committed)
         watching = committed is not None
@@ -371,7 +374,7 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
             await there.open()
             await store.create(new_task("t"))
             assert signals == [], "nobody follows"
-            hints.watch(heard.set)
+            hints.watch(heard)
             written = 0
             while not heard.is_set():
                 await store.create(new_task(f"t{written}"))
@@ -385,6 +388,8 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
             await store.create(new_task("last"))
             assert len(signals) == told, "nobody follows any more"
     finally:
+        for each in running:
+            each.cancel()
         await here.close()
         await there.close()
         await store.close()

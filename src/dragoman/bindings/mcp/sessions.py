@@ -190,16 +190,16 @@ class Sessions:
         self._bus = bus
         self._calls: dict[SessionKey, dict[bytes, OpenCall]] = {}
         self._levels: OrderedDict[SessionKey, str] = OrderedDict()
-        self._told = asyncio.Event()
-        """Set when a call has begun while none was under way, and when another replica has left a note."""
+        self._told: asyncio.Queue[bytes] = asyncio.Queue()
+        """Has something when a call has begun while none was under way, and when another replica has left a note."""
         if bus is not None:
-            bus.on_signal(SIGNAL, lambda _: self._told.set())
+            bus.on_signal(SIGNAL, self._told)
 
     def add(self, key: SessionKey, request_id: bytes, call: OpenCall) -> None:
         """Add a call that has begun. Without a session none is kept, because such clients all count ids from 1."""
         if key[1]:
             if not self._calls:
-                self._told.set()
+                self._told.put_nowait(b"")
             self._calls.setdefault(key, {})[request_id] = call
 
     def remove(self, key: SessionKey, request_id: bytes, stream: ToolCallStream) -> None:
@@ -276,10 +276,11 @@ class Sessions:
         while True:
             try:
                 async with asyncio.timeout(NOTES_S if self._calls else None):
-                    await self._told.wait()
+                    await self._told.get()
             except TimeoutError:
                 pass
-            self._told.clear()
+            while not self._told.empty():
+                self._told.get_nowait()
             try:
                 entries = await self._store.scan(NOTES)
             except StoreError as error:

@@ -83,8 +83,8 @@ class Administration:
         self._store = store
         self._shared = SharedReads()
         self._facts: ServerFacts
-        hints = ChangeHints(store, NoBus() if bus is None else bus)
-        self._changes = ChangeReader(store, clock, hints, keepalive_s)
+        self._hints = ChangeHints(store, NoBus() if bus is None else bus)
+        self._changes = ChangeReader(store, clock, self._hints, keepalive_s)
         self.keys = KeyAdministration(
             KeyChanges(store, clock, mint, stops or KeyStops(store.shared, clock)), self._notes
         )
@@ -140,6 +140,10 @@ class Administration:
     def stop(self) -> None:
         """End all feeds of changes, because the server stops."""
         self._changes.stop()
+
+    async def hear(self) -> None:
+        """Hear for ever that something has changed, here and on other replicas."""
+        await self._hints.run()
 
     async def run(self) -> None:
         """Read for ever what changes, while somebody follows it."""

@@ -198,7 +198,7 @@ class ChangeReader:
             self._news.clear()
             if not self._feeds:
                 continue
-            self._hints.watch(self._news.set)
+            self._hints.watch(self._news)
             try:
                 await self._follow()
             finally:

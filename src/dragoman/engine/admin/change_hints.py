@@ -5,7 +5,6 @@ polls, too.
 """
 
 import asyncio
-from collections.abc import Callable
 
 from dragoman.bus.api import Bus
 from dragoman.store.api import Store
@@ -29,39 +28,63 @@ class ChangeHints:
     def __init__(self, store: Store, bus: Bus) -> None:
         self._store = store
         self._bus = bus
-        self._heard: Callable[[], None] | None = None
+        self._heard: asyncio.Event | None = None
         self._asking: asyncio.TimerHandle | None = None
         self._attending: asyncio.TimerHandle | None = None
         """The end of telling other replicas; None while none of them follows the changes."""
-        self._pausing: asyncio.TimerHandle | None = None
-        self._untold = False
-        bus.on_signal(FOLLOWED, lambda _: self._attend())
-        bus.on_signal(CHANGED, lambda _: self._wake())
+        self._committed = asyncio.Event()
+        self._followed: asyncio.Queue[bytes] = asyncio.Queue()
+        self._changed: asyncio.Queue[bytes] = asyncio.Queue()
+        bus.on_signal(FOLLOWED, self._followed)
+        bus.on_signal(CHANGED, self._changed)
 
-    def watch(self, heard: Callable[[], None]) -> None:
-        """Call `heard` after commits, here and on other replicas, until `rest` is called."""
+    def watch(self, heard: asyncio.Event) -> None:
+        """Set `heard` after commits, here and on other replicas, until `rest` is called."""
         self._heard = heard
         self._store.watch(self._committed)
         self._ask()
 
     def rest(self) -> None:
-        """Call nobody any more."""
+        """Tell nobody here any more."""
         self._heard = None
         if self._asking is not None:
             self._asking.cancel()
             self._asking = None
         self._unwatch()
 
+    async def run(self) -> None:
+        """Pass on for ever what is committed here, and what other replicas say."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tell_commits())
+            group.create_task(self._hear_followers())
+            group.create_task(self._hear_changes())
+
+    async def _tell_commits(self) -> None:
+        while True:
+            await self._committed.wait()
+            self._committed.clear()
+            self._wake()
+            if self._attending is not None:
+                self._bus.signal(CHANGED)
+                await asyncio.sleep(APART_S)
+
+    async def _hear_followers(self) -> None:
+        """Tell other replicas of commits for a while after each word that they follow the changes."""
+        while True:
+            await self._followed.get()
+            if self._attending is not None:
+                self._attending.cancel()
+            self._attending = asyncio.get_running_loop().call_later(ATTENDED_S, self._leave)
+            self._store.watch(self._committed)
+
+    async def _hear_changes(self) -> None:
+        while True:
+            await self._changed.get()
+            self._wake()
+
     def _ask(self) -> None:
         self._bus.signal(FOLLOWED)
         self._asking = asyncio.get_running_loop().call_later(REPEATED_S, self._ask)
-
-    def _attend(self) -> None:
-        """Another replica follows the changes: tell it of commits for a while."""
-        if self._attending is not None:
-            self._attending.cancel()
-        self._attending = asyncio.get_running_loop().call_later(ATTENDED_S, self._leave)
-        self._store.watch(self._committed)
 
     def _leave(self) -> None:
         self._attending = None
@@ -73,20 +96,4 @@ class ChangeHints:
 
     def _wake(self) -> None:
         if self._heard is not None:
-            self._heard()
-
-    def _committed(self) -> None:
-        self._wake()
-        if self._attending is None:
-            return
-        if self._pausing is not None:
-            self._untold = True
-            return
-        self._bus.signal(CHANGED)
-        self._pausing = asyncio.get_running_loop().call_later(APART_S, self._paused)
-
-    def _paused(self) -> None:
-        self._pausing = None
-        if self._untold:
-            self._untold = False
-            self._committed()
+            self._heard.set()

@@ -380,7 +380,7 @@ class PostgresStore:
             open_tasks=read_open_tasks((from_text(row[0]), *tuple(row)[1:]) for row in open_tasks),
         )
 
-    def watch(self, committed: Callable[[], None] | None) -> None:
+    def watch(self, committed: asyncio.Event | None) -> None:
         """As the protocol says."""
         if self._opened is not None:
             self._opened.writer.watch(committed)

@@ -64,7 +64,7 @@ class Writer:
         self._finished: asyncio.Future[None] | None = None
         """The batches that `close` waits for."""
         self._closed = False
-        self._watcher: Callable[[], None] | None = None
+        self._watcher: asyncio.Event | None = None
 
     def submit(self, write: Creation | Addition | OtherWrite) -> "asyncio.Future[Any]":
         """Submit a write. The future returns its outcome, or raises Refused, StoreError or OutcomeUnknown."""
@@ -102,7 +102,7 @@ class Writer:
         self._committed()
         return outcome
 
-    def watch(self, committed: Callable[[], None] | None) -> None:
+    def watch(self, committed: asyncio.Event | None) -> None:
         """As `Store.watch` says."""
         self._watcher = committed
 
@@ -243,7 +243,7 @@ class Writer:
         if self.outages.now is not None:
             self.outages.worked()
         if self._watcher is not None:
-            self._watcher()
+            self._watcher.set()
 
     def _failed(self, failures: int, error: StoreError | OutcomeUnknown) -> None:
         reason = error.reason if isinstance(error, StoreError) else StoreUnreachable.reason

@@ -5,7 +5,7 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -491,7 +491,7 @@ class SqliteStore:
         path = self._location.path
         return await self._readers.run(lambda reads: reads.figures(path))
 
-    def watch(self, committed: Callable[[], None] | None) -> None:
+    def watch(self, committed: asyncio.Event | None) -> None:
         """As the protocol says."""
         if self._open.opened is not None:
             self._open.opened.writer.watch(committed)

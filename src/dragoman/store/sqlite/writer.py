@@ -78,7 +78,7 @@ class Writer:
         self._committed = 0
         """How many transactions have changed something. The thread counts them."""
         self._delivered = 0
-        self._watcher: Callable[[], None] | None = None
+        self._watcher: asyncio.Event | None = None
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
         self._closed = False
         self._done: asyncio.Future[None] = self._loop.create_future()
@@ -97,7 +97,7 @@ class Writer:
         self.writes += 1
         return future
 
-    def watch(self, committed: Callable[[], None] | None) -> None:
+    def watch(self, committed: asyncio.Event | None) -> None:
         """As `Store.watch` says."""
         self._watcher = committed
 
@@ -214,6 +214,6 @@ class Writer:
             self.outages.failed(len(failures), failures[-1].reason, failures[-1])
         committed, self._delivered = self._committed > self._delivered, self._committed
         if committed and self._watcher is not None:
-            self._watcher()
+            self._watcher.set()
         if committed and self.outages.now is not None:  # a write that changed nothing says nothing about the disk
             self.outages.worked()
