@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
+from dragoman.store.deliveries import DeliveryFate, DeliveryStanding, Settling, resolve
 from dragoman.store.outbox import Lane, Settled
 
 NOW, LATER = 100, 500
@@ -16,11 +16,16 @@ def standing(claimed: int | None = 5, other: int | None = None) -> DeliveryStand
 
 
 def delivered(due_ms: int | None, size: int = OTHER_SIZE) -> Settling:
-    return Settling(HEALTHY, arrived=True, frees=True, due_ms=due_ms, size=size)
+    return Settling(HEALTHY, DeliveryFate.ARRIVED, frees=True, due_ms=due_ms, size=size)
 
 
 def failed(due_ms: int | None, size: int, *, retries: bool = False, merges: bool = False) -> Settling:
-    return Settling(HEALTHY, failed=True, frees=True, due_ms=due_ms, size=size, retries=retries, merges=merges)
+    fate = DeliveryFate.PENDING
+    return Settling(HEALTHY, fate, frees=True, due_ms=due_ms, size=size, retries=retries, merges=merges)
+
+
+def dead(due_ms: int | None) -> Settling:
+    return Settling(HEALTHY, DeliveryFate.DEAD, frees=True, due_ms=due_ms, size=OTHER_SIZE)
 
 
 @pytest.mark.parametrize(
@@ -29,16 +34,16 @@ def failed(due_ms: int | None, size: int, *, retries: bool = False, merges: bool
         ("delivered", standing(), delivered(None)),
         ("delivered", standing(other=6), delivered(NOW)),
         ("delivered", standing(claimed=None, other=6), delivered(NOW)),
-        ("delivered", standing(claimed=None, other=4), Settling(HEALTHY, arrived=True, measures=True)),
-        ("delivered", standing(claimed=6, other=6), Settling(HEALTHY, arrived=True, measures=True)),
+        ("delivered", standing(claimed=None, other=4), Settling(HEALTHY, DeliveryFate.ARRIVED, measures=True)),
+        ("delivered", standing(claimed=6, other=6), Settling(HEALTHY, DeliveryFate.ARRIVED, measures=True)),
         ("retry", standing(), failed(LATER, SIZE, retries=True)),
         ("retry", standing(other=6), failed(LATER, SIZE, retries=True, merges=True)),
         ("retry", standing(other=4), failed(NOW, OTHER_SIZE)),
         ("retry", standing(claimed=6, other=6), None),
-        ("dead", standing(), failed(None, OTHER_SIZE)),
-        ("dead", standing(other=6), failed(NOW, OTHER_SIZE)),
+        ("dead", standing(), dead(None)),
+        ("dead", standing(other=6), dead(NOW)),
         ("dead", standing(claimed=None, other=6), None),
-        ("gone", standing(claimed=6, other=6), Settling(HEALTHY, stops=True)),
+        ("gone", standing(claimed=6, other=6), Settling(HEALTHY, DeliveryFate.STOPPED)),
     ],
 )
 def test_an_outcome_changes_what_the_table_says(

@@ -1,6 +1,19 @@
 """The courier: claims due deliveries, calls webhooks, and records the outcomes.
 
-`outcome` decides what an attempt amounts to, `lanes` counts what is under way, and `caller` makes the calls.
+`outcome` decides what an attempt amounts to, `lanes` counts what is under way, and `caller` makes the calls. The states
+of a delivery are those of `store.deliveries`; here is what happens in this process to one that is in flight:
+
+    claimed ─┬─── its host has room ──► calling ──► called ── before the next claim ──► writing ──► written
+             │                          ▲ ▲ │ │                                          ▲   │
+             └─► waiting ── has room ───┘ │ │ └─ cut off by `drain` ─► released          │   └─ failed
+                   │  │                   └─┘ arrived, one behind it is pending          │       │
+                   │  └─ `drain` ─► released                              after `look_s` └───────┤
+                   ▼                                                                             ▼
+         left to its claim: its host is paused, or its claim ends too soon         abandoned, after `WRITES_MAX`
+
+A delivery that is released is due at once. One that is left to its claim, or abandoned, is due when its claim runs out,
+as are those of a process that dies: it is sent again. A call holds a slot of its lane (`lanes.Slot`): taken, after
+`SLOW_S` lingering in the lanes where calls may linger, then released.
 
 Invariant: a delivery without a recorded outcome is sent again: at least once, with the same `webhook-id`. Slow, dead
 and unknown hosts have their own slots, so that they take none from healthy hosts.

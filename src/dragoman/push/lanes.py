@@ -34,7 +34,7 @@ HOSTS_MAX = 4096
 
 
 class Slot(Struct):
-    """The slot of a call. `left`: the call has left it because it takes long."""
+    """The slot of a call: taken, perhaps left (`left`) because the call takes long, and released when it is over."""
 
     lane: Lane
     left: bool = False

@@ -1,4 +1,29 @@
-"""The rules of deliveries that all drivers share: which ones a claim takes, and what the outcome of an attempt changes.
+"""The state machine of a webhook's deliveries, which all drivers share: what a claim takes, what an outcome changes.
+
+A delivery is PENDING from the commit of its event on. Of a webhook's pending deliveries the oldest is the next one:
+
+                        it is the oldest         claimed               delivered
+    written ──► in turn ─────────────────► due ──────────► in flight ──────────────────────────► ARRIVED
+                 ▲  │                      ▲ ▲              │ │ │ └──── gone ──────────────────► STOPPED
+                 │  │ merged               │ └─ released, ──┘ │ └────── dead ──────────► DEAD
+                 │  ▼                      │    reclaimed,    │                          │ │
+                 │ removed                 │    or too late   └─ retry ─► retrying       │ └─ dropped ─► removed
+                 │                         └── at `due_ms`, or hastened ───┘            │
+                 └───────────────────────────────── revived ───────────────────────────┘
+
+ARRIVED: the row is deleted; a receipt may stay, from which it can be queued again as another delivery. STOPPED: the
+webhook gets no more, and all of its deliveries are deleted. DEAD: it is set aside, and the one behind it is the next.
+Merged: behind a delivery that has failed, only the newest of those that are not `kept` stays. A pending delivery may be
+dropped, too, unless it is in flight. A claim that cannot read the configuration makes a delivery DEAD.
+
+Due, in flight and retrying are facts of the webhook's row (`due_ms`, `claimed`, `retries`), since one delivery of a
+webhook is in flight at a time; only `dead` is one of the delivery's own. A revived delivery may be older than the one
+in flight, which is settled first nevertheless. An outcome may be late: the claim ran out, and another one was made. A
+late `delivered` or `gone` counts; a late `retry` or `dead` changes nothing. A paused host changes no state: claims pass
+over its deliveries.
+
+The machine does not cover how an attempt is judged (`push.outcome`), nor how many are made at once and what becomes of
+an outcome that the store does not take (`push.courier`).
 
 Invariant: pure functions. A claim takes large bodies apart from small ones, so that one that finds no room delays no
 small one. The caller of `resolve` has read the standing in the same transaction, in which nobody else changes the
@@ -7,6 +32,7 @@ deliveries of the webhook.
 
 from collections import Counter
 from collections.abc import Iterable
+from enum import Enum, auto
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -142,7 +168,7 @@ class Taking:
                 self.taken[index] = replace(self.taken[index], behind=tuple(dues))
 
 
-# -- outcomes ---------------------------------------------------------------------------------------------------------
+# -- outcomes ----------------------------------------------------------------------------------------------------------
 
 
 class DeliveryStanding(Struct, frozen=True, array_like=True):
@@ -161,19 +187,25 @@ class DeliveryStanding(Struct, frozen=True, array_like=True):
     other_size: int
 
 
+class DeliveryFate(Enum):
+    """The fate of a delivery after an attempt."""
+
+    ARRIVED = auto()  # it is deleted
+    PENDING = auto()  # it is tried again
+    DEAD = auto()  # it is set aside for the operator
+    STOPPED = auto()  # it is deleted, with all others of its webhook, which gets no more
+
+
 class Settling(Struct, frozen=True):
     """The changes that the outcome of an attempt makes. `lane` is that of the host from now on.
 
-    `stops`: the webhook and its deliveries. `arrived`: the delivery is deleted. `failed`: it stays, dead or not.
     `frees`: the webhook is not in flight any more, and due at `due_ms` with a body of `size` bytes; `retries` says that
     this has failed before. `merges`: the deliveries behind are merged. `measures`: the webhook has another oldest
     delivery now.
     """
 
     lane: Lane
-    stops: bool = False
-    arrived: bool = False
-    failed: bool = False
+    fate: DeliveryFate
     frees: bool = False
     due_ms: int | None = None
     size: int = 0
@@ -191,16 +223,18 @@ def resolve(standing: DeliveryStanding, one: Settled, lane: Lane, now_ms: int) -
     lane = _lane(one, lane)
     match one.outcome:
         case "gone":
-            return Settling(lane, stops=True)
+            return Settling(lane, DeliveryFate.STOPPED)
         case "delivered":
             if claimed != number and (claimed is not None or (other is not None and other < number)):
-                return Settling(lane, arrived=True, measures=True)  # another is in flight, or waits for its turn
+                return Settling(
+                    lane, DeliveryFate.ARRIVED, measures=True
+                )  # another is in flight, or waits for its turn
             due_ms = None if other is None else now_ms
-            return Settling(lane, arrived=True, frees=True, due_ms=due_ms, size=standing.other_size)
+            return Settling(lane, DeliveryFate.ARRIVED, frees=True, due_ms=due_ms, size=standing.other_size)
         case "retry" if other is None or other > number:
             return Settling(
                 lane,
-                failed=True,
+                DeliveryFate.PENDING,
                 frees=True,
                 due_ms=one.due_ms,
                 size=standing.size,
@@ -208,10 +242,10 @@ def resolve(standing: DeliveryStanding, one: Settled, lane: Lane, now_ms: int) -
                 merges=other is not None,
             )
         case "retry":
-            return Settling(lane, failed=True, frees=True, due_ms=now_ms, size=standing.other_size)
+            return Settling(lane, DeliveryFate.PENDING, frees=True, due_ms=now_ms, size=standing.other_size)
         case "dead":
             due_ms = None if other is None else now_ms
-            return Settling(lane, failed=True, frees=True, due_ms=due_ms, size=standing.other_size)
+            return Settling(lane, DeliveryFate.DEAD, frees=True, due_ms=due_ms, size=standing.other_size)
 
 
 def _lane(settled: Settled, lane: Lane) -> Lane:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
+from dragoman.store.deliveries import DeliveryFate, DeliveryStanding, Settling, resolve
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, QueuedAgain, Registration, Settled
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.statements import to_text
@@ -170,7 +170,7 @@ async def _settle_some(
     rest: list[Settled] = []
     settled: dict[int, Settling] = {}
     arrived: list[int] = []
-    failed: list[Settled] = []
+    failed: list[tuple[Settled, bool]] = []
     for one in outcomes:
         standing = standings.get(one.number)
         if standing is None:
@@ -185,10 +185,10 @@ async def _settle_some(
         settled[standing.config] = found
         if found.lane != before:
             lanes[standing.host] = int(found.lane)
-        if found.arrived:
+        if found.fate is DeliveryFate.ARRIVED:
             arrived.append(one.number)
-        if found.failed:
-            failed.append(one)
+        elif found.fate is not DeliveryFate.STOPPED:
+            failed.append((one, found.fate is DeliveryFate.DEAD))
     await _write_settled(connection, sql, settled, arrived, failed)
     return rest
 
@@ -198,22 +198,25 @@ async def _write_settled(
     sql: Sql,
     settled: Mapping[int, Settling],
     arrived: Sequence[int],
-    failed: Sequence[Settled],
+    failed: Sequence[tuple[Settled, bool]],
 ) -> None:
-    """Write the outcomes of deliveries, which `settled` has by number, and the state of their webhooks."""
+    """Write the outcomes of deliveries, which `settled` has by number, and the state of their webhooks.
+
+    `failed` says of each delivery that did not arrive whether it is dead.
+    """
 
     async def run(name: str, configs: Sequence[int]) -> None:
         if configs:
             await connection.execute(sql[name], configs)
 
-    await run("stop_webhooks", [config for config, found in settled.items() if found.stops])
+    await run("stop_webhooks", [config for config, found in settled.items() if found.fate is DeliveryFate.STOPPED])
     await run("delete_deliveries", arrived)
     if failed:
         await connection.execute(
             sql["fail_deliveries"],
-            [one.number for one in failed],
-            [one.outcome == "dead" for one in failed],
-            [to_text(one.reason) for one in failed],
+            [one.number for one, _ in failed],
+            [dead for _, dead in failed],
+            [to_text(one.reason) for one, _ in failed],
         )
     await run("merge_waiting", [config for config, found in settled.items() if found.merges])
     freed: list[Any] = [(config, found) for config, found in settled.items() if found.frees]

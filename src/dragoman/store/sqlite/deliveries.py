@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.store.api import Unknown
-from dragoman.store.deliveries import DeliveryStanding, Settling, resolve
+from dragoman.store.deliveries import DeliveryFate, DeliveryStanding, Settling, resolve
 from dragoman.store.outbox import SMALL_BYTES_MAX, Arrival, Delivery, Lane, QueuedAgain
 from dragoman.store.receipts import RECEIPTS_MAX
 from dragoman.store.sqlite.tables import Tables
@@ -238,10 +238,10 @@ def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> l
         settled[config] = found
         if found.lane != before:
             lanes[host] = int(found.lane)
-        if found.arrived:
+        if found.fate is DeliveryFate.ARRIVED:
             arrived.append(one.number)
-        if found.failed:
-            failed.append((one.number, one.outcome == "dead", one.reason))
+        elif found.fate is not DeliveryFate.STOPPED:
+            failed.append((one.number, found.fate is DeliveryFate.DEAD, one.reason))
         if found.due_ms is not None:
             wakes.add(host, found.due_ms, found.size)
     _write_settled(tables, settled, arrived, failed)
@@ -259,7 +259,7 @@ def _write_settled(
 ) -> None:
     """Write what became of deliveries and of their webhooks, which `settled` has by number."""
     for config, found in settled.items():
-        if found.stops:
+        if found.fate is DeliveryFate.STOPPED:
             tables.cursor.execute(tables.sql["stop_webhook"], (config,))
             tables.cursor.execute(tables.sql["delete_owed"], (config,))
     if arrived:
