@@ -1,5 +1,34 @@
 """ServerConnection: the HTTP/1.1 of one client's connection.
 
+Three things have states. The bytes that come next (`_heading`, `_newest.arriving`, `_refusal`, `_unread`):
+
+    BETWEEN ── a byte ──► HEAD ── whole ──► BODY ── whole ──► BETWEEN
+      │                   │  │               │
+      │ idle for too long │  └─ malformed ───┴──► REFUSED: no more is parsed; the error follows the answers to the
+      ▼                   │ too slow: 408                  requests before it, and the connection closes
+    closed ◄──────────────┘
+    HELD, in any of them but REFUSED: while a request waits, bytes are kept unparsed, and the socket is not read.
+
+A request, once its head is whole (`_waiting`, `_answering`, `started`, `complete`, `disconnected`). Its body arrives
+meanwhile; what comes of it after the answer is thrown away:
+
+    WAITING ── its turn ──► ANSWERING ── head sent ──► STARTED ── body sent ──► COMPLETE
+      │ body malformed       │ body malformed: 400      │ body malformed, or no whole answer: the connection closes
+      ▼                      │ no answer: 500           │
+    dropped, then REFUSED    └──────────────────────────┴─ the client leaves: DISCONNECTED, the application is told
+
+The connection (`keep_alive` of the newest request, `_shared.retiring`, the transport's own closing):
+
+    OPEN ── an answer is to be the last: its request says so, or `retire`, or `shutdown` ──► LAST ── answered ──┐
+      │                                                                                                         ▼
+      └── idle for too long, an error was sent, or it retires with nothing under way ───────────────────────► CLOSING
+                             lost ◄── aborted, if its reader takes nothing for `reader_pause_s` ── or flushed ──┘
+
+It begins with a `Seat`, which decides whether it is served, reserved for a probe, or refused, and never changes.
+
+The machines do not cover the parsing of messages (httptools), TLS (`bindings.tls`), how long a body may take (the
+application), nor the pace of writing (`write_paused`: senders wait in `drain`).
+
 Invariant: the requests of a connection are answered one after the other, in the order in which they arrived, and each
 in full. A connection holds a bounded number of bytes.
 """

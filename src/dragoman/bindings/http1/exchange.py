@@ -1,5 +1,13 @@
 """AsgiExchange: one request on a connection and its answer, as the ASGI application sees them.
 
+Two sides go on independently of each other, until the client leaves (`disconnected`):
+
+    request    ARRIVING ── `end_body` ──► WHOLE, untold ── `receive` ──► WHOLE      `arriving`, `_end_untold`
+    answer     NONE ── `http.response.start` ──► STARTED ── the last body ──► COMPLETE      `started`, `complete`
+                 its head is kept until some of the body is there, or the loop's next turn for one without a length
+
+A message that does not follow from the state of the answer raises. `connection` draws what becomes of the others.
+
 Invariant: the bytes of an answer are written in the order in which they were sent, and are as many as its head says.
 """
 
