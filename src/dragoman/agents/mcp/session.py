@@ -1,5 +1,17 @@
 """One MCP server, connected whenever it is needed: its tools, and the session with it from `initialize` to its end.
 
+    session   NONE ── needed ──► OPENING ── agreed on a version ──► OPEN ── the link is over, or says so ──► NONE
+               ▲                   │
+               └── the pause ends ─┴─ Away ──► PAUSED: who needs it gets the same Away     any, `close` ──► CLOSED
+    tools     UNKNOWN ── needed ──► LISTING ── listed ──► KNOWN ── `LIST_S`, a change, a call that is Away ──► UNKNOWN
+                                       ├─ they changed meanwhile ──► UNKNOWN: this list is used once
+                                       └─ Away ──► PAUSED, as above
+    call      SENT ── answered ──► ended;   too late, or canceled ──► given up: the server is told, for `GIVE_UP_S`
+                └── the server does not know the session any more ──► SENT once more, in a new one
+
+The pause doubles from `PAUSE_S` to `PAUSE_S_MAX`, until tools have been listed. How a link carries messages is not
+covered (`link`).
+
 Invariant: there is at most one session. It is opened when it is first needed, shared by all runs, and replaced when it
 is over. Every request ends: with its answer, with Away, or with its timeout.
 """

@@ -197,7 +197,7 @@ class Mcp:
 
     async def _cancel(self, stream: ToolCallStream, call: Call, principal: Principal) -> None:
         """Cancel the task of a call in the name of a principal, and expect no result of the call then."""
-        stream.canceled = True
+        stream.cancel()
         cancel = CancelTask(id=stream.task_id, tenant=stream.agent)
         try:
             await self._handler.call(
@@ -206,7 +206,7 @@ class Mcp:
         except InternalError:
             raise
         except A2AError:
-            stream.canceled = False
+            stream.refuse_cancel()
 
     async def _take_response(self, request: HttpRequest, key: SessionKey, incoming: requests.ClientResponse) -> None:
         """Pass the user's answer to a question on to the task, or end the calls if the user declined. Raises A2AError.

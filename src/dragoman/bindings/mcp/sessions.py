@@ -1,5 +1,15 @@
 """The sessions of MCP: their calls in progress, their log levels, and notifications outside of calls.
 
+A session has hardly any state here, so that it outlives replicas and restarts: its key says when it began, and what is
+kept of it may be lost at any time. It ends when its client says so; what was kept expires otherwise (`LEVEL_MS`).
+
+    session         begun, with a key from `initialize` ── DELETE ──► its level is deleted; calls and streams go on
+    notifications   LISTENING ◄── the tools change; sent ──► NEWS;   the client leaves, the server stops ──► OVER
+    call            its states are drawn in `tool_call`
+    note            a word about a call, to cancel or to decline, that is not here: LEFT in the store
+                    ── the bus says so, or within `NOTES_S` ──► READ by each replica, FOLLOWED where the call waits
+                    ── after `NOTE_MS` ──► EXPIRED, read or not
+
 Invariant: a call is found only by the principal and in the session that made it, on whatever replica it waits. A
 session that listens is notified of every change of the tools since it began, at least once.
 """

@@ -1,9 +1,19 @@
 """A tool call in progress: a task's stream translated to MCP messages, ending with the result.
 
+    OPEN ── the task ends, or asks what cannot be asked here; the question was declined; the server stops ──► ENDED
+    │  ▲                                                                                                       ▲
+    │  └── the cancel was refused ──┐                                                          without a result│
+    ├── the caller cancels ──► CANCELED ── the task ends ──────────────────────────────────────────────────────┘
+    └── the caller leaves, from CANCELED, too ──► LEFT: the task goes on
+
+While it is OPEN it may ask the user, once or more: the task's stream is opened anew behind the question. The states of
+the task are not covered, nor where a cancel comes from (`sessions`).
+
 Invariant: a call ends with exactly one result, unless its caller has left or has canceled it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
 
 from msgspec import Struct
 
@@ -19,6 +29,15 @@ from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 
 QUIET_MS = 5000
 """After this long without a report, new output of the agent is reported as progress."""
+
+
+class ToolCallState(Enum):
+    """The state of a call."""
+
+    OPEN = auto()
+    CANCELED = auto()  # by the caller, who expects no result
+    LEFT = auto()  # by the caller
+    ENDED = auto()
 
 
 class Wanted(Struct, frozen=True):
@@ -58,8 +77,6 @@ class ToolCallStream:
         assert stream.head is not None  # without Manners.answers_with_message there is always a task
         self.task_id = stream.head.id
         self.agent = stream.head.agent
-        self.canceled = False
-        """The caller has canceled the call and expects no result."""
         self._stream = stream
         self._wanted = wanted
         self._clock = clock
@@ -68,19 +85,21 @@ class ToolCallStream:
         self._until_terminal = until_terminal
         self._progress = None if wanted.token is None else ProgressEncoder(wanted.token)
         self._fold: Fold | None = None
-        self._over = False
-        self._left = False
+        self._state = ToolCallState.OPEN
         self._quiet_until_ms = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._state is ToolCallState.LEFT or self._state is ToolCallState.ENDED
 
     async def next(self, wait_s: float | None = None) -> Sequence[bytes] | None:
         """Return the messages since the last call: see `bindings.streams.Batches.next`."""
-        if self._over:
+        if self.over:
             return None
         batch = await self._stream.next(wait_s)
         if batch is None:
-            frames = [] if self._left else self._finish()
-            self._end()
-            return frames or None
+            return (None if self.over else self._finish()) or None
         if not batch:
             return () if self._progress is None else [self._progress.encode(None)]
         frames = []
@@ -90,8 +109,17 @@ class ToolCallStream:
 
     def close(self) -> None:
         """End the call because the caller has left: see `bindings.streams.Batches.close`. The task goes on."""
-        self._left = True
-        self._end()
+        self._end(ToolCallState.LEFT)
+
+    def cancel(self) -> None:
+        """Note that the caller cancels the call, and expects no result."""
+        if self._state is ToolCallState.OPEN:
+            self._state = ToolCallState.CANCELED
+
+    def refuse_cancel(self) -> None:
+        """Note that the cancel was refused: the caller gets the result after all."""
+        if self._state is ToolCallState.CANCELED:
+            self._state = ToolCallState.OPEN
 
     def decline(self) -> None:
         """End the call because the user declined the question. The task still waits."""
@@ -105,19 +133,19 @@ class ToolCallStream:
         encoded = answers.encode_task(self._fold.record(), self._wanted.version)
         return answers.result(self._wanted.request_id, encoded)
 
-    def _end(self) -> None:
-        if not self._over:
-            self._over = True
+    def _end(self, state: ToolCallState) -> None:
+        if not self.over:
+            self._state = state
             self._stream.close()
             self._on_end(self)
 
     def _finish(self) -> list[bytes]:
-        self._end()
-        result = None if self.canceled else self.result()
+        result = None if self._state is ToolCallState.CANCELED else self.result()
+        self._end(ToolCallState.ENDED)
         return [] if result is None else [result]
 
     async def _translate(self, item: StreamItem) -> list[bytes]:
-        if self._over:
+        if self.over:
             return []
         match item:
             case Direct():
@@ -158,7 +186,7 @@ class ToolCallStream:
             self._stream.close()
             self._stream = further
             self._until_terminal = True
-            if self._left:
+            if self._state is ToolCallState.LEFT:
                 further.close()
         message = fold.record().status.message
         text = answers.text_of(message.parts) if message is not None else ""
