@@ -1,5 +1,11 @@
 """Breaker: holds back calls to an upstream that does not answer, and lets one through now and then as a test.
 
+    CLOSED ── so many failures in a row ──► OPEN ── the pause ends, or `half_open` ──► HALF_OPEN ── a success ──► CLOSED
+                                              ▲                                        │     │
+                                              └──────── a failure: a longer pause ─────┘     └─ unknown: the next call
+
+A success closes it in every state. How a call is judged is its caller's (`remote.admission`, `model.endpoint`).
+
 Invariant: while it is open, no call goes out. While it is half open, one call goes out at a time, and its outcome
 decides.
 """

@@ -1,5 +1,13 @@
 """TlsConnection: TLS between a socket's transport and the protocol that speaks HTTP on it.
 
+    HANDSHAKE ── agreed ──► SECURED ── `close`, or the client's farewell ──► CLOSING ── flushed ──► lost
+      │  │                    │                                                │
+      │  └─ no TLS: told why ─┼───────────────────────────────────────────────►┘
+      └──── too late          └── TLS fails, `abort` ──► aborted
+
+HANDSHAKE ends when `_secured` is set, CLOSING begins with `_closing`. What is spoken on it is not covered
+(`http1.connection`).
+
 Invariant: nothing is buffered here in clear, and everything written is handed to the socket's transport at once. So its
 buffer is all that waits for the reader, and a connection closes as soon as that is sent.
 

@@ -1,5 +1,12 @@
 """The state machine of a stream that recovers. A stream is read in pieces: each begins at a source and may break.
 
+    start ──► open_piece ──► begin_piece ──► judge, each update ──► end_piece ─┬─► Fail
+                   ▲              └── it cannot be joined ─────────────▲       ├─► Finish ──► over
+                   └───────────── Reopen, after a wait ────────────────────────┤
+                                                             Finish(compare) ◄─┘
+                                                                   └──► judge_final ─┬─► Agree, Fail
+                                                                          ▲── wait ◄─┴─► ReadAgain
+
 After a break the next source is chosen as follows; the first line that applies counts.
 
     way          next source                   needs
@@ -9,7 +16,8 @@ After a break the next source is chosen as follows; the first line that applies 
     polled       READ, again and again         nothing else
 
 Servers repeat chunks to a reader that joins late, or leave some out. A stream in which that may have happened is
-`doubtful`. Its end is held back and compared with the agent's own task.
+`doubtful`. Its end is held back and compared with the agent's own task. How updates become a task is not covered
+(`task_fold`), nor how a single call is repeated (`retries`).
 
 Invariant: pure. Each function takes a state and what happened, and returns the next state and what to do.
 """

@@ -1,5 +1,15 @@
 """One RPC: its request as it is read and decoded, what it holds of the server's memory, and its end.
 
+    READING ── decoded ──► CALLED ── answered ──► SENT ─────────────────────────────────────┐   (unary)
+      │                      │  └── a stream is opened ──► STREAMING ── it ends ──► SENT ──┤   `streams`
+      │ refused              │ refused                       │ its reader is too slow,     ▼
+      └──────────────────────┴───────► ABORTED ◄─────────────┘ the server stops          ENDED, for gRPC:  `_ended`
+                                          └───────────────────────────────────────────────▲
+    LEFT, beside any of them before ENDED: the client is gone, so the stream closes and nothing more is written  `left`
+
+A call that was made goes on when its client leaves, unless it only reads one task. What HTTP/2 does is gRPC's, and not
+covered.
+
 Invariant: a call that fails has a status of `Service.status`, so none is UNKNOWN. An RPC
 releases all that it holds when it ends, however it ends.
 """

@@ -1,5 +1,18 @@
 """Several replicas on one port of one machine: the supervisor that starts them, and what a replica does for it.
 
+A replica's place, from its first start on (`_keep`; `supervised` has the signals that it gets meanwhile):
+
+    STARTING ── it says so ──► LISTENING      STARTING, LISTENING ── ends, or cannot be started ──► PAUSED
+        ▲                                                                                             │
+        └──── after `PAUSE_S`, doubled up to `PAUSE_MAX_S`; anew after a run of `STEADY_S` ───────────┘
+    each ── a signal to stop ──► STOPPING ── drained; killed after the grace period, or by a second signal ──► over
+
+The supervisor:
+
+    FIRST ── replica 1 listens ──► OTHERS ── each listens or has ended once, or `ALL_LISTEN_S` is over ──► READY
+      │ replica 1 ends before it listens          each ── a signal to stop ──► STOPPING ── all are over ──┐
+      └────────────────────────────────────────────────────────────────────────────────────────► ended ◄──┘
+
 Invariant: the supervisor serves nothing and opens no store. A replica that ends is started again, after a pause that
 grows while it keeps ending. No replica outlives the supervisor, whatever becomes of it, and all end within the grace
 period.

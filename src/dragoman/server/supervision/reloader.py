@@ -1,5 +1,14 @@
 """`serve --reload`: a server for developers, which follows every change of its code and its configuration.
 
+    RUNNING ── only agents have changed ──► RUNNING: SIGHUP        RUNNING ── it ends by itself ──► DOWN
+      │  ▲                                                                                           │
+      │  └─────────────── STARTING ◄── files have changed, and the configuration can be read ────────┘
+      │                      ▲
+      └── others changed ──► ENDING: drained, or killed after the grace period
+    each ── a signal to stop ──► STOPPING ── it has ended ──► over
+
+A change counts once the files have stayed as they are for `SETTLE_S`.
+
 Invariant: the reloader serves nothing and imports no code of users, so that no mistake in it ends the reloader. A
 change of agents reaches the running server as SIGHUP does, and cuts no stream; only a change of other settings restarts
 it.

@@ -1,5 +1,12 @@
 """A server that a supervisor runs as a process of its own, and the socket between the two.
 
+    NONE ── `run` ──► STARTING ── it reports ──► LISTENING ── it ends ──► NONE      `process`, `reported`
+                        │ SIGHUP is kept             SIGHUP is passed on            `_reload`: one is kept
+                        │ `stop`: SIGTERM once it has a pid                         `_stopping`
+                        └── it ends, or cannot be started ──► NONE
+
+What starts it again is not covered (`processes`, `reloader`).
+
 Invariant: the process never outlives its supervisor, whatever becomes of that. Signals of a terminal reach the
 supervisor alone, which passes them on once.
 """
