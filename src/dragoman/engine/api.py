@@ -99,21 +99,17 @@ Hear = Callable[[ArtifactChunk], Awaitable[None]]
 
 
 class Past(Protocol):
-    """What the agent of a run may read beside its task."""
+    """What the agent of a run may read beside its task, which `head` says."""
 
-    async def references(self, task_ids: Sequence[str]) -> tuple[Record, ...]:
+    async def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
         """The named tasks that exist and are the caller's own, in the order named."""
         ...
 
-    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
-        """The metadata of the request that brought an answer of the caller."""
-        ...
-
-    async def messages(self, limit: int) -> tuple[Message, ...]:
+    async def messages(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first, without those of this task."""
         ...
 
-    async def note(self) -> dict[str, str]:
+    async def note(self, head: TaskHead) -> dict[str, str]:
         """The last note of an earlier task of the context; empty if there is none."""
         ...
 
@@ -180,6 +176,10 @@ class Sink(Protocol):
 
     def landing(self, done: "Future[None]") -> None:
         """Set the result of `done` when the write now under way is committed; at once if there is none."""
+        ...
+
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """The metadata of the request that brought an answer of the caller."""
         ...
 
     async def past(self, *, context: bool = False) -> Past:
@@ -264,22 +264,22 @@ class Run:
 
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the same context; empty if there is none."""
-        return await (await self.sink.past()).note()
+        return await (await self.sink.past()).note(self.head)
 
     async def references(self) -> tuple[Record, ...]:
         """The caller's own tasks among those that the message names in `referenceTaskIds`."""
-        return await (await self.sink.past()).references(self.message.reference_task_ids)
+        return await (await self.sink.past()).references(self.head, self.message.reference_task_ids)
 
     async def request_metadata(self, message: Message) -> dict[str, Any] | None:
         """The metadata of the request that brought a message of this task: the first one, or an answer."""
         if message.message_id == self.message.message_id:
             return self.head.metadata
-        return await (await self.sink.past()).request_metadata(message)
+        return await self.sink.request_metadata(message)
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first, with agents' answers but without this task's."""
         limit = integer("limit", limit)
-        return await (await self.sink.past(context=True)).messages(limit)
+        return await (await self.sink.past(context=True)).messages(self.head, limit)
 
     async def read(self, part: Part) -> bytes:
         """The bytes of a file part. A `url` on another host is fetched with care. Raises Unreadable."""

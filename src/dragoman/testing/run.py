@@ -165,7 +165,7 @@ async def run(
 class FakeRun(Run):
     """A Run that keeps what the agent does in `events`, and its `orders`.
 
-    Without an answer left, `ask` ends the run, and the run `waits`.
+    Without an answer left, `ask` ends the run, and the run `waits`. `memory` is as in `MemorySink`.
     """
 
     __slots__ = ("_memory",)
@@ -174,16 +174,12 @@ class FakeRun(Run):
         self,
         message: Message,
         *,
-        answers: Sequence[Message] = (),
         skill: str | None = None,
         skills: tuple[str, ...] = (),
-        history: Sequence[Message] = (),
-        references: Sequence[Record] = (),
         metadata: dict[str, Any] | None = None,
         extensions: tuple[str, ...] = (),
         principal: Principal = ANONYMOUS,
-        delegated: Mapping[str, Iterable[object]] = NOTHING,
-        files: Mapping[str, bytes] = NO_FILES,
+        **memory: Any,
     ) -> None:
         head = TaskHead(
             id="task-1",
@@ -198,15 +194,7 @@ class FakeRun(Run):
             metadata=metadata,
             extensions=extensions,
         )
-        self._memory = MemorySink(
-            head,
-            message,
-            answers=answers,
-            history=history,
-            references=references,
-            delegated=delegated,
-            files=files,
-        )
+        self._memory = MemorySink(head, message, **memory)
         super().__init__(head, message, self._memory, Bounds(), principal=principal)
 
     @property
@@ -250,11 +238,11 @@ class MemorySink:
         head: TaskHead,
         message: Message,
         *,
-        answers: Sequence[Message],
-        history: Sequence[Message],
-        references: Sequence[Record],
-        delegated: Mapping[str, Iterable[object]],
-        files: Mapping[str, bytes],
+        answers: Sequence[Message] = (),
+        history: Sequence[Message] = (),
+        references: Sequence[Record] = (),
+        delegated: Mapping[str, Iterable[object]] = NOTHING,
+        files: Mapping[str, bytes] = NO_FILES,
     ) -> None:
         self.events: list[Event] = []
         self.orders: list[Delegation] = []
@@ -347,7 +335,7 @@ class MemorySink:
 
     # -- engine.api.Past -----------------------------------------------------------------------------------------------
 
-    async def references(self, task_ids: Sequence[str]) -> tuple[Record, ...]:
+    async def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
         """The tasks it was given."""
         return self._references
 
@@ -355,11 +343,11 @@ class MemorySink:
         """None: a test gives metadata for the first message alone."""
         return None
 
-    async def messages(self, limit: int) -> tuple[Message, ...]:
+    async def messages(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
         """The newest of the messages it was given."""
         return self._history[-limit:] if limit > 0 else ()
 
-    async def note(self) -> dict[str, str]:
+    async def note(self, head: TaskHead) -> dict[str, str]:
         """No notes: there are no earlier tasks."""
         return {}
 

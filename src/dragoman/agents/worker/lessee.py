@@ -296,7 +296,7 @@ class ServerSink:
 
     # -- engine.api.Past -----------------------------------------------------------------------------------------------
 
-    async def references(self, task_ids: Sequence[str]) -> tuple[Record, ...]:
+    async def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
         """See `engine.api.Past`. The server knows which tasks the message names."""
         found = await self.tell("references", wire.PastRequest(self.lease), wire.ReferencesReply)
         return () if found is None else tuple(_record(_head(self.head, task), task) for task in found.tasks)
@@ -305,12 +305,12 @@ class ServerSink:
         """See `engine.api.Past`. It came with the answer."""
         return self._answered_with.get(message.message_id)
 
-    async def messages(self, limit: int) -> tuple[Message, ...]:
+    async def messages(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
         """See `engine.api.Past`."""
         found = await self.tell("history", wire.PastRequest(self.lease, limit), wire.HistoryReply)
         return () if found is None else found.messages
 
-    async def note(self) -> dict[str, str]:
+    async def note(self, head: TaskHead) -> dict[str, str]:
         """See `engine.api.Past`. Notes of earlier tasks are not known here."""
         return {}
 

@@ -3,24 +3,20 @@
 Invariant: an agent sees only tasks of the same owner with itself (invariant 9).
 """
 
-from asyncio import sleep
 from collections.abc import Sequence
-from typing import Any
 
 from dragoman.engine.files import Files
-from dragoman.engine.task_log import TaskLog
-from dragoman.model.events import Logged, MessageReceived
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, TaskHead
-from dragoman.store.api import Store, StoreError
+from dragoman.store.api import Store
 
 NOTES_MAX = 10
 """How many tasks of a context are searched for a note."""
 
 
 class History:
-    """Reads a context's messages and referenced tasks from the store, with the bytes of their files."""
+    """Reads a context's messages and referenced tasks from the store, with their files. It is the `Past` of runs."""
 
     __slots__ = ("_store", "files")
 
@@ -71,54 +67,6 @@ class History:
                 if note:
                     return note
         return {}
-
-
-class RunPast:
-    """The past of one run: see `engine.api.Past`. Without a `log` the run has no task."""
-
-    __slots__ = ("_head", "_history", "_log", "_retry_s")
-
-    def __init__(self, history: History, head: TaskHead, log: TaskLog | None = None, retry_s: float = 0.0) -> None:
-        self._history = history
-        self._head = head
-        self._log = log
-        self._retry_s = retry_s
-
-    async def references(self, task_ids: Sequence[str]) -> tuple[Record, ...]:
-        """See `engine.api.Past`."""
-        return await self._history.references(self._head, task_ids)
-
-    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
-        """See `engine.api.Past`. Waits for a store that cannot be read."""
-        while self._log is not None:
-            try:
-                events = await self._log.whole()
-            except StoreError:
-                await sleep(self._retry_s)
-            else:
-                return _metadata_of(message, events)
-        return self._head.metadata  # without a task there is one message, and one request
-
-    async def messages(self, limit: int) -> tuple[Message, ...]:
-        """See `engine.api.Past`."""
-        return await self._history.messages(self._head, limit)
-
-    async def note(self) -> dict[str, str]:
-        """See `engine.api.Past`."""
-        return await self._history.note(self._head)
-
-    async def read(self, part: Part) -> bytes:
-        """See `engine.api.Past`."""
-        return await self._history.read(part)
-
-
-def _metadata_of(message: Message, events: Sequence[Logged]) -> dict[str, Any] | None:
-    """The metadata of the request that brought a further message, by the log of its task."""
-    for logged in reversed(events):
-        event = logged.event
-        if isinstance(event, MessageReceived) and event.message.message_id == message.message_id:
-            return event.metadata
-    return None
 
 
 def answer_of(record: Record) -> Message | None:

@@ -7,11 +7,11 @@ same order. An agent declared `direct` makes no task: what a Message cannot hold
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from dragoman.engine.api import Hear, Past, Sink
 from dragoman.engine.lineage import full_lineage
-from dragoman.engine.runs.history import History, RunPast
+from dragoman.engine.runs.history import History
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, weigh
 from dragoman.engine.words import WORKING, Ask, Delegation, Note, Say, Waiting, Working
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, Submitted
@@ -211,11 +211,15 @@ class MessageSink:
         if not done.done():
             done.set_result(None)
 
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """See `engine.api.Sink`. Without a task there is one request."""
+        return self._head.metadata
+
     async def past(self, *, context: bool = False) -> Past:
         """See `engine.api.Sink`."""
         if context and self._execution is not None:
             return await (await self._in_task()).past()
-        return RunPast(self._past, self._head)
+        return self._past
 
     def _taken_over(self) -> "asyncio.Future[Sink]":
         if self._task is None:

@@ -17,31 +17,65 @@ next, so that no question is written which has its answer already.
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
 
+from dragoman.engine.effects import DropSuspended
+from dragoman.engine.runs.deadline import Deadline
+from dragoman.engine.runs.run_writer import RunWriter
+from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import TaskLog
+from dragoman.engine.words import End
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
+
+
+class TaskExecution(Protocol):
+    """The execution of the agent whose words these are."""
+
+    @property
+    def canceled(self) -> bool:
+        """See `engine.api.Run.canceled`."""
+        ...
+
+    def abandon(self) -> None:
+        """Stop: another run, or nobody, goes on with the task."""
+        ...
+
+    def lose_lease(self) -> None:
+        """Stop: another server has leased the task."""
+        ...
+
+    def impose(self, end: End) -> None:
+        """Stop, and end the task like this."""
+        ...
 
 
 class Questions:
     """The question of one run, if it has one, and the messages that are `late` for its former ones.
 
-    A question is the agent's own, or that of a delegated task, which may come not to need its answer any more.
+    A question is the agent's own, or that of a delegated task, which may come not to need its answer any more. The
+    time until an answer does not count towards the `deadline`.
     """
 
-    __slots__ = ("_answer", "_asks_for", "_late", "_loop", "_offered", "any_open")
+    __slots__ = ("_answer", "_asks_for", "_deadline", "_late", "_log", "_offered", "_services", "any_open")
 
-    def __init__(self, late: Iterable[Message], loop: asyncio.AbstractEventLoop) -> None:
-        self._late = deque(late)
-        self._loop = loop
+    def __init__(self, log: TaskLog, late: Iterable[Message], services: RunServices, deadline: Deadline | None) -> None:
         self.any_open = False
         """Whether a question is there whose agent has not gone on yet."""
+        self._log = log
+        self._late = deque(late)
+        self._services = services
+        self._deadline = deadline
         self._answer: asyncio.Future[Message | None] | None = None
         """The answer to the open question; None if none is open."""
         self._asks_for: TaskLog | None = None
         """The delegated task whose question is passed on; None if the open question is the agent's own."""
         self._offered: Message | None = None
         """The answer that came with the offer of a lease."""
+
+    def release(self) -> None:
+        """Drop the deadline, which has the run, which is over."""
+        self._deadline = None
 
     @property
     def asking(self) -> bool:
@@ -52,20 +86,36 @@ class Questions:
         """Take the oldest message that came while the agent worked; None if there is none."""
         return self._late.popleft() if self._late else None
 
-    def ask(self, child: TaskLog | None) -> "asyncio.Future[Message | None]":
-        """Begin a question, that of a delegated task if there is a `child`, and return its answer to come.
+    async def ask(self, writer: RunWriter, execution: TaskExecution, child: TaskLog | None) -> Message | None:
+        """Wait for the answer to the question that was put to the `writer`; with a `child` it is that task's.
 
-        The answer is None if the child needs none any more.
+        Returns None if the child needs no answer any more. A run that has waited for `suspend_max_s` is dropped.
         """
-        self._answer = answer = self._loop.create_future()
+        services, expiry = self._services, None
+        self._answer = answer = services.loop.create_future()
         self._asks_for = child
         self.any_open = True
-        return answer
+        try:
+            await writer.drained()
+            if services.stopping.begun and not answer.done():
+                execution.abandon()
+            asks = not answer.done()
+            if asks and self._deadline is not None:
+                self._deadline.stop()
+            expiry = services.loop.call_later(services.suspend_max_s, self._expire)
+            answered: Message | None = await answer
+            if asks and self._deadline is not None:
+                self._deadline.restart()
+            return answered
+        finally:
+            if expiry is not None:
+                expiry.cancel()
+            self._answer = self._asks_for = None
+            self.any_open = False
 
-    def close(self) -> None:
-        """End the open question: the agent goes on, or is stopped."""
-        self._answer = self._asks_for = None
-        self.any_open = False
+    def _expire(self) -> None:
+        if self.asking and self._log.state in INTERRUPTED:
+            self._services.effects.put(DropSuspended(self._log))
 
     async def closed(self) -> None:
         """Wait until no question is open."""

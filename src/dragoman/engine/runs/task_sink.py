@@ -8,52 +8,31 @@ question and its answer.
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextvars import copy_context
-from typing import Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.api import Hear, Run
 from dragoman.engine.bounds import Bounds
-from dragoman.engine.effects import Delegate, DropSuspended
+from dragoman.engine.effects import Delegate
 from dragoman.engine.lineage import full_lineage
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.endings import agent_error, agent_message
-from dragoman.engine.runs.history import RunPast
-from dragoman.engine.runs.questions import Questions
+from dragoman.engine.runs.history import History
+from dragoman.engine.runs.questions import Questions, TaskExecution
 from dragoman.engine.runs.replay import USED, Replay, noted_usage, spell_usage
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
-from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, StatusChanged
 from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
-from dragoman.store.api import Fenced, Refused
-
-
-class TaskExecution(Protocol):
-    """The execution of the agent whose words these are."""
-
-    @property
-    def canceled(self) -> bool:
-        """See `engine.api.Run.canceled`."""
-        ...
-
-    def abandon(self) -> None:
-        """Stop: another run, or nobody, goes on with the task."""
-        ...
-
-    def lose_lease(self) -> None:
-        """Stop: another server has leased the task."""
-        ...
-
-    def impose(self, end: End) -> None:
-        """Stop, and end the task like this."""
-        ...
+from dragoman.store.api import Fenced, Refused, StoreError
 
 
 class TaskSink:
@@ -71,12 +50,12 @@ class TaskSink:
         "_numbered",
         "_services",
         "_speaks_soon",
-        "_untaken",
         "_written",
         "head",
         "log",
         "questions",
         "replay",
+        "silent",
         "traceparent",
         "used",
         "writer",
@@ -98,10 +77,10 @@ class TaskSink:
         self.head = log.head
         self.replay = replay
         self.traceparent = traceparent
-        self.questions = Questions(replay.late, services.loop)
+        self.questions = Questions(log, replay.late, services, deadline)
         self.writer = RunWriter(log, services.loop, self, retry_s=services.retry_s)
-        self._untaken = waits
-        """Whether nobody has taken the task on yet in this run, nor reported or asked anything."""
+        self.silent = waits
+        """Whether nobody has taken the task on yet in this run, nor said anything."""
         self.used: Usage | None = replay.usage if replay.crashed else log.usage
         """The tokens used so far."""
         self._execution = execution
@@ -164,7 +143,7 @@ class TaskSink:
         if type(word) is Say:  # costs less than `isinstance`, for every chunk of a stream
             if self._keeps_files and self._services.files.large(word.parts):
                 return self._say_later(word)
-            self._untaken = False
+            self.silent = False
             if self._deadline is not None:
                 self._deadline.begin()
             now_ms = self._services.clock.now_ms()
@@ -182,6 +161,7 @@ class TaskSink:
             key = artifact.artifact_id
             if key not in self._written:
                 self._written.add(key)
+                self.silent = False
                 append = word.append
                 if self.replay.crashed and (kept := self.replay.replaces(key)) is not None:
                     if append and kept:
@@ -191,8 +171,9 @@ class TaskSink:
                     append = any(known.artifact_id == key for known in self.record.artifacts)
                 word = ArtifactChunk(artifact, append, word.last_chunk)
             full = writer.put(word, weight=weight)
-        if self._next_note is not None:
-            self._put_note()
+        if (note := self._next_note) is not None:
+            self._next_note = None
+            writer.put(note)
         return self._room() if full else None
 
     async def _say_later(self, word: Say | ArtifactChunk) -> None:
@@ -202,7 +183,7 @@ class TaskSink:
             word = replace(word, artifact=replace(artifact, parts=await self._keep(artifact.parts)))
         else:
             word = replace(word, parts=await self._keep(word.parts))
-        await self._answered()
+        await self.questions.closed()
         waits = self.say(word)
         if waits is not None:
             await waits
@@ -214,7 +195,7 @@ class TaskSink:
                 if not self.replay.active:
                     self.used = (self.used or Usage()) + word
             case Working():
-                self._untaken = False
+                self.silent = False
                 if self._deadline is not None:
                     self._deadline.begin()
                 self.announce()
@@ -233,11 +214,6 @@ class TaskSink:
                     now_ms = self._services.clock.now_ms()
                     self.writer.put(StatusChanged(state, timestamp(now_ms), agent_message(self.head, parts)), now_ms)
 
-    @property
-    def silent(self) -> bool:
-        """Whether nobody has taken the task on yet in this run, nor said anything."""
-        return self._untaken and not self._written
-
     def announce(self) -> None:
         """Put a `submitted` task into `working`."""
         if self.writer.state is TaskState.SUBMITTED:
@@ -250,7 +226,8 @@ class TaskSink:
         if self.replay.answers:
             return self.replay.answer(word.parts)
         parts = await self._keep(word.parts)
-        await self._answered()
+        await self.questions.closed()
+        self.check()
         if (late := self.questions.take_late()) is not None:
             return late
         answer = await self._put_question(agent_message(self.head, parts), None, auth=word.auth)
@@ -267,7 +244,7 @@ class TaskSink:
             outcome: asyncio.Future[Delegated] = services.loop.create_future()
             services.effects.put(Delegate(self, number, order, hear, outcome, copy_context()))
             delegated = await outcome
-            await self._answered()
+            await self.questions.closed()
             self.check()
             logged = await services.files.event_kept(self.head.id, delegated)
             self.check()
@@ -277,8 +254,9 @@ class TaskSink:
 
     async def written(self) -> None:
         """See `engine.api.Sink`."""
-        if self._next_note is not None:
-            self._put_note()
+        if (note := self._next_note) is not None:
+            self._next_note = None
+            self.writer.put(note)
         await self.writer.drained()
         self.check()
 
@@ -287,9 +265,17 @@ class TaskSink:
         if self.writer.next_commit(done) is None and not done.done():
             done.set_result(None)
 
-    async def past(self, *, context: bool = False) -> RunPast:
+    async def request_metadata(self, message: Message) -> dict[str, Any] | None:
+        """See `engine.api.Sink`. Waits for a store that cannot be read."""
+        while True:
+            try:
+                return metadata_of(message, await self.log.whole())
+            except StoreError:
+                await asyncio.sleep(self._services.retry_s)
+
+    async def past(self, *, context: bool = False) -> History:
         """See `engine.api.Sink`."""
-        return RunPast(self._services.past, self.head, self.log, self._services.retry_s)
+        return self._services.past
 
     # -- its questions -------------------------------------------------------------------------------------------------
 
@@ -300,7 +286,8 @@ class TaskSink:
         """
         self.check()
         parts = await self._keep(parts)
-        await self._answered()
+        await self.questions.closed()
+        self.check()
         if child.state not in INTERRUPTED:
             return None
         question = replace(agent_message(self.head, parts), reference_task_ids=(child.head.id,))
@@ -308,38 +295,11 @@ class TaskSink:
 
     async def _put_question(self, question: Message, child: TaskLog | None, *, auth: bool) -> Message | None:
         """Write a question while none is open, and wait for its answer."""
-        self._untaken = False
+        self.silent = False
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         now_ms = self._services.clock.now_ms()
         self.writer.put(StatusChanged(state, timestamp(now_ms), message=question, usage=self.used), now_ms)
-        answer = self.questions.ask(child)
-        expiry: asyncio.TimerHandle | None = None
-        try:
-            await self.writer.drained()
-            if self._services.stopping.begun and not answer.done():
-                self._execution.abandon()
-            asks = not answer.done()
-            if asks and self._deadline is not None:
-                self._deadline.stop()
-            expiry = self._services.loop.call_later(self._services.suspend_max_s, self._expire)
-            answered = await answer
-            if asks and self._deadline is not None:
-                self._deadline.restart()
-            return answered
-        finally:
-            if expiry is not None:
-                expiry.cancel()
-            self.questions.close()
-
-    async def _answered(self) -> None:
-        """Wait while a question is open."""
-        if self.questions.any_open:
-            await self.questions.closed()
-            self.check()
-
-    def _expire(self) -> None:
-        if self.questions.asking and self.log.state in INTERRUPTED:
-            self._services.effects.put(DropSuspended(self.log))
+        return await self.questions.ask(self.writer, self._execution, child)
 
     # -- its writer: engine.runs.run_writer.Speaker --------------------------------------------------------------------
 
@@ -361,16 +321,12 @@ class TaskSink:
     def release(self, *, canceled: bool) -> None:
         """Drop the execution, which is over: the two form a cycle (see `RunWriter.release`)."""
         self._execution = OVER_CANCELED if canceled else OVER
-        self._deadline = None
+        if self._deadline is not None:
+            self._deadline = None
+            self.questions.release()
         self.writer.release()
 
     # -- within --------------------------------------------------------------------------------------------------------
-
-    def _put_note(self) -> None:
-        """Put the note that waited for the event before it."""
-        if self._next_note is not None:
-            self.writer.put(self._next_note)
-            self._next_note = None
 
     async def _keep(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """Return the parts as they go into the log, with large files in the blob store. A replay stores nothing."""
@@ -405,6 +361,7 @@ class TaskSink:
         """
         self.replay.skip_delegated(handed)
         self._written |= self.replay.delivered
+        self.silent = self.silent and not self._written
         self.used = noted_usage(self.log.record().note) or self.log.usage
 
 
@@ -412,6 +369,15 @@ def task_sink(run: Run) -> TaskSink:
     """The sink of a run that is known to be on a task. For the server's side of workers alone."""
     assert isinstance(run.sink, TaskSink)
     return run.sink
+
+
+def metadata_of(message: Message, events: Sequence[Logged]) -> dict[str, Any] | None:
+    """The metadata of the request that brought a further message, by the log of its task."""
+    for logged in reversed(events):
+        event = logged.event
+        if isinstance(event, MessageReceived) and event.message.message_id == message.message_id:
+            return event.metadata
+    return None
 
 
 class OverExecution(Struct, frozen=True):
