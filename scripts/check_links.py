@@ -34,6 +34,7 @@ MADE_BY_READERS = frozenset(
         "hello.py",
         "house.py",
         "speller.py",
+        "tally.py",
         "try_weather.py",
         "weather.py",
         "writers.py",

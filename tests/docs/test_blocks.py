@@ -40,6 +40,7 @@ RUN = {
     "docs/files.md": ("tests/docs/test_files.py", "python"),
     "docs/grpc.md": ("tests/docs/test_grpc.py", "python"),
     "docs/kaos.md": ("tests/kaos/test_docs.py", "python"),
+    "docs/runners.md": ("tests/docs/test_runners.py", "sh python"),
     "docs/agents/a2a-sdk.md": ("tests/docs/test_guides.py", "python"),
     "docs/agents/mcp.md": ("tests/docs/test_mcp.py", "python"),
     "docs/operations.md": ("tests/docs/test_operations.py", "console"),
