@@ -264,7 +264,7 @@ async def test_a_certificate_that_nobody_renews_is_reported_before_and_after_it_
     files = server_tls.TlsFiles(str(issued.cert), str(issued.key))
     now = [server_tls.utc_now()]
     tls = server_tls.ServerTls(files, lambda: now[0])
-    watching = asyncio.create_task(tls.watch())
+    watching = asyncio.create_task(tls.run())
     now[0] = tls.identity.expires - timedelta(minutes=1)
     await until(lambda: len(caplog.records) == 1)
     now[0] = tls.identity.expires + timedelta(days=1)

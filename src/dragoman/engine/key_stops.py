@@ -92,7 +92,7 @@ class KeyStops:
         entry = await self._shared.get(REQUESTS + key_id)
         return None if entry is None else _request(entry)
 
-    async def ask(self, key_id: str, name: str, by: str, *, tasks: bool) -> StopRequest:
+    async def request(self, key_id: str, name: str, by: str, *, tasks: bool) -> StopRequest:
         """Make a request, or make an earlier one for the key anew. One that takes in the tasks stays so."""
         while True:
             entry = await self._shared.get(REQUESTS + key_id)

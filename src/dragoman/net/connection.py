@@ -1,5 +1,14 @@
 """A connection to a host, which carries one exchange after the other.
 
+    IDLE ── `ask` ──► ASKED ── the whole answer has come, or of one in pieces the head ──► ANSWERED ── `finish` ──► IDLE
+      │ bytes come      │                                                                 │  ▲ │       (if it is clean)
+      │                 │                                            `more`, `gathering` └──┘ │
+      ▼                 ▼ late, garbled, lost                                                 ▼ not clean
+    ENDED ◄─────────────┴─────────────────────────────────────────────────────────────────────┘   `end` says why
+
+    While an answer in pieces is gathered: AWAITED ── the first bytes ──► WINDOW ── it is over ──► DRAINING ──► AWAITED
+                                           nothing is received meanwhile ┘      what waits is read ┘
+
 Invariant: a connection carries one exchange at a time, and is kept afterwards only if that ended cleanly. Bytes that
 arrive between exchanges end it. HTTP/1.1 does not say which request an answer belongs to: the bytes after a request are
 taken as its answer. So a host may answer too early, but only a request that it gets itself.

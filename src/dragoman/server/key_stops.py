@@ -89,7 +89,7 @@ class KeyStopper:
             with suppress(StoreError):
                 await self._stops.tell_streams(self._replica, {})
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Read the requests and end streams for ever."""
         while True:
             if self._authenticator.required:

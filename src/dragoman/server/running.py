@@ -182,7 +182,7 @@ class _Server(Struct):
             "pulse": front.run_pulse,
             "changes": front.administration.run,
             "hints of changes": front.administration.hear,
-            "watch of stopped keys": front.stopper.watch,
+            "watch of stopped keys": front.stopper.run,
             "stops of keys": front.stopper.work,
         }
         started = [group.keep(name, job) for name, job in jobs.items()]
@@ -263,7 +263,7 @@ class _Server(Struct):
     async def _watch_tls(self) -> None:
         """Look for new certificates for ever, if there are any."""
         if self.tls is not None:
-            await self.tls.watch()
+            await self.tls.run()
 
 
 async def _assemble(

@@ -93,7 +93,7 @@ class ServerTls:
         self._asked = asyncio.Event()
         _warn_of_mode(files)
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Look for new files for ever. An identity that cannot be used is reported once, and the old one is kept."""
         while True:
             with suppress(TimeoutError):

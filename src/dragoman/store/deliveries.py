@@ -144,7 +144,7 @@ class Taking:
             if len(due.delivery.body) <= SMALL_BYTES_MAX
         ]
 
-    def follow(self, found: Iterable[Behind]) -> None:
+    def add_behind(self, found: Iterable[Behind]) -> None:
         """Add what may be sent behind the leaders: `found` in order, up to one that is large or has failed before."""
         leaders = [index for index, due in enumerate(self.taken) if len(due.delivery.body) <= SMALL_BYTES_MAX]
         behind: dict[int, list[Due]] = {index: [] for index in leaders}

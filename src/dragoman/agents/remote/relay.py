@@ -7,7 +7,7 @@ read is left out, and said to be.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 from msgspec import UNSET, Struct
@@ -98,9 +98,7 @@ class Relay:
         """Begin a stream of deltas: its first ones may be the whole artifact."""
         if self.deltas:
             began = {key for key, overlap in self._overlaps.items() if overlap.begun}
-            self._overlaps = overlaps(self._run.record.artifacts, anew=True)
-            for key in began & self._overlaps.keys():
-                self._overlaps[key].begun = True
+            self._overlaps = overlaps(self._run.record.artifacts, anew=True, begun=began)
 
     async def pass_chunk(self, update: ArtifactUpdate) -> None:
         """Pass on an artifact, or a chunk of one."""
@@ -323,9 +321,19 @@ class FreshChunk(Struct, frozen=True):
 
 
 class Overlap(Struct):
-    """One artifact of which `told` has been passed on. `now` is what the upstream has sent of it since, None: nothing.
+    """One artifact of which `told` has been passed on: what comes of it may repeat that, or go on behind it.
 
-    `begun`: `now` is the upstream's whole artifact, not an addition to `told`. `last`: the last chunk that arrived.
+        EXPECTED ── an addition: it goes on where it was ──────────────────────────────► settled
+          │     `now` None
+          │ the artifact anew, or (with deltas) an addition that may be its beginning
+          ▼
+        COMPARING ── `now` goes beyond `told`: only the rest is passed on ─────────────► settled
+          │ ▲ │      `now` differs, or is all: it replaces what was passed on ─────────► settled
+          │ └─┘      `now` is the beginning of `told`: nothing is passed on
+          └── nothing more comes ──► `left`: the upstream has less, which replaces what was passed on
+
+    `now` is what the upstream has sent since. `begun`: that is its whole artifact, not an addition to `told`. `last`:
+    the last chunk that arrived. Once it is settled, the artifact continues as the upstream sends it.
     """
 
     told: tuple[Part, ...]
@@ -356,9 +364,13 @@ class Overlap(Struct):
         return replace(self.last, parts=self.now)
 
 
-def overlaps(told: Sequence[Artifact], *, anew: bool = False) -> dict[str, Overlap]:
-    """An Overlap for each known artifact. `anew`: an append may be the whole artifact, since deltas do not say."""
-    return {each.artifact_id: Overlap(join_text(each.parts), now=() if anew else None) for each in told}
+def overlaps(told: Sequence[Artifact], *, anew: bool = False, begun: Collection[str] = ()) -> dict[str, Overlap]:
+    """An Overlap for each known artifact. `anew`: an append may be the whole artifact, since deltas do not say.
+
+    `begun` are those of which it is known.
+    """
+    now: tuple[Part, ...] | None = () if anew else None
+    return {each.artifact_id: Overlap(join_text(each.parts), now=now, begun=each.artifact_id in begun) for each in told}
 
 
 def _numbers(usage: Usage) -> tuple[int, int, int]:

@@ -137,7 +137,7 @@ class UpstreamTask:
         try:
             event: ExchangeEvent | None = RunBegan() if self._run.epoch == 1 else await self._resume()
             while event is not None:
-                event = await self._take(event)
+                event = await self._step(event)
             self._standing.record()
         except Ended as ended:
             self._standing.record()
@@ -165,7 +165,7 @@ class UpstreamTask:
         self._exchange, commands = advance(self._exchange, facts, event)
         return commands
 
-    async def _take(self, event: ExchangeEvent) -> ExchangeEvent | None:
+    async def _step(self, event: ExchangeEvent) -> ExchangeEvent | None:
         """Do what follows an event, and return the next event; None if our task has ended. Raises Ended."""
         if isinstance(event, CallFailed):
             self._admission.record_failure(event.error)

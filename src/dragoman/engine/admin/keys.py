@@ -292,7 +292,7 @@ class KeyChanges:
         stopped = None
         if wanted.stop:
             stopped = await self._beginnings.read(key)
-            await self._stops.ask(key.id, key.name, operator.principal, tasks=wanted.tasks)
+            await self._stops.request(key.id, key.name, operator.principal, tasks=wanted.tasks)
         return RevokedKey(key=_line(await self._find(key_id), operator, now_ms), changed=changed, began=stopped)
 
     async def _find(self, key_id: str) -> StoredKey:

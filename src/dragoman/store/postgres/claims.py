@@ -34,7 +34,7 @@ async def claim(
     if ask.with_behind and (leaders := taking.leaders()):
         configs, numbers = zip(*leaders, strict=True)
         rows = await connection.fetch(sql["behind"], configs, numbers, BEHIND_MAX)
-        taking.follow(map(_behind, rows))
+        taking.add_behind(map(_behind, rows))
     return tuple(taking.taken)
 
 

@@ -72,7 +72,7 @@ def _follow(tables: Tables, taking: Taking) -> None:
     """Find the deliveries that may be sent behind those taken."""
     values = (msgspec.json.encode(taking.leaders()).decode(), BEHIND_MAX)
     rows: list[Any] = fetch(tables.cursor, tables.sql["behind"], values)
-    taking.follow(
+    taking.add_behind(
         Behind(
             place,
             number,
