@@ -58,7 +58,7 @@ def page() -> str:
     counts.runs["echo"] = AgentRuns()
     for outcome in ("delivered", "retry", "dead", "gone"):
         counts.pushed(outcome)
-    counts.upstreams["echo"] = UpstreamCalls(lambda: "open")
+    counts.upstreams["echo"] = UpstreamCalls()
     counts.workers["echo"] = Pool()
     bus = BusStatus(name="nats", healthy=True, others=1, lag_s=0.1, published=1, received=1, refused=1, dropped=1)
     gauges = Gauges(
@@ -71,6 +71,7 @@ def page() -> str:
         job_failures={"sweep": 1},
         connections_refused={"busy": 1},
         sweep_behind_s={"tasks": 1.0},
+        breakers={"echo": "open"},
         cluster=ClusterFigures(id="a", heartbeat_age_s=1.0, taken_over=1, bus=bus, replicas=()),
     )
     return MetricsPage(counts, "dragoman", "1").text("", gauges)[1].decode()

@@ -25,7 +25,8 @@ from dragoman.model.errors import InternalError, UnsupportedOperation
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import GetTask, ListTasks
 from dragoman.model.task import TERMINAL, ModelUsage, Record, Task, TaskState, Usage
-from dragoman.net.egress import Egress, operator_named
+from dragoman.net.dialer import operator_named
+from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.store.api import Append, Appended, Repeat
 from tests.engine.house import DEADLINE_S, House, Scripted, echo, house, read, streaming, text_of

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.net.address import Guard, Resolver
-from dragoman.net.egress import Egress, operator_named
+from dragoman.net.dialer import operator_named
+from dragoman.net.egress import Egress
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, TooLarge, Unreachable
 from dragoman.net.grpc import GrpcEgress, GrpcReply
 from dragoman.net.grpc.dialer import CALLS_MAX, GrpcChannel

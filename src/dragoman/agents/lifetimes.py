@@ -33,6 +33,10 @@ class AgentLifetimes:
         """The workers of the agents that have any, by agent."""
         return {agent_id: agent.leases for agent_id, agent in worker_agents(self._served).items()}
 
+    def breakers(self) -> Mapping[str, str]:
+        """The states of the circuit breakers before agents of other servers, by agent."""
+        return {agent_id: agent.route.breaker.state.value for agent_id, agent in upstream_agents(self._served).items()}
+
     def served(self) -> frozenset[str]:
         """The ids of the agents that are served."""
         return frozenset(agent.profile.id for agent in self._served)

@@ -15,7 +15,8 @@ from dragoman.engine.api import Unreadable
 from dragoman.engine.files import NO_FILE
 from dragoman.model.message import Part
 from dragoman.net.address import Guard, Resolver, Resolves
-from dragoman.net.egress import Egress, HttpReply, operator_named
+from dragoman.net.dialer import operator_named
+from dragoman.net.egress import Egress, HttpReply
 from dragoman.net.errors import BadUrl, EgressError, TimedOut
 from dragoman.net.target import Target, target
 

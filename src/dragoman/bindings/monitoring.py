@@ -173,7 +173,8 @@ class Metrics:
     """The metrics page.
 
     `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job,
-    `connections` those of HTTP. A replica shows its `cluster` too. The `figures` of the store are read at most once per
+    `connections` those of HTTP. `breakers` returns the states of circuit
+    breakers, by agent. A replica shows its `cluster` too. The `figures` of the store are read at most once per
     `FRESH_MS`.
     """
 
@@ -192,8 +193,10 @@ class Metrics:
         job_failures: Mapping[str, int] = NO_JOBS,
         connections: ConnectionCounter | None = None,
         sweep_behind_s: Mapping[str, float] = NO_SWEEP,
+        breakers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._sweep_behind_s = sweep_behind_s
+        self._breakers = breakers
         self._job_failures = job_failures
         self._connections = connections or ConnectionCounter()
         self._counts = counts
@@ -228,6 +231,7 @@ class Metrics:
             connections=self._connections.open + self._connections.reserved,
             connections_refused=self._connections.refused,
             sweep_behind_s=self._sweep_behind_s,
+            breakers=self._breakers(),
         )
         content_type, body = self._page.text(request.text(b"accept") or "", gauges)
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from dragoman.agents.card_overrides import CardOverrides, entry_versions, override_skill
+from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
@@ -18,12 +20,12 @@ from dragoman.agents.tools import Tools
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import LEASE_S
 from dragoman.cli.references import AgentReferenceError, load_reference_as
-from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
+from dragoman.client import Timeouts
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
 from dragoman.config.models import McpEntry
 from dragoman.engine.api import DIRECT_WAIT_S, Runner
-from dragoman.model.card import VERSIONS, AgentProvider, AgentSkill, Profile
+from dragoman.model.card import AgentSkill, Profile
 
 if TYPE_CHECKING:
     from dragoman.agents.mcp.link import Reach
@@ -76,43 +78,24 @@ def apply_entry(agent: R, entry: AgentEntry) -> R:
     return served
 
 
-def _override_profile(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
-    """Override the profile's fields with those of the table. `anew`: the table may add skills.
+def _override_profile(profile: Profile, entry: AgentEntry) -> Profile:
+    """Override the profile's fields with those of the table.
 
-    Raises AgentReferenceError if the table names a skill that the profile lacks, unless `anew`.
+    Raises AgentReferenceError if the table names a skill that the profile lacks.
     """
-    fields: dict[str, Any] = {
-        name: value
-        for name in ("name", "description", "version", "icon_url", "documentation_url", "input_modes", "output_modes")
-        if (value := getattr(entry, name)) is not None
-    }
-    if entry.versions is not None:
-        fields["versions"] = _versions(entry)
-    if entry.provider is not None:
-        fields["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
-    if entry.push is not None:
-        fields["pushes"] = entry.push
-    skills = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
-    extended = {skill.id for skill in profile.extended_skills}
+    known = [skill.id for skill in (*profile.skills, *profile.extended_skills)]
     for skill in entry.skills:
-        if anew and skill.id not in skills:
-            skills[skill.id] = AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=())
-        if skill.id not in skills:
+        if skill.id not in known:
             raise AgentReferenceError(
-                f"agent {entry.id!r}: skill {skill.id!r} is not in the code; there are {', '.join(skills) or 'none'}"
+                f"agent {entry.id!r}: skill {skill.id!r} is not in the code; there are {', '.join(known) or 'none'}"
             )
-        skills[skill.id] = _override_skill(skills[skill.id], skill)
-        if skill.extended is not None:
-            (extended.add if skill.extended else extended.discard)(skill.id)
-    fields["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
-    fields["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
-    return replace(profile, id=entry.id, **fields)
+    return CardOverrides(entry).apply(profile)
 
 
 def _worker_agent(entry: AgentEntry) -> WorkerAgent:
     """Make an agent that worker processes serve. Its card comes from the table, because its code is elsewhere."""
     skills = tuple(
-        _override_skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill)
+        override_skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill)
         for skill in entry.skills
     )
     profile = replace(_bare_profile(entry), skills=skills)
@@ -144,7 +127,7 @@ def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str,
             retry_wait_s=upstream.retry_wait_s,
             timeouts=Timeouts(answer_s=upstream.answer_s, idle_s=upstream.idle_s, mend_s=upstream.wait_s),
         ),
-        adjust=lambda profile: _override_profile(profile, entry, anew=True),
+        adjust=CardOverrides(entry).apply,
         make_credentials=_credentials_factory(entry, shown, environ),
         forwards=shown is not None and shown.forward,
         queues=entry.offline == "queue",
@@ -174,7 +157,7 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
         output_modes=("text/plain",) if model.schema is None else ("application/json",),
     )
     return ChatAgent(
-        _override_profile(profile, entry, anew=True),
+        CardOverrides(entry).apply(profile),
         ModelRequest(
             settings=_settings(model),
             system=model.system,
@@ -229,7 +212,7 @@ def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, st
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
     return ProgramAgent(
-        _override_profile(_profile_with_skill(entry), entry, anew=True),
+        CardOverrides(entry).apply(_profile_with_skill(entry)),
         program,
         environ,
         direct=entry.direct or False,
@@ -247,12 +230,8 @@ def _bare_profile(entry: AgentEntry) -> Profile:
         description=entry.description or name,
         version=version,
         skills=(),
-        versions=_versions(entry),
+        versions=entry_versions(entry),
     )
-
-
-def _versions(entry: AgentEntry) -> tuple[str, ...]:
-    return tuple(version for version in VERSIONS if entry.versions is None or version in entry.versions)
 
 
 def _profile_with_skill(entry: AgentEntry) -> Profile:
@@ -267,31 +246,11 @@ def _credentials_factory(
 ) -> CredentialsFactory:
     """Return a function that makes the credentials of an upstream from the egress, which does not exist yet."""
     if shown is None or shown.forward:
-        return lambda egress: None
+        return make_no_credentials
     secret = environ.get(shown.env, "").strip()
     if not secret:
         raise AgentReferenceError(f"agent {entry.id!r}: credentials: the environment has no {shown.env}: set it")
-    if shown.token_url is not None and shown.client_id is not None:
-        token_url, client_id = shown.token_url, shown.client_id
-        return lambda egress: ClientCredentials(
-            token_url,
-            client_id,
-            secret,
-            egress=egress,
-            scope=shown.scope,
-            audience=shown.audience,
-            method=shown.method,
-        )
-    return lambda egress: BearerToken(secret) if shown.header is None else ApiKey(secret, shown.header)
-
-
-def _override_skill(skill: AgentSkill, entry: Any) -> AgentSkill:
-    _override_profile = {
-        name: value
-        for name in AgentSkill.__struct_fields__
-        if name in entry.__struct_fields__ and (value := getattr(entry, name)) is not None
-    }
-    return replace(skill, **_override_profile)
+    return ConfiguredCredentials(shown, secret).make
 
 
 def _tools_of(

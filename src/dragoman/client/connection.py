@@ -9,22 +9,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from msgspec import Struct
-
 from dragoman.client.card import Interface, RemoteCard, binding_of
 from dragoman.client.conversation import Content, Conversation, make_message
 from dragoman.client.credentials import Credentials, check_credentials
-from dragoman.client.decode import double_base64 as in_double_base64
 from dragoman.client.decode import tongue
 from dragoman.client.discovery import CardCache, Discovery, FoundCard, Places, places
-from dragoman.client.endpoint import Choice, Doors
+from dragoman.client.doors import Doors
+from dragoman.client.endpoint import Choice
 from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
 from dragoman.client.grpc_address import grpc_url
-from dragoman.client.grpc_transport import GrpcTransport, grpc_tongue
-from dragoman.client.http_transport import HttpTransport
 from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, Timeouts
 from dragoman.client.stream import TaskStream, check_task
 from dragoman.client.transport import Batch, StreamPosition, Transport, WireLog
+from dragoman.client.transports import Transports
 from dragoman.client.webhooks import TaskWebhooks
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
@@ -397,7 +394,7 @@ async def connect(
     doors = Doors(own, (url, *where.cards, *origins), credentials, timeouts, tls)
     retrier = retries if isinstance(retries, Retrier) else Retrier(retries)
     given = dict(headers or {})
-    transports = _Transports(
+    transports = Transports(
         doors=doors,
         spoken=spoken,
         timeouts=timeouts,
@@ -439,50 +436,6 @@ async def connect(
         await doors.close()
         if egress is None:
             await own.close()
-
-
-class _Transports(Struct, frozen=True, kw_only=True):
-    """Makes the transports to the endpoints of one agent, with the arguments of `connect`."""
-
-    doors: Doors
-    spoken: Tongue | None
-    timeouts: Timeouts
-    retrier: Retrier
-    headers: Mapping[str, str]
-    credentials: Credentials | None
-    extensions: Sequence[str]
-    wire: WireLog | None
-    double_base64: bool
-
-    def make(self, interface: Interface) -> Transport:
-        """Make the transport to an endpoint. Only a known origin gets the headers and the credentials."""
-        doors = self.doors
-        known = doors.knows(interface.url)
-        if interface.binding == GRPC:
-            return GrpcTransport(
-                doors.grpc(interface.url),
-                interface,
-                grpc_tongue(interface.dialect, double_base64=self.double_base64),
-                timeouts=self.timeouts,
-                retrier=self.retrier,
-                headers=self.headers if known else {},
-                credentials=self.credentials if known else None,
-                extensions=self.extensions,
-                wire=self.wire,
-            )
-        spoken = tongue(interface.dialect) if self.spoken is None else self.spoken
-        if self.double_base64 and interface.binding == HTTP_JSON:
-            spoken = in_double_base64(spoken)
-        return HttpTransport(
-            doors.way(interface.url),
-            interface,
-            timeouts=self.timeouts,
-            retrier=self.retrier,
-            headers=self.headers if known else {},
-            extensions=self.extensions,
-            spoken=spoken,
-            wire=self.wire,
-        )
 
 
 def _check_binding(binding: str | None, transport: str | None) -> str | None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dragoman.client import Connection, Interface, NoAnswer, NotInstalled, PeerError, Retries, Timeouts, connect
 from dragoman.client.decode import tongue
 from dragoman.client.discovery import ACCEPT
-from dragoman.client.endpoint import Doors
+from dragoman.client.doors import Doors
 from dragoman.client.http import HttpClient
 from dragoman.dialects.api import RestCall, RpcCall
 from dragoman.dialects.cards import GRPC, JSONRPC

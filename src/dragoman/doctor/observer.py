@@ -22,7 +22,7 @@ from dragoman.client import (
 )
 from dragoman.client.card import binding_of, dialect_of
 from dragoman.client.discovery import ACCEPT, places
-from dragoman.client.endpoint import Doors
+from dragoman.client.doors import Doors
 from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.scalars import Unfit

@@ -26,6 +26,7 @@ from dragoman.net.dialer import (
     RequestLimit,
     connect_timeout,
     missing_answer,
+    operator_named,
 )
 from dragoman.net.errors import BadUrl, Broken, TooLarge
 from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
@@ -167,11 +168,6 @@ class Flow:
 def compressed_answer(shown: str) -> Broken:
     """Return the error for a compressed answer. None is unpacked: a small one can expand to a huge one."""
     return Broken(shown, "the answer is compressed although the request asked for identity")
-
-
-def operator_named(address: str) -> str | None:
-    """The policy for hosts that the operator named: every address may be dialled."""
-    return None
 
 
 class HttpReply(Struct, frozen=True):

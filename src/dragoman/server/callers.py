@@ -19,7 +19,8 @@ from dragoman.config import Config, loopback
 from dragoman.dialects.registry import load_profile
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard, Resolver
-from dragoman.net.egress import Egress, operator_named
+from dragoman.net.dialer import operator_named
+from dragoman.net.egress import Egress
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
 from dragoman.store.keyring import key_state

@@ -56,7 +56,7 @@ class ServedAgents:
         return tuple(
             UpstreamLine(
                 agent=agent_id,
-                breaker=upstream.route.calls.state(),
+                breaker=upstream.route.breaker.state.value,
                 url=upstream.route.place,
                 dragoman=upstream.dragoman,
                 **upstream.route.calls.outcomes,

@@ -228,6 +228,7 @@ def make_front(
             job_failures=observation.jobs.counts,
             connections=connections,
             sweep_behind_s=retention.behind_s,
+            breakers=lifetimes.breakers,
         )
         pulse = Pulse(counts, store.commits)
     notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)

@@ -15,7 +15,7 @@ from dragoman.dialects.registry import push_forms
 from dragoman.engine.files import Files
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard, Resolver
-from dragoman.net.egress import operator_named
+from dragoman.net.dialer import operator_named
 from dragoman.push.announcer import WebhookAnnouncer
 from dragoman.push.caller import Token
 from dragoman.push.courier import Courier, CourierSettings, way_out

@@ -4,7 +4,6 @@ Invariant: counting is a few additions on the loop. Nothing is formatted, locked
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
 from contextvars import Context
 from typing import Protocol
 
@@ -30,15 +29,11 @@ class Durations:
 
 
 class UpstreamCalls:
-    """Calls of an agent of another server: by outcome, and the time to the first item of an answer.
+    """Calls of an agent of another server: by outcome, and the time to the first item of an answer."""
 
-    `state` returns the state of the circuit breaker: `closed` (calls go out), `open`, `half-open`.
-    """
+    __slots__ = ("outcomes", "waits")
 
-    __slots__ = ("outcomes", "state", "waits")
-
-    def __init__(self, state: Callable[[], str]) -> None:
-        self.state = state
+    def __init__(self) -> None:
         self.outcomes = {"succeeded": 0, "refused": 0, "failed": 0}
         self.waits = Durations()
 

@@ -63,6 +63,8 @@ class Gauges(Struct, frozen=True, kw_only=True):
 
     `job_failures` counts by job, zeros included. `connections` are those of HTTP; `connections_refused` counts those
     that were not served, by reason. `sweep_behind_s` is how long what should be deleted has been overdue, by kind.
+    `breakers` are the states of the circuit breakers before agents of other servers, by agent: `closed` (calls go out),
+    `open`, `half-open`.
     """
 
     streams: int
@@ -76,3 +78,4 @@ class Gauges(Struct, frozen=True, kw_only=True):
     connections: int = 0
     connections_refused: Mapping[str, int] = {}
     sweep_behind_s: Mapping[str, float] = {}
+    breakers: Mapping[str, str] = {}

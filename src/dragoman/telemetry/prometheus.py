@@ -57,7 +57,7 @@ class Families(Collector):
         yield from self._of_tasks(counts)
         yield from self._of_webhooks(counts)
         if counts.upstreams:
-            yield from self._of_upstreams(counts.upstreams)
+            yield from self._of_upstreams(counts.upstreams, {} if gauges is None else gauges.breakers)
         if counts.workers:
             yield from self._of_workers(counts.workers, () if gauges is None else gauges.open_tasks)
         if gauges is not None:
@@ -215,7 +215,7 @@ class Families(Collector):
         ):
             yield CounterMetricFamily(f"{prefix}_{name}", what, count)
 
-    def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls]) -> Iterator[Metric]:
+    def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls], breakers: Mapping[str, str]) -> Iterator[Metric]:
         calls = self._counter("upstream_calls", "Calls to agents of other servers", "agent", "outcome")
         waits = self._histogram("upstream_wait_milliseconds", "From a call to the first word of its answer", "agent")
         states = self._gauge("upstream_state", "1 for how things stand: closed, open, half-open", "agent", "state")
@@ -223,7 +223,7 @@ class Families(Collector):
             for outcome, count in upstream.outcomes.items():
                 calls.add_metric([agent, outcome], count)
             waits.add_metric([agent], _buckets_ms(upstream.waits), upstream.waits.sum_ms)
-            now = upstream.state()
+            now = breakers.get(agent)
             for state in BREAKER_STATES:
                 states.add_metric([agent, state], 1 if state == now else 0)
         yield calls

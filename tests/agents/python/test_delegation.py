@@ -15,7 +15,8 @@ from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk
-from dragoman.net.egress import Egress, operator_named
+from dragoman.net.dialer import operator_named
+from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.testing import Ran, run
 

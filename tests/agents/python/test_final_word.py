@@ -16,7 +16,8 @@ from dragoman.model.card import Profile
 from dragoman.model.errors import InternalError
 from dragoman.model.message import Message
 from dragoman.model.task import Task
-from dragoman.net.egress import Egress, operator_named
+from dragoman.net.dialer import operator_named
+from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.testing import client, run
 from tests.engine.house import DEADLINE_S, house

@@ -69,12 +69,26 @@ class UpstreamAgent(Runner):
             speaks_soon=True,
             may_refuse=not queues,
         )
-        self.profile = self._ours = adjust(profile)
+        self._profile = self._ours = adjust(profile)
         self.route = UpstreamRoute(
-            profile.id, address, make_credentials, Breaker(failures, pause_s, clock), self._take_over, forwards=forwards
+            profile.id, address, make_credentials, Breaker(failures, pause_s, clock), forwards=forwards
         )
         self._adjust = adjust
         self._card: dict[str, Any] | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """The agent's description: that of the upstream's card, once it was read, with the table's fields on top."""
+        card = self.route.shown_card
+        if card is not None and card is not self._card:
+            self._card = card
+            self._profile = self._adjust(profile_of(card, self._ours))
+        return self._profile
+
+    @profile.setter
+    def profile(self, profile: Profile) -> None:
+        """Show this until the upstream's card is read again."""
+        self._profile = profile
 
     @property
     def offline(self) -> bool:
@@ -90,7 +104,8 @@ class UpstreamAgent(Runner):
     @property
     def dragoman(self) -> bool | None:
         """Whether the upstream's card is that of a Dragoman; None if no card was read."""
-        return None if self._card is None else is_dragoman(self._card)
+        card = self.route.shown_card
+        return None if card is None else is_dragoman(card)
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
@@ -113,7 +128,7 @@ class UpstreamAgent(Runner):
         if fault:
             yield CheckResult(False, f"{fault}: {words}" if words else fault, FIXES.get(fault, ""))
             return
-        if self._card is None:
+        if (card := self.route.shown_card) is None:
             yield CheckResult(True, "it has no card: our card says what the configuration says")
             yield CheckResult(True, f"it is spoken to {words}")
             yield CheckResult(True, "it answers")
@@ -128,7 +143,7 @@ class UpstreamAgent(Runner):
             yield CheckResult(True, "callers' credentials are passed on to it: whether it accepts them was not tried")
         else:
             yield CheckResult(True, "it answers, and lets this server in")
-        if (modes := untold_text(self._card)) and "text/plain" in self.profile.input_modes:
+        if (modes := untold_text(card)) and "text/plain" in self.profile.input_modes:
             yield CheckResult(
                 True,
                 f"its card says that it takes {', '.join(modes)} only: text is sent to it nevertheless, "
@@ -167,10 +182,3 @@ class UpstreamAgent(Runner):
                 await self.route.cancel_task(task_id)
         except TimeoutError:
             log.info("upstream %s: its task %s was not canceled in time", self.route.name, task_id)
-
-    def _take_over(self, whole: dict[str, Any]) -> None:
-        """Take over the upstream's card, which has just been read."""
-        self._card = whole
-        profile = self._adjust(profile_of(whole, self._ours))
-        if profile != self.profile:
-            self.profile = profile

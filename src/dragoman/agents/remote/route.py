@@ -6,7 +6,7 @@ Invariant: no error raised here quotes a connection's exception. That text is lo
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -81,7 +81,7 @@ class UpstreamAddress(Struct, frozen=True, kw_only=True):
 
 
 class UpstreamRoute:
-    """The connection to `address`. `on_card` is called with each card that was read. Belongs to the loop that opens it.
+    """The connection to `address`. Belongs to the loop that opens it.
 
     `fault` says why the agent cannot be called, as far as is known; None if it can.
     """
@@ -92,13 +92,12 @@ class UpstreamRoute:
         address: UpstreamAddress,
         make_credentials: CredentialsFactory,
         breaker: Breaker,
-        on_card: Callable[[dict[str, Any]], None],
         *,
         forwards: bool = False,
     ) -> None:
         self.name = name
         self.breaker = breaker
-        self.calls = UpstreamCalls(lambda: breaker.state.value)
+        self.calls = UpstreamCalls()
         self.retrier = Retrier(
             Retries(attempts=6, first_s=0.05, patience_s=address.retry_wait_s, dedupes=address.dedupes)
         )
@@ -109,12 +108,13 @@ class UpstreamRoute:
         self.fault: str | None = NOT_READ
         self._address = address
         self._make_credentials = make_credentials
-        self._on_card = on_card
         self._cache = CardCache()
         self._egress: Egress | None = None
         self._opened = AsyncExitStack()
         self._connection: Connection | None = None
         self._card: dict[str, Any] | None = None
+        self.shown_card: dict[str, Any] | None = None
+        """The card that was read last, without secrets; None before the first."""
         self._reading = asyncio.Lock()
         self._reading_due = asyncio.Event()
         self._fault_words = ""
@@ -458,7 +458,7 @@ class UpstreamRoute:
 
     def _take_over(self, whole: dict[str, Any]) -> None:
         self._card = whole
-        self._on_card(self.credentials.masking.any(whole))
+        self.shown_card = self.credentials.masking.any(whole)
 
     def _set_fault(self, fault: str, words: str = "", *, known: bool = False) -> None:
         """Record that the agent cannot be called. `known`: its card was read, and the fault holds all the same."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.net.address import Guard, Resolver
-from dragoman.net.egress import Egress, operator_named
+from dragoman.net.dialer import operator_named
+from dragoman.net.egress import Egress
 from dragoman.net.target import endpoint_target
 
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
