@@ -320,7 +320,7 @@ class Delegations:
     def let_go(self, parent: TaskLog) -> None:
         """End the undetached delegations of a task that has ended or is about to."""
         if parent.children != ():
-            self._supervisor.errand(parent, lambda: self._let_go(parent))
+            self._supervisor.errands.do(parent, lambda: self._let_go(parent))
 
     async def _let_go(self, parent: TaskLog) -> None:
         ids = set(parent.children or ())
@@ -365,7 +365,7 @@ class Delegations:
     def _end_soon(self, head: TaskHead, end: Callable[[TaskLog], Awaitable[None]]) -> None:
         if head.id not in self._ending:
             self._ending[head.id] = self._supervisor.loop.time() + AGAIN_S
-            self._supervisor.errand_on(head.id, end)
+            self._supervisor.errands.do_on(head.id, end)
 
     # -- while a child waits for an answer -----------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class Delegations:
             if not await self._tasks.orphaned(head):
                 self.asks(head)
             else:
-                self._supervisor.errand_on(head.id, self._cancel)
+                self._supervisor.errands.do_on(head.id, self._cancel)
 
     def asks(self, head: TaskHead) -> None:
         """Start the timer of a task that waits for an answer from now on, until its deadline."""
@@ -391,7 +391,7 @@ class Delegations:
 
     def _expire(self, head: TaskHead) -> None:
         self._timers.pop(head.id, None)
-        self._supervisor.errand_on(head.id, self._out_of_time)
+        self._supervisor.errands.do_on(head.id, self._out_of_time)
 
     async def _out_of_time(self, child: TaskLog) -> None:
         """Cancel a task that still waits, and let its parent go on. The parent's run cancels a task that works."""

@@ -261,9 +261,9 @@ class Engine:
                         self._supervisor.fence()
                 case Buried(replica_id):
                     if replica_id == self._leases.holder and not self._stopping.begun:
-                        self._supervisor.background(self._rejoin())
+                        self._supervisor.errands.background(self._rejoin())
                 case Rewound():  # the store may have lost what is in memory here
-                    self._supervisor.background(self._reread())
+                    self._supervisor.errands.background(self._reread())
 
     async def _reread(self) -> None:
         await self.tasks.reread(self._settings.retry_s)
@@ -287,7 +287,7 @@ class Engine:
             if self._hints is not None:
                 self._hints.serve(holder, self._served.runners)
             if self._served.runners is not runners:  # they were replaced meanwhile
-                self._supervisor.background(self._serve_again())
+                self._supervisor.errands.background(self._serve_again())
             self._recovery.wake()
             return
 
@@ -338,7 +338,7 @@ class Engine:
         old = self._served.replace(runners)
         if self._hints is not None:
             self._hints.serve(self._leases.holder, runners)
-            self._supervisor.background(self._serve_again())
+            self._supervisor.errands.background(self._serve_again())
         self._leaving |= {agent: runner for agent, runner in old.runners.items() if runners.get(agent) is not runner}
         return old
 

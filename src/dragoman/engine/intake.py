@@ -510,7 +510,7 @@ class Intake:
     def make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
         """Begin to make the task of a call that needs one: see `UndecidedCall.make_task`."""
         if self._supervisor.may_write_tasks:
-            self._supervisor.background(self._make_task(runner, call, dedupe, run))
+            self._supervisor.errands.background(self._make_task(runner, call, dedupe, run))
         else:
             run.drop(self._supervisor.refusal())
 

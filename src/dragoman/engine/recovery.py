@@ -161,7 +161,7 @@ class Recovery:
         for stored in claimed:
             if self._observer is not None:
                 self._observer.taken_over(stored.head.agent)
-            supervisor.errand_on(stored.head.id, partial(self._settle_in_time, stored))
+            supervisor.errands.do_on(stored.head.id, partial(self._settle_in_time, stored))
         return len(claimed) == limit
 
     async def _claim_for(self, limit: int, agents: tuple[str, ...] | None) -> tuple[Stored, ...]:
@@ -177,9 +177,9 @@ class Recovery:
         busy = supervisor.attends_to if offered else supervisor.works_on  # a caller's write takes no offer up
         for task_id in await self._store.leased(self._leases.holder, offered=offered):
             if busy(task_id):
-                supervisor.pass_over(task_id)
+                supervisor.errands.pass_over(task_id)
             else:
-                supervisor.errand_on(task_id, partial(self._settle_in_time, None))
+                supervisor.errands.do_on(task_id, partial(self._settle_in_time, None))
 
     async def _settle_in_time(self, stored: Stored | None, task: TaskLog) -> None:
         """Settle a claimed task, however long the store cannot be written. Somebody else may claim it meanwhile."""

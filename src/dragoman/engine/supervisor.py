@@ -6,8 +6,7 @@ that does not stop is left behind, and its later writes are refused (invariant 5
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -15,6 +14,7 @@ from dragoman.engine import policy
 from dragoman.engine.api import Runner
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Effects
+from dragoman.engine.errands import Errands
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.leases import TaskLeases
@@ -36,7 +36,7 @@ from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.task import TaskHead, TaskState
-from dragoman.store.api import Fenced, Refused, Store, StoreError, Unknown
+from dragoman.store.api import Fenced, Refused, Store, StoreError
 from dragoman.store.blobs.api import BlobMissing
 from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.job_group import JobGroup
@@ -105,26 +105,20 @@ class Supervisor:
         self._effects = effects
         self._observer = observer
         self._hints = hints
-        self._group: JobGroup | None = None
         self._services: RunServices | None = None
         self._auto_runs: dict[AutoRun, Runner] = {}
         self._executions: dict[AutoRun, Execution] = {}
         """The observation of the runs that have neither answered nor become a task."""
-        self._active: set[asyncio.Task[None]] = set()
-        self._errands: Counter[str] = Counter()
-        """How many errands there are for each task."""
-        self._passed_over: set[str] = set()
-        """The tasks with errands for which work is said to be offered when their last errand is done."""
         self._polling: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None
-        self._over = False
+        self.errands = Errands(self, tasks, effects, retry_s=settings.retry_s)
 
     def start_errands(self, group: JobGroup) -> None:
         """Start errands in `group` from now on.
 
         Runs stay outside: a group would wait for ever for an agent that ignores its cancellation.
         """
-        self._group = group
+        self.errands.start(group)
         self.loop = loop = asyncio.get_running_loop()
         self._services = RunServices(
             clock=self._clock,
@@ -152,25 +146,17 @@ class Supervisor:
 
     def attends_to(self, task_id: str) -> bool:
         """Whether a run or an errand of this process works on the task."""
-        return self.runs.of_id(task_id) is not None or self._errands[task_id] > 0
+        return self.runs.of_id(task_id) is not None or self.errands.has(task_id)
 
     def works_on(self, task_id: str) -> bool:
         """As `attends_to`, or it is being written to, as a task is whose run has yet to begin."""
         task = self._tasks.known(task_id)
         return self.attends_to(task_id) or (task is not None and task.writes.busy)
 
-    def pass_over(self, task_id: str) -> None:
-        """Note that a look for offered tasks must leave this one to its errands. Ask for another look after them.
-
-        Otherwise a task that is offered while its last run is being let go would wait until the offer runs out.
-        """
-        if self._errands[task_id]:
-            self._passed_over.add(task_id)
-
     @property
     def may_write_tasks(self) -> bool:
         """Whether a run may still become a task, as it may during a drain."""
-        return not (self._over or self.leases.fenced)
+        return not (self.errands.closed or self.leases.fenced)
 
     def start_auto(self, runner: Runner, head: TaskHead, make: Callable[[RunServices, str | None], AutoRun]) -> AutoRun:
         """Start the run that `make` makes with its trace, which is to become a task or to answer with a Message."""
@@ -183,7 +169,7 @@ class Supervisor:
         run = make(self._services, traced or head.traceparent)
         context = None if execution is None else execution.context
         asyncio_task = self.loop.create_task(run.run_to_end(), context=context)
-        self._active.add(asyncio_task)
+        self.errands.active.add(asyncio_task)
         self._auto_runs[run] = runner
         if execution is not None:
             self._executions[run] = execution
@@ -201,7 +187,7 @@ class Supervisor:
             execution.finished("failed" if failed else "completed")
 
     def _auto_done(self, run: AutoRun, done: "asyncio.Task[None]") -> None:
-        self._active.discard(done)
+        self.errands.active.discard(done)
         del self._auto_runs[run]
         if not done.cancelled():
             done.exception()  # the run of the task reports it
@@ -221,7 +207,7 @@ class Supervisor:
         observer = self._observer
         if observer is not None and replay is None:
             observer.submitted(task.head.agent)
-        if self._over or self.leases.fenced or task.holder != self.leases.holder:
+        if self.errands.closed or self.leases.fenced or task.holder != self.leases.holder:
             if auto is not None:
                 auto.drop()
             return
@@ -251,27 +237,27 @@ class Supervisor:
         task.attach(run)
         context = None if execution is None else execution.context
         asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
-        self._active.add(asyncio_task)
+        self.errands.active.add(asyncio_task)
         asyncio_task.add_done_callback(partial(self._done, run, task, execution))
 
     def _done(self, run: TaskRun, task: TaskLog, execution: Execution | None, done: "asyncio.Task[None]") -> None:
         if execution is not None:
             execution.finished(SPELLED[task.state])
-        self._active.discard(done)
+        self.errands.active.discard(done)
         error = None if done.cancelled() else done.exception()
         run.release()
         phase = run.phase
         if phase is RunPhase.FENCED:
             self._report_lost(task)
-        if error is not None and not self._over:
+        if error is not None and not self.errands.closed:
             self.give_up_on(task, error)
-        elif phase is RunPhase.UNWRITTEN and not self._over:
-            self._spawn(task, lambda: self._fail(task, policy.UNWRITTEN_TEXT, run.lease))
-        elif done.cancelled() and phase in UNASKED and not (task.terminal or self._over):
+        elif phase is RunPhase.UNWRITTEN and not self.errands.closed:
+            self.errands.do_late(task, lambda: self._fail(task, policy.UNWRITTEN_TEXT, run.lease))
+        elif done.cancelled() and phase in UNASKED and not (task.terminal or self.errands.closed):
             self._end_canceled(task, run.lease)
         elif (phase is RunPhase.AGAIN or phase is RunPhase.ELSEWHERE) and not self.stopping.begun:
             again, epoch = self.leases.release if phase is RunPhase.ELSEWHERE else self._run_again, run.lease
-            self.errand(task, lambda: again(task, epoch))
+            self.errands.do(task, lambda: again(task, epoch))
         self._forget(run, task)
         task.wake()
 
@@ -289,13 +275,13 @@ class Supervisor:
         run = self.runs.of(task)
         if run is not None and run.suspended:
             if self._hints is not None:
-                self.errand(task, lambda: self._disown(task))  # first: it keeps the task in memory
+                self.errands.do(task, lambda: self._disown(task))  # first: it keeps the task in memory
             self._leave_behind(run, task)
 
     async def _disown(self, task: TaskLog) -> None:
         """Keep the run of a task no longer. If the lease was offered meanwhile, run its agent again."""
         if await self.leases.disown(task):
-            self.pass_over(task.head.id)
+            self.errands.pass_over(task.head.id)
 
     def queued(self, task: TaskLog) -> None:
         """Note that a task was made that other replicas run."""
@@ -319,7 +305,7 @@ class Supervisor:
         """See `engine.runs.run.RunKeeper`."""
         leases, task = self.leases, run.log
         if task.holder == leases.holder and run.resumes_under(task.epoch) and leases.takes_work:
-            self.errand(task, lambda: self._accept(task))
+            self.errands.do(task, lambda: self._accept(task))
             return True
         run.lose_lease()
         return False
@@ -388,7 +374,7 @@ class Supervisor:
             self._take_up(task, crashed=crashed)
 
     def _take_up(self, task: TaskLog, *, crashed: bool) -> None:
-        self.errand(task, lambda: self._replay(task, crashed=crashed))
+        self.errands.do(task, lambda: self._replay(task, crashed=crashed))
 
     async def _replay(self, task: TaskLog, *, crashed: bool) -> None:
         read = 0  # how far the log reached when it was last read
@@ -396,7 +382,7 @@ class Supervisor:
             whole, damaged = await self._read_log(task), False
             try:
                 async with task.writes.turn(task):  # an end that is being written comes first, and so does a message
-                    if self.runs.of(task) is not None or task.holder != self.leases.holder or self._over:
+                    if self.runs.of(task) is not None or task.holder != self.leases.holder or self.errands.closed:
                         return  # it has a run here, or has ended, or another engine has leased it
                     last = whole[-1].seq if whole and whole[0].seq == 1 else read
                     if read < last < task.seq:
@@ -438,12 +424,12 @@ class Supervisor:
 
         At the end of a drain this does nothing.
         """
-        if self._over:
+        if self.errands.closed:
             return
         if self._observer is not None:
             self._observer.cancel_requested(task.head.agent)
         waiter: asyncio.Future[None] = self.loop.create_future()
-        self._spawn(task, lambda: self._cancel(task, waiter))
+        self.errands.do_late(task, lambda: self._cancel(task, waiter))
         await waiter
 
     async def _cancel(self, task: TaskLog, waiter: "asyncio.Future[None]") -> None:
@@ -485,7 +471,7 @@ class Supervisor:
         run = self.runs.of(task)
         if run is not None and run.canceled:
             self._stop_children(task)
-            self.errand(task, lambda: self._end_overdue(run))
+            self.errands.do(task, lambda: self._end_overdue(run))
 
     def _stop_children(self, task: TaskLog) -> None:
         """Have the tasks ended that a task delegated, because it is to stop."""
@@ -562,93 +548,16 @@ class Supervisor:
         if agent in runners and task.state is TaskState.CANCELED:
             runners[agent].stopped(task.record())
 
-    # -- errands -----------------------------------------------------------------------------------------------------
-
-    def errand(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
-        """Do something for a task beside its run. At the end of a drain this does nothing; the next start recovers it.
-
-        The task stays in memory meanwhile. An errand that fails ends its task, and nothing else.
-        """
-        if not self._over:
-            self._spawn(task, errand)
-
-    def errand_on(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
-        """As `errand`, for a task that is loaded first. Does nothing if there is no such task."""
-        if self._over:
-            return
-        if self._group is None:
-            raise RuntimeError("the engine has not been started")
-        asyncio_task = self._group.create_task(self._load_for(task_id, errand))
-        self._begun(task_id, asyncio_task)
-
-    async def _load_for(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
-        while True:
-            try:
-                task = await self._tasks.pin_known(task_id)
-            except StoreError:
-                await asyncio.sleep(self._settings.retry_s)
-                continue
-            except Exception:  # it would end the group, and the server with it
-                log.exception("task %s cannot be read", task_id)
-                return
-            if task is not None:
-                self.errand(task, partial(errand, task))
-                self._tasks.unpin(task)
-            return
-
-    def background(self, work: Coroutine[None, None, None]) -> None:
-        """Do something beside all tasks, until the end of a drain."""
-        if self._group is None or self._over:
-            work.close()
-            return
-        surviving = _survive(work)
-        try:
-            asyncio_task = self._group.create_task(surviving)
-        except RuntimeError:  # the group ends, and the server with it
-            surviving.close()
-            work.close()
-            return
-        self._active.add(asyncio_task)
-        asyncio_task.add_done_callback(self._active.discard)
-
-    def _spawn(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
-        if self._group is None:
-            raise RuntimeError("the engine has not been started")
-        task.pins += 1  # now, since the errand's caller may unpin the task before the errand starts
-        asyncio_task = self._group.create_task(self._guard(task, errand))
-        self._begun(task.head.id, asyncio_task)
-        asyncio_task.add_done_callback(lambda _: self._tasks.unpin(task))
-
-    def _begun(self, task_id: str, errand: "asyncio.Task[None]") -> None:
-        self._active.add(errand)
-        self._errands[task_id] += 1
-        errand.add_done_callback(partial(self._errand_done, task_id))
-
-    def _errand_done(self, task_id: str, done: "asyncio.Task[None]") -> None:
-        self._active.discard(done)
-        self._errands[task_id] -= 1
-        if not self._errands[task_id]:
-            del self._errands[task_id]
-            if task_id in self._passed_over:
-                self._passed_over.discard(task_id)
-                self._effects.put(ClaimSoon())
-
-    async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await errand()
-        except Unknown:
-            pass  # the task has been deleted, or the store has lost it
-        except Exception as error:  # an errand that goes wrong ends its own task, and nothing else
-            if self.leases.is_elsewhere(task):
-                log.error(
-                    "task %s: another server works on it, but an error happened here", task.head.id, exc_info=error
-                )
-            else:
-                await self._fail(task, *self._fault(task, error))
+    async def end_failed(self, task: TaskLog, error: Exception) -> None:
+        """See `engine.errands.ErrandOwner`."""
+        if self.leases.is_elsewhere(task):
+            log.error("task %s: another server works on it, but an error happened here", task.head.id, exc_info=error)
+        else:
+            await self._fail(task, *self._fault(task, error))
 
     def give_up_on(self, task: TaskLog, error: BaseException) -> None:
         """End a task on which the engine itself failed, so that it is not `working` for ever."""
-        self._spawn(task, lambda: self._fail(task, *self._fault(task, error)))
+        self.errands.do_late(task, lambda: self._fail(task, *self._fault(task, error)))
 
     def _fault(self, task: TaskLog, error: BaseException) -> tuple[str, int | None]:
         """Log an error of the server. Returns the text for the caller, and the epoch under which the task may be ended:
@@ -661,7 +570,7 @@ class Supervisor:
         end = agent_error(task.head, "canceled its own run:", asyncio.CancelledError())
         (said,) = end.parts
         try:
-            self.errand(task, lambda: self.end(task, end.state, said.text or "", end.reason, epoch=epoch))
+            self.errands.do(task, lambda: self.end(task, end.state, said.text or "", end.reason, epoch=epoch))
         except RuntimeError:  # the group ends, and the server with it
             return
 
@@ -690,7 +599,7 @@ class Supervisor:
                 await self._fail(task, text, epoch, again_s)
 
         if not self.stopping.begun:
-            self.errand_on(task_id, fail)
+            self.errands.do_on(task_id, fail)
 
     # -- start and stop of the process -------------------------------------------------------------------------------
 
@@ -750,15 +659,15 @@ class Supervisor:
         deadline = self.loop.time() + grace_s
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await self._finish_work()
-        self._over = True
+                await self.errands.finish()
+        self.errands.close()
         until = self.loop.time() + LEAVE_S
         await asyncio.gather(*(self._cut_off(run) for run in self.runs))
-        for task in tuple(self._active):
+        for task in tuple(self.errands.active):
             task.cancel()
-        if self._active:
+        if self.errands.active:
             left_s = max(CANCEL_S, until - self.loop.time())
-            _, left = await asyncio.wait(tuple(self._active), timeout=left_s)
+            _, left = await asyncio.wait(tuple(self.errands.active), timeout=left_s)
             if left:
                 log.warning("%d runs ignored their cancellation: they are left behind", len(left))
         for watching in (self._polling, self._hearing):
@@ -769,15 +678,6 @@ class Supervisor:
         self.stopping.done = True
         for task_log in self._tasks.all():
             task_log.wake()
-
-    async def _finish_work(self) -> None:
-        """Wait until all runs are over, and everything that follows from their ends."""
-        while True:
-            await self._effects.carried_out()
-            working = [task for task in self._active if not task.done()]
-            if not working:
-                return
-            await asyncio.wait(working)  # a run may still become a task
 
     async def _cut_off(self, run: TaskRun) -> None:
         task = run.log
@@ -793,11 +693,3 @@ class Supervisor:
         except (StoreError, Refused, TimeoutError) as error:
             reason = str(error) or f"its end was not written within {LEAVE_S:g} s"
             log.warning("task %s stays as it is until the next start: %s", task.head.id, reason)
-
-
-async def _survive(work: Coroutine[None, None, None]) -> None:
-    """Do something. An error is logged: it would end the group, and the server with it."""
-    try:
-        await work
-    except Exception:  # it would end the group, and the server with it
-        log.exception("work beside the tasks failed")

@@ -1,0 +1,165 @@
+"""Errands: the asyncio tasks of an engine beside its runs, such as cancels and recovery.
+
+Invariant: an errand that goes wrong ends its own task, and nothing else. What is left at the end of a drain is done by
+the next start.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Protocol
+
+from dragoman.engine.effects import ClaimSoon, Effects
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.tasks import Tasks
+from dragoman.store.api import StoreError, Unknown
+from dragoman.telemetry.job_group import JobGroup
+
+log = logging.getLogger("dragoman.runs")
+
+
+class ErrandOwner(Protocol):
+    """Ends the tasks whose errands fail."""
+
+    async def end_failed(self, task: TaskLog, error: Exception) -> None:
+        """End a task whose errand raised `error`. Never raises."""
+        ...
+
+
+class Errands:
+    """The work of an engine for single tasks, and beside all of them, until it is `closed` at the end of a drain.
+
+    `active` are the asyncio tasks of this work; the supervisor adds those of its runs, and takes them out. A store that
+    cannot be read is read again after `retry_s`.
+    """
+
+    __slots__ = ("_counts", "_effects", "_group", "_owner", "_passed_over", "_retry_s", "_tasks", "active", "closed")
+
+    def __init__(self, owner: ErrandOwner, tasks: Tasks, effects: Effects, *, retry_s: float) -> None:
+        self.active: set[asyncio.Task[None]] = set()
+        self.closed = False
+        self._owner = owner
+        self._tasks = tasks
+        self._effects = effects
+        self._retry_s = retry_s
+        self._group: JobGroup | None = None
+        self._counts: Counter[str] = Counter()
+        """How many errands there are for each task."""
+        self._passed_over: set[str] = set()
+        """The tasks with errands for which work is said to be offered when their last errand is done."""
+
+    def start(self, group: JobGroup) -> None:
+        """Do errands in `group` from now on."""
+        self._group = group
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self.closed = True
+
+    def has(self, task_id: str) -> bool:
+        """Whether there is an errand for the task."""
+        return self._counts[task_id] > 0
+
+    def pass_over(self, task_id: str) -> None:
+        """Note that a look for offered tasks must leave this one to its errands. Ask for another look after them.
+
+        Otherwise a task that is offered while its last run is being let go would wait until the offer runs out.
+        """
+        if self._counts[task_id]:
+            self._passed_over.add(task_id)
+
+    def do(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
+        """Do something for a task beside its run. At the end of a drain this does nothing; the next start recovers it.
+
+        The task stays in memory meanwhile.
+        """
+        if not self.closed:
+            self.do_late(task, errand)
+
+    def do_late(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
+        """As `do`, also at the end of a drain."""
+        task.pins += 1  # now, since the errand's caller may unpin the task before the errand starts
+        asyncio_task = self._begun().create_task(self._guard(task, errand))
+        self._count(task.head.id, asyncio_task)
+        asyncio_task.add_done_callback(lambda _: self._tasks.unpin(task))
+
+    def do_on(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
+        """As `do`, for a task that is loaded first. Does nothing if there is no such task."""
+        if not self.closed:
+            self._count(task_id, self._begun().create_task(self._load_for(task_id, errand)))
+
+    def background(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside all tasks, until the end of a drain. An error in it is logged."""
+        if self._group is None or self.closed:
+            work.close()
+            return
+        surviving = _survive(work)
+        try:
+            asyncio_task = self._group.create_task(surviving)
+        except RuntimeError:  # the group ends, and the server with it
+            surviving.close()
+            work.close()
+            return
+        self.active.add(asyncio_task)
+        asyncio_task.add_done_callback(self.active.discard)
+
+    async def finish(self) -> None:
+        """Wait until all runs and errands are over, and everything that follows from their ends."""
+        while True:
+            await self._effects.carried_out()
+            working = [task for task in self.active if not task.done()]
+            if not working:
+                return
+            await asyncio.wait(working)  # a run may still become a task
+
+    def _begun(self) -> JobGroup:
+        if self._group is None:
+            raise RuntimeError("the engine has not been started")
+        return self._group
+
+    async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await errand()
+        except Unknown:
+            pass  # the task has been deleted, or the store has lost it
+        except Exception as error:  # noqa: BLE001  it ends its own task, and nothing else
+            await self._owner.end_failed(task, error)
+
+    async def _load_for(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
+        while True:
+            try:
+                task = await self._tasks.pin_known(task_id)
+            except StoreError:
+                await asyncio.sleep(self._retry_s)
+                continue
+            except Exception:  # it would end the group, and the server with it
+                log.exception("task %s cannot be read", task_id)
+                return
+            if task is not None:
+                self.do(task, partial(errand, task))
+                self._tasks.unpin(task)
+            return
+
+    def _count(self, task_id: str, errand: "asyncio.Task[None]") -> None:
+        self.active.add(errand)
+        self._counts[task_id] += 1
+        errand.add_done_callback(partial(self._done, task_id))
+
+    def _done(self, task_id: str, done: "asyncio.Task[None]") -> None:
+        self.active.discard(done)
+        self._counts[task_id] -= 1
+        if not self._counts[task_id]:
+            del self._counts[task_id]
+            if task_id in self._passed_over:
+                self._passed_over.discard(task_id)
+                self._effects.put(ClaimSoon())
+
+
+async def _survive(work: Coroutine[None, None, None]) -> None:
+    """Do something. An error is logged: it would end the group, and the server with it."""
+    try:
+        await work
+    except Exception:  # it would end the group, and the server with it
+        log.exception("work beside the tasks failed")
