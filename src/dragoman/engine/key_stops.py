@@ -1,5 +1,12 @@
 """Key stops: operators' requests to end what a leaked key began, and the streams that the keys of callers have open.
 
+    ASKED ── `claim`, by one replica ──► CLAIMED ── nothing was found, and `SETTLED_MS` are over ──► DONE ──► expired
+      ▲                                    │ │ │
+      ├── something was found, or too early┘ │ └── the claimant is dead, or `CLAIM_MS` are over ──► ASKED
+      └── after `RETRY_MS`: tasks are left ──┘     any ── requested anew ──► ASKED
+
+An attempt is not covered (`server.key_stops`).
+
 Invariant: a request is an entry of the store that every replica reads, so it outlives the command that made it and the
 server that works on it. One replica at a time works on a request. Every replica ends its own streams.
 """
