@@ -26,8 +26,8 @@ from tests.client.test_stream import (
     stands,
     streaming,
 )
-from tests.net.peer import Peer, listening
-from tests.systems.test_upstream import CONFIG, asked, fronted, partner, said
+from tests.net.peer import Peer, listening, says
+from tests.systems.test_upstream import CONFIG, asked, fronted, partner, said, text_of
 
 
 @pytest.fixture
@@ -89,6 +89,27 @@ async def test_a_question_after_a_joint_comes_after_what_was_missed(peer: Peer, 
         SubscribeToTask=[streaming({"task": shown("WORKING")}, grown("1"), stands("INPUT_REQUIRED", "Which?"))],
     )
     assert await ended(connection) == (TaskState.INPUT_REQUIRED, "Which?", {"a": (Part(text="12"),)})
+
+
+async def test_an_answer_to_an_upstream_that_was_late_has_an_id_of_its_own(peer: Peer, connection: Connection) -> None:
+    late = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "domain": "a2a-protocol.org"}
+    late |= {"reason": "TASK_TIMEOUT", "metadata": {"taskId": "t"}}
+    error = {"code": -32000, "message": "task timeout", "data": [late]}
+    answering(
+        peer,
+        SendStreamingMessage=[
+            says({"jsonrpc": "2.0", "id": None, "error": error}),
+            streaming({"task": shown("WORKING")}, stands("COMPLETED", "Thanks")),
+        ],
+        GetTask=[result(shown("INPUT_REQUIRED", "Which?"))],
+    )
+    task = await asked(connection, "hello")
+    assert (task.status.state, said(task)) == (TaskState.INPUT_REQUIRED, "Which?")
+    assert text_of(await asked(connection, "this one", task_id=task.id)) == "Thanks"
+    calls = [call.json for call in peer.asked if call.body]
+    sent = [call["params"]["message"] for call in calls if call["method"] == "SendStreamingMessage"]
+    assert [message["parts"][0]["text"] for message in sent] == ["hello", "this one"]
+    assert sent[0]["messageId"] != sent[1]["messageId"]
 
 
 async def test_an_end_that_cannot_be_compared_is_no_success(peer: Peer) -> None:

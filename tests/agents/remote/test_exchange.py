@@ -344,7 +344,7 @@ def test_a_failed_send(error: CallError, state: dict[str, Any], known: dict[str,
     match commands[-1]:
         case ReadTask():
             assert (outcome, after.phase) == (READ, P.READING)
-            assert commands[:-1] == ((NoteTask("t"),) if isinstance(error, TaskTimeout) else ())
+            assert commands[:-1] == ((NoteTask("t"), NoteTaken()) if isinstance(error, TaskTimeout) else ())
             assert after.lost_at_s == (NOW_S - MEND_S if error is LOST else None), "it has been silent for so long"
         case AskForCredentials():
             assert (outcome, after.phase, after.identified) == ("asks who it is", P.IDENTIFYING, P.SENDING)

@@ -449,7 +449,7 @@ def _read_late(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) 
     if not (isinstance(error, TaskTimeout) and error.task_id):
         return None
     state, commands = _read(replace(state, lost_at_s=None, pause_s=READ_AGAIN_S))
-    return state, (NoteTask(error.task_id), *commands)
+    return state, (NoteTask(error.task_id), NoteTaken(), *commands)
 
 
 def _ask_who(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step | None:
