@@ -1,10 +1,10 @@
-"""How much of Dragoman's own code a send and a streamed event pass: `python bench/calls.py [TREE]`.
+"""How much of Dragoman's own code a send and a streamed event pass: `python bench/calls.py [TREE] [--list]`.
 
 A server runs in this process, on SQLite, with one caller who sends raw HTTP over loopback. The interpreter's profile
 hook counts the calls of Python functions of the package in all threads, a resumed coroutine as another call. Prints
 the calls, the distinct functions, and the distinct modules, for one blocking SendMessage and for one event of a stream
 whose agent pauses before each chunk, so that each is written and sent alone. TREE is another tree of Dragoman's
-sources.
+sources. With --list each function follows, with its calls for one.
 """
 
 from __future__ import annotations
@@ -126,11 +126,18 @@ def line(what: str, calls: Counter[CodeType], times: int) -> str:
     """The calls for one of so many. A function that is called less than once in two is not on its way."""
     usual = {code: count for code, count in calls.items() if count * 2 >= times}
     modules = {code.co_filename for code in usual}
-    return f"{what}: {calls.total() / times:.0f} calls, {len(usual)} functions, {len(modules)} modules"
+    found = f"{what}: {calls.total() / times:.0f} calls, {len(usual)} functions, {len(modules)} modules"
+    if "--list" not in sys.argv:
+        return found
+    named = {
+        f"{code.co_filename.rpartition('/dragoman/')[2]} {code.co_qualname}": count for code, count in calls.items()
+    }
+    return "\n".join((found, *(f"  {count / times:6.2f} {name}" for name, count in sorted(named.items()))))
 
 
 def main() -> None:
-    source = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parent).resolve() / "src"
+    trees = [each for each in sys.argv[1:] if each != "--list"]
+    source = Path(trees[0] if trees else HERE.parent).resolve() / "src"
     sys.path.insert(0, str(source))
     import dragoman
 
