@@ -1,18 +1,34 @@
 """The queue of writes of one task: whatever goes wrong with one of them, the next has its turn."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from dragoman.engine.rules import Decision
 from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, LogOwner, TaskLog
-from dragoman.engine.writes import Outcome
+from dragoman.engine.writes import Outcome, state_after
+from dragoman.engine.writes import WriteState as S
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Message
 from dragoman.model.task import TaskHead, TaskState
-from dragoman.store.api import Appended, NewTask, Repeat, Store, Stored, StoreFull
+from dragoman.store.api import (
+    Append,
+    Appended,
+    Fenced,
+    Moved,
+    NewTask,
+    OutcomeUnknown,
+    Repeat,
+    Store,
+    Stored,
+    StoreFull,
+    TaskEnded,
+)
 from dragoman.store.open import open_store
 from tests.engine.house import StandingClock, message
 
@@ -213,3 +229,58 @@ async def test_a_run_hears_what_others_wrote_also_from_their_snapshot() -> None:
             await other.writes.append(other, lambda own, text=text: said(text))  # type: ignore[misc]
         await in_time(log.writes.append(log, lambda own: said("mine")))
         assert heard == ["large", "after"]
+
+
+OUTCOMES: dict[str, Outcome] = {
+    "appended": Appended(2, 1, 10),
+    "an earlier call": Repeat("task", b"", 1),
+    "unknown": OutcomeUnknown("lost"),
+    "store failed": StoreFull("full"),
+    "moved": Moved("seq"),
+    "ended": TaskEnded("task"),
+    "fenced": Fenced("epoch"),
+}
+
+AFTER = {
+    (S.UNDER_WAY, True): [S.LANDED, S.LANDED, S.IN_DOUBT, S.LANDED, S.OVERTAKEN, S.OVERTAKEN, S.LANDED],
+    (S.IN_DOUBT, True): [S.LANDED, S.LANDED, S.IN_DOUBT, S.IN_DOUBT, S.OVERTAKEN, S.OVERTAKEN, S.LANDED],
+    (S.UNDER_WAY, False): [S.LANDED, S.LANDED, S.IN_DOUBT, S.LANDED, S.LANDED, S.LANDED, S.LANDED],
+    (S.IN_DOUBT, False): [S.LANDED, S.LANDED, S.IN_DOUBT, S.IN_DOUBT, S.LANDED, S.LANDED, S.LANDED],
+}
+
+
+@pytest.mark.parametrize(("state", "appends"), AFTER)
+def test_a_write_goes_where_the_outcome_leads(state: S, appends: bool) -> None:
+    assert [state_after(state, outcome, appends=appends) for outcome in OUTCOMES.values()] == AFTER[state, appends]
+
+
+async def test_a_write_shows_that_it_is_in_doubt_or_overtaken(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_task() as (log, store):
+        real, answers, seen = store._store, deque[BaseException | None]((OutcomeUnknown("lost"), None)), []  # noqa: SLF001
+
+        def append(append: Append) -> Any:
+            seen.append(log.writes.state)
+            error = answers.popleft() if answers else None
+            if error is None:
+                return real.append(append)
+            failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
+
+        store.append = append  # type: ignore[method-assign,attr-defined]
+        assert log.writes.state is None
+        await in_time(log.writes.append(log, lambda _: said("one")))
+        assert (log.writes.state, texts(log)[-1]) == (None, "one")
+        assert seen == [S.UNDER_WAY, S.IN_DOUBT]
+        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+        other = await loaded(log.head.id, real)
+        await in_time(other.writes.append(other, lambda _: said("theirs")))
+        states = []
+
+        def decide(_: TaskLog) -> Decision:
+            states.append(log.writes.state)
+            return said("two")
+
+        await in_time(log.writes.append(log, decide))
+        assert states == [S.QUEUED, S.OVERTAKEN]
+        assert texts(log)[-2:] == ["theirs", "two"]

@@ -44,6 +44,7 @@ from dragoman.store.api import (
     StoreError,
     TaskEnded,
 )
+from dragoman.telemetry.coalescing import about
 
 logger = logging.getLogger("dragoman.runs")
 
@@ -126,6 +127,18 @@ class WriteState(Enum):
     LANDED = auto()
 
 
+def state_after(state: WriteState, outcome: Outcome, *, appends: bool) -> WriteState:
+    """The state of a write, which is under way or in doubt, after the store's answer. `appends`: it makes no task.
+
+    While a write is in doubt, an error says nothing of its first attempt, which may have been committed.
+    """
+    if isinstance(outcome, OutcomeUnknown) or (state is WriteState.IN_DOUBT and isinstance(outcome, StoreError)):
+        return WriteState.IN_DOUBT
+    if appends and isinstance(outcome, Moved | TaskEnded):
+        return WriteState.OVERTAKEN
+    return WriteState.LANDED
+
+
 class Write(Generic[P]):
     """One write to the log of `prefix`. `land` tells whoever asked for it."""
 
@@ -164,7 +177,7 @@ class WriteQueue(Generic[P]):
     waits for the garbage collector.
     """
 
-    __slots__ = ("_reading", "_store", "_waiting", "busy", "failing_since", "failure")
+    __slots__ = ("_reading", "_store", "_waiting", "_write", "busy", "failing_since", "failure")
 
     def __init__(self, store: Store) -> None:
         self.busy = False
@@ -175,6 +188,12 @@ class WriteQueue(Generic[P]):
         self._store = store
         self._waiting: deque[Write[P] | Turn[P]] = deque()
         self._reading: Task[None] | None = None
+        self._write: Write[P] | None = None
+
+    @property
+    def state(self) -> WriteState | None:
+        """The state of the write whose turn it is; None if there is none."""
+        return None if self._write is None else self._write.state
 
     # -- asking for a write ------------------------------------------------------------------------------------------
 
@@ -230,7 +249,7 @@ class WriteQueue(Generic[P]):
         check_types("task", new.head)
         _check_events(new.events)
         self.busy = True
-        write = Write(prefix, None, landed, new)
+        write = self._write = Write(prefix, None, landed, new)
         write.state = WriteState.UNDER_WAY
         self._send(write).add_done_callback(partial(self._take_outcome, write))
 
@@ -271,6 +290,7 @@ class WriteQueue(Generic[P]):
     def _begin(self, write: Write[P], held: Held | None = None) -> "Future[Appended | Repeat] | None":
         """Decide and send a write, and return it; None if it has landed without. `held`: nobody else writes."""
         self.busy = True
+        self._write = write
         prefix = write.prefix
         assert write.decide is not None
         try:
@@ -300,18 +320,23 @@ class WriteQueue(Generic[P]):
     def _take_outcome(self, write: Write[P], done: "Future[Appended | Repeat]") -> None:
         """Go on from `under way`, or from `in doubt`."""
         outcome: Outcome = done.exception() or done.result()
+        after = state_after(write.state, outcome, appends=write.append is not None)
+        if after is WriteState.IN_DOUBT:
+            self._doubt(write, outcome)
+            return
+        if write.state is WriteState.IN_DOUBT:
+            self.note_success()
+            logger.warning("task %s: the outcome of its write is known again", write.prefix.head.id)
+        if after is WriteState.OVERTAKEN:
+            assert isinstance(outcome, Refused)
+            write.state = after
+            self._read(self._decide_again(write, outcome))
+            return
         if isinstance(outcome, Appended):
             if not self._take_in(write, outcome):
                 self._read(self._fill_gap(write, outcome))
                 return
-        elif isinstance(outcome, OutcomeUnknown):
-            self._doubt(write, outcome)
-            return
         elif write.append is not None:
-            if isinstance(outcome, Moved | TaskEnded):
-                write.state = WriteState.OVERTAKEN
-                self._read(self._decide_again(write, outcome))
-                return
             write.prefix.wake()
         self._land(write, outcome)
         if self._waiting or write.prefix.pins <= 0:
@@ -333,6 +358,7 @@ class WriteQueue(Generic[P]):
     def _land(self, write: Write[P], outcome: Outcome) -> None:
         """Tell the one who asked for a write that it is over. Their reaction does not keep the turn."""
         write.state = WriteState.LANDED
+        self._write = None
         try:
             write.land(outcome)
         except Exception:
@@ -341,15 +367,23 @@ class WriteQueue(Generic[P]):
 
     # -- in doubt ----------------------------------------------------------------------------------------------------
 
-    def _doubt(self, write: Write[P], unknown: OutcomeUnknown) -> None:
+    def _doubt(self, write: Write[P], error: Outcome) -> None:
         """Repeat a write whose outcome is unknown, with its id, until it is known.
 
         After `STALLED_S` whoever asked for it is told, and may stop waiting; so is everybody whose turn comes after it.
         """
-        write.state = WriteState.IN_DOUBT
+        if write.state is not WriteState.IN_DOUBT:
+            write.state = WriteState.IN_DOUBT
+            logger.warning(
+                "task %s: the outcome of a write is unknown, so it is repeated until it is known: %s",
+                write.prefix.head.id,
+                error,
+                extra=about("writes in doubt"),
+            )
         loop = get_running_loop()
-        self.note_failure(StoreError(f"the outcome of a write is unknown: {unknown}"))
+        self.note_failure(StoreError(f"the outcome of a write is unknown: {error}"))
         if (stalled := self.stalled) is not None:
+            unknown = OutcomeUnknown(str(error))
             write.land(unknown)
             for waiting in tuple(self._waiting):
                 if isinstance(waiting, Write):
@@ -360,15 +394,7 @@ class WriteQueue(Generic[P]):
         loop.call_later(REPEAT_S, self._repeat, write)
 
     def _repeat(self, write: Write[P]) -> None:
-        self._send(write).add_done_callback(partial(self._take_repeated, write))
-
-    def _take_repeated(self, write: Write[P], done: "Future[Appended | Repeat]") -> None:
-        error = done.exception()
-        if isinstance(error, StoreError | OutcomeUnknown):  # nothing was written now, but perhaps before
-            self._doubt(write, OutcomeUnknown(str(error)))
-        else:
-            self.note_success()
-            self._take_outcome(write, done)
+        self._send(write).add_done_callback(partial(self._take_outcome, write))
 
     def note_failure(self, failure: StoreError) -> None:
         """Note that the store could not take a write of the run, which tries again."""
