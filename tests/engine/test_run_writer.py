@@ -101,7 +101,7 @@ async def test_a_run_that_is_lost_while_its_write_is_being_refused_writes_nothin
         other = await loaded(log.head.id, store)
         await other.writes.append(other, lambda _: said("meanwhile"))
         # It is lost when it learns why it was refused.
-        log.attach(Listening(lambda *_: writer.stop(), lambda: bool(writer.stop())))
+        log.followers.attach(Listening(lambda *_: writer.stop(), lambda: bool(writer.stop())))
         writer.put(question(), NOW_MS)
         await in_time(writer.drained())
         await in_time(log.writes.append(log, lambda _: None))

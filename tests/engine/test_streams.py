@@ -300,7 +300,7 @@ async def test_readers_that_are_canceled_leave_nothing_behind() -> None:
             waiting.cancel()
             await asyncio.wait((waiting,))
         (task,) = h.engine.tasks.all()
-        assert task.waiting == 0
+        assert task.followers.waiting == 0
         stream.close()
         steps.all()
 

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.hints import Hints
+from dragoman.engine.log_reader import LogReader
 from dragoman.engine.rules import Decision
 from dragoman.engine.subscriptions import Tail
-from dragoman.engine.task_log import Stopping, TaskLog
+from dragoman.engine.task_log import Stopping, TaskLog, await_settled
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -119,7 +120,7 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     """A run's chunks do not depend on the seq, so the store takes them; followers see all events all the same."""
     mine, other = await log_of(store), await log_of(store)
     heard: list[str] = []
-    mine.attach(Listening(lambda message, _: heard.append(message.text)))
+    mine.followers.attach(Listening(lambda message, _: heard.append(message.text)))
     recent = mine.follow()
     await mine.writes.append(mine, lambda log: write(chunk("a"), epoch=1))
     await other.writes.append(other, lambda log: write(MessageReceived(said("hi"), TIME)))
@@ -134,7 +135,7 @@ async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(
     mine, other = await log_of(store), await log_of(store)
     await other.writes.append(other, lambda log: write(MessageReceived(said("hi"), TIME)))
     heard: list[str] = []
-    mine.attach(Listening(lambda message, _: heard.append(message.text)))
+    mine.followers.attach(Listening(lambda message, _: heard.append(message.text)))
 
     def ask(log: TaskLog) -> Decision | None:
         return None if heard else write(status(S.INPUT_REQUIRED), epoch=1)
@@ -151,10 +152,12 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     )
     assert (mine.state, mine.holder) == (S.INPUT_REQUIRED, None)
     heard: list[str] = []
-    mine.attach(Listening(lambda message, _: heard.append(message.text), lambda: bool(heard.append("fenced"))))
+    mine.followers.attach(
+        Listening(lambda message, _: heard.append(message.text), lambda: bool(heard.append("fenced")))
+    )
     answer = Decision(events=(MessageReceived(said("yes"), TIME), status(S.WORKING)), now_ms=1, holder="there")
     await other.writes.append(other, lambda log: answer)
-    await mine.catch_up()
+    await LogReader(mine.store).catch_up(mine)
     assert heard == ["fenced"]
     assert (mine.holder, mine.epoch, mine.seq) == ("there", 2, 4)
 
@@ -165,11 +168,13 @@ async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: 
         mine, lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True)
     )
     heard: list[str] = []
-    mine.attach(Listening(lambda message, _: heard.append(message.text), lambda: heard.append("lost") is not None))
-    await other.catch_up()
+    mine.followers.attach(
+        Listening(lambda message, _: heard.append(message.text), lambda: heard.append("lost") is not None)
+    )
+    await LogReader(other.store).catch_up(other)
     await other.writes.append(other, lambda log: write(status(S.CANCELED)))
-    await mine.catch_up()
-    assert (heard, mine.attached, mine.state) == (["lost"], False, S.CANCELED)
+    await LogReader(mine.store).catch_up(mine)
+    assert (heard, mine.followers.attached, mine.state) == (["lost"], False, S.CANCELED)
 
 
 async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:
@@ -249,7 +254,7 @@ async def test_the_time_of_a_status_never_goes_back(store: Store) -> None:
     await log.writes.append(log, lambda _: behind)
     stored = await store.load("t")
     assert stored is not None
-    assert (log.status_ms, stored.status_ms) == (1_800_000_000_500, 1_800_000_000_500)
+    assert (log.row.status_ms, stored.status_ms) == (1_800_000_000_500, 1_800_000_000_500)
     assert log.record().status.timestamp == timestamp(1_800_000_000_500)
 
 
@@ -258,7 +263,7 @@ async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in
     await other.writes.append(other, lambda log: write(status(S.CANCELED)))
     stored = await store.load("t")
     assert stored is not None
-    mine.created(stored)
+    mine.go_to(stored)
     assert (mine.seq, mine.state, mine.terminal, mine.holder) == (2, S.CANCELED, True, None)
     assert mine.record() == other.record()
 
@@ -380,21 +385,21 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
     await standby.append(Append(task_id="t", events=(status(S.WORKING),), state=S.WORKING, status_ms=1, epoch=1))
     await log.writes.append(log, lambda log: write(status(S.WORKING)))
-    log.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
+    log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     if lost:
         await log.writes.append(log, lambda log: write(chunk("gone"), epoch=1))
         assert log.seq == 3
     follower = stream(log, cast("Store", behind), log.seq)
     behind.store = standby
     before = log.record()
-    await log.reread()
+    await LogReader(log.store).reread(log)
     assert await follower.next(0) == (None if lost else ())
     assert follower.retry is lost
     assert log.seq == 2
     assert log.record() == (await log_of(standby)).record()
     assert (log.record() == before) is not lost
     assert stopped == ([True] if lost else [])
-    assert log.attached is not lost
+    assert log.followers.attached is not lost
     assert (recent.after(1, 10, 1 << 20) is None) is lost
     await log.writes.append(log, lambda log: write(chunk("b")))
     assert log.record() == (await log_of(standby)).record()
@@ -416,10 +421,10 @@ async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool)
         await standby.append(Append(task_id="t", events=(more,), state=S.SUBMITTED, status_ms=1))
     await log.writes.append(log, lambda log: write(more, chunk("a")))
     loop, message_id = asyncio.get_running_loop(), more.message.message_id
-    waiting = asyncio.create_task(log.settled(loop, 2, 60, Stopping(), message_id))
+    waiting = asyncio.create_task(await_settled(log, loop, 2, 60, Stopping(), message_id))
     await asyncio.sleep(0)
     behind.store = standby
-    await log.reread()
+    await LogReader(log.store).reread(log)
     if kept:
         await log.writes.append(log, lambda log: write(status(S.WORKING), status(S.COMPLETED)))
         assert await waiting
@@ -442,7 +447,7 @@ async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_show
     await log.writes.append(log, lambda log: write(status(S.WORKING), chunk("a")))
     follower = stream(log, cast("Store", behind), log.seq)
     behind.store = standby
-    await log.reread()
+    await LogReader(log.store).reread(log)
     assert log.seq == 4
     assert await follower.next(0) is None
     assert follower.retry
@@ -454,13 +459,13 @@ async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: St
     assert stored is not None
     log = TaskLog.of(stored, cast("Store", behind), Alone())
     stopped: list[bool] = []
-    log.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
+    log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     standby = open_store("memory:", StandingClock())
     await standby.open("there")
     first = Submitted(said("go"), TIME)
     await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="there"))
     behind.store = standby
-    await log.reread()
+    await LogReader(log.store).reread(log)
     assert stopped == [True]
     assert log.holder == "there"
     await standby.close()
@@ -471,14 +476,14 @@ async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(stor
     assert stored is not None
     log = TaskLog.of(stored, cast("Store", behind), Alone())
     stopped: list[bool] = []
-    log.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
+    log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     follower = stream(log, cast("Store", behind), log.seq)
-    waiting = asyncio.create_task(log.settled(asyncio.get_running_loop(), log.seq, 60, Stopping()))
+    waiting = asyncio.create_task(await_settled(log, asyncio.get_running_loop(), log.seq, 60, Stopping()))
     await asyncio.sleep(0)
     behind.store = open_store("memory:", StandingClock())
     await behind.store.open("here")
     with pytest.raises(Unknown):
-        await log.reread()
+        await LogReader(log.store).reread(log)
     assert stopped == [True]
     assert await follower.next(0) is None
     assert follower.retry
@@ -492,9 +497,9 @@ async def test_a_refresh_shows_that_a_lease_was_given_back_without_an_event(stor
     log = await log_of(store)
     assert log.holder is not None
     await store.append(
-        Append(task_id="t", events=(), state=log.state, status_ms=log.status_ms, epoch=log.epoch, release=True)
+        Append(task_id="t", events=(), state=log.state, status_ms=log.row.status_ms, epoch=log.epoch, release=True)
     )
-    await log.catch_up()
+    await LogReader(log.store).catch_up(log)
     assert log.holder is None
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from dragoman.engine.followers import LogOwner
 from dragoman.engine.rules import Decision
-from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, LogOwner, TaskLog
+from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, TaskLog
 from dragoman.engine.writes import Outcome, state_after
 from dragoman.engine.writes import WriteState as S
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
@@ -68,7 +69,7 @@ async def a_task() -> AsyncIterator[tuple[TaskLog, Unread]]:
 
 
 class Alone:
-    """The owner of a log that nobody else hears of: see `engine.task_log.LogOwner`."""
+    """The owner of a log that nobody else hears of: see `engine.followers.LogOwner`."""
 
     def release(self, log: TaskLog) -> None: ...
 
@@ -78,7 +79,7 @@ class Alone:
 
 
 class Listening:
-    """A run that tells what it hears: see `engine.task_log.Attached`."""
+    """A run that tells what it hears: see `engine.followers.Attached`."""
 
     def __init__(self, heard: Callable[[Message, bool], object], leased: Callable[[], bool] = lambda: False) -> None:
         self._heard = heard
@@ -91,7 +92,7 @@ class Listening:
         return self._leased()
 
 
-async def loaded(task_id: str, store: Any, owner: LogOwner | None = None) -> TaskLog:
+async def loaded(task_id: str, store: Any, owner: LogOwner[TaskLog] | None = None) -> TaskLog:
     stored = await store.load(task_id)
     assert stored is not None
     return TaskLog.of(stored, store, owner or Alone())
@@ -223,7 +224,7 @@ async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_anot
 async def test_a_run_hears_what_others_wrote_also_from_their_snapshot() -> None:
     async with a_task() as (log, store):
         heard: list[str] = []
-        log.attach(Listening(lambda message, _: heard.append(message.text[:5])))
+        log.followers.attach(Listening(lambda message, _: heard.append(message.text[:5])))
         other = await loaded(log.head.id, store)
         for text in ("large" * (SNAPSHOT_BYTES_MIN // 5 + 1), "after"):
             await other.writes.append(other, lambda own, text=text: said(text))  # type: ignore[misc]

@@ -223,7 +223,7 @@ class Place:
         if (run := RUNS[self.facts.get("run", "none")]) is not None:
             led: Any = Led(*run)
             self.runs.add(led)
-            task.attach(led)
+            task.followers.attach(led)
         return task
 
 

@@ -118,16 +118,17 @@ def leave_free_slots_untold(world: World) -> None:
 
 def leave_waiters_asleep_after_a_refresh(world: World) -> None:
     """Those who wait for a task are not woken when a read of the store has brought news of it."""
-    go_to = TaskLog._go_to  # noqa: SLF001
+    go_to = TaskLog.go_to
 
     def quietly(log: TaskLog, stored: Stored) -> bool:
-        waiting, log._waiting = log._waiting, {}  # noqa: SLF001
+        followers = log.followers
+        waiting, followers._waiting = followers._waiting, {}  # noqa: SLF001
         try:
             return go_to(log, stored)
         finally:
-            log._waiting = waiting  # noqa: SLF001
+            followers._waiting = waiting  # noqa: SLF001
 
-    world.patch(TaskLog, "_go_to", quietly)
+    world.patch(TaskLog, "go_to", quietly)
 
 
 def keep_offers_for_ever(world: World) -> None:
@@ -204,14 +205,14 @@ def keep_what_the_store_has_lost(world: World) -> None:
 
 def let_streams_go_on_after_a_failover(world: World) -> None:
     """A stream goes on that has shown what the store has lost since."""
-    go_back = TaskLog._go_back  # noqa: SLF001
+    rewind = TaskLog.rewind
 
-    def untold(log: TaskLog) -> None:
+    def untold(log: TaskLog, stored: Stored | None) -> None:
         rewound = log.rewound
-        go_back(log)
+        rewind(log, stored)
         log.rewound = rewound
 
-    world.patch(TaskLog, "_go_back", untold)
+    world.patch(TaskLog, "rewind", untold)
 
 
 def sweep_what_is_open(world: World) -> None:

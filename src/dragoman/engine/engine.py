@@ -36,7 +36,7 @@ from dragoman.engine.runs.registry import Runs
 from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
-from dragoman.engine.task_log import TaskLog
+from dragoman.engine.task_log import TaskLog, await_contact, await_settled
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
@@ -394,8 +394,13 @@ class Engine:
                     return taken.task.record()
                 timeout_s = self._settings.blocking_timeout_s
                 try:
-                    settled = await taken.task.settled(
-                        self._supervisor.loop, taken.seq, timeout_s, self._stopping, operation.message.message_id
+                    settled = await await_settled(
+                        taken.task,
+                        self._supervisor.loop,
+                        taken.seq,
+                        timeout_s,
+                        self._stopping,
+                        operation.message.message_id,
                     )
                 except Unknown as error:
                     raise Unavailable("the server's store has lost the message: send it once more", 1) from error
@@ -549,7 +554,7 @@ class Engine:
             return DirectStream(taken)
         try:
             if not send.message.task_id and runner.traits.may_refuse:
-                await taken.task.contacted(self._supervisor.loop, FIRST_CONTACT_S, self._stopping)
+                await await_contact(taken.task, self._supervisor.loop, FIRST_CONTACT_S, self._stopping)
                 if (refused := refusal_of(taken.task.record())) is not None:
                     raise refused
             return await self._tails.of_send(call, send, taken)
@@ -618,7 +623,7 @@ class Engine:
     async def figures(self) -> StoreFigures:
         """The store's figures, by phase as far as this process knows more: see `OperatedEngine`."""
         figures = await self._store.figures()
-        return count_idle(figures, ((run.head.agent, run.log.status_ms) for run in self._runs.idle()))
+        return count_idle(figures, ((run.head.agent, run.log.row.status_ms) for run in self._runs.idle()))
 
     def idle(self, task_id: str) -> bool:
         """Whether a working task still waits to be taken on here: see `engine.admin.access.OperatedEngine`."""

@@ -154,7 +154,7 @@ class Hints:
         task = self._logs.get(task_id)
         if task is None or not task.seq or task.terminal:
             return
-        if task.attached and seq is not None and seq >= task.seq:
+        if task.followers.attached and seq is not None and seq >= task.seq:
             self._catch_up(task, seq)  # its run has to learn what became of the lease, which may be all that is new
         elif seq is not None and seq <= task.seq:
             return
@@ -273,7 +273,7 @@ class Hints:
         task_id = task.head.id
         try:
             async with task.writes.turn(task):
-                if task.attached or task.seq < self._catching_up[task_id]:
+                if task.followers.attached or task.seq < self._catching_up[task_id]:
                     await task.refresh()
         except (StoreError, Unknown) as error:
             log.warning("task %s cannot be read now: %s", task_id, error)
@@ -295,7 +295,7 @@ class Hints:
 
 def _page(task: TaskLog, following: Sequence[Logged]) -> Page:
     """Events of the log as a page. It does not know the lease."""
-    status_ms = task.status_ms
+    status_ms = task.row.status_ms
     for logged in following:
         if isinstance(logged.event, StatusChanged):
             status_ms = timestamp_ms(logged.event.timestamp)

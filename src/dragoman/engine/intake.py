@@ -212,7 +212,7 @@ class Intake:
                 return taken
             new = replace(new, dedupe=self._instead(call, repeat, dedupe))
         registration = await webhooks.registration(call, config, task.head.id, f"{call.manners.webhook}.")
-        audience = task.audience = webhooks.audience(task)
+        audience = task.followers.audience = webhooks.audience(task)
         audience.join(registration.config)
         return replace(new, push=registration, deliveries=audience.beginning(task.head, new.events))
 
@@ -400,7 +400,7 @@ class Intake:
                     dedupe,
                     push,
                     one_message=runner is not None and runner.traits.one_message,
-                    in_order=log.attached,
+                    in_order=log.followers.attached,
                     webhooks=0 if push is None or webhooks is None else webhooks.number(log, push),
                     place=f"{call.manners.webhook}.id",
                 )

@@ -226,7 +226,7 @@ class Recovery:
         if stored.cancel_requested or await self._tasks.orphaned(stored.head):
             await supervisor.end(task, TaskState.CANCELED)
             supervisor.tell_runner(task)
-        elif task.unreadable:
+        elif task.fold.unreadable:
             await supervisor.end(task, TaskState.FAILED, UNREADABLE_TEXT, "unreadable", epoch=stored.epoch)
         elif runner is not None and (unbegun or runner.traits.restartable):
             queued_again = runner.wants is not None  # an earlier run may have written to it

@@ -69,6 +69,20 @@ WEBHOOKS_MAX = 20
 # -- what is decided upon ----------------------------------------------------------------------------------------------
 
 
+class Row(Struct, frozen=True):
+    """What the task's row says: the state, reached at `status_ms`, the lease, and how often its webhooks have changed.
+
+    `holder` has the lease; None if nobody has. `keeper` keeps the suspended run.
+    """
+
+    state: TaskState = TaskState.SUBMITTED
+    status_ms: int = 0
+    epoch: int = 0
+    holder: str | None = None
+    keeper: str | None = None
+    webhooks_version: int = 0
+
+
 class View(Struct, frozen=True):
     """A task as it stands, and what this replica, `here`, knows of it.
 

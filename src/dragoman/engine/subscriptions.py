@@ -12,7 +12,7 @@ from dragoman.engine import policy
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.engine.intake import Taken
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import Stopping, TaskLog
+from dragoman.engine.task_log import Stopping, TaskLog, read_whole
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged, seq_and_frame
@@ -148,7 +148,7 @@ class Tail:
             finally:
                 self._waiting = None
                 if future.cancelled():
-                    task.expire(future)
+                    task.followers.expire(future)
             if not changed and not self._left():
                 if not task.terminal and await self._swept():
                     break
@@ -183,7 +183,7 @@ class Tail:
         if left > 0:
             self._timer = self._loop.call_later(left, self._tick)
             return
-        self._task.expire(future)
+        self._task.followers.expire(future)
 
     def when_closed(self, done: Callable[[], None]) -> None:
         """See `engine.handler.OpenStream.when_closed`."""
@@ -197,7 +197,7 @@ class Tail:
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting is not None:
-            self._task.expire(self._waiting)
+            self._task.followers.expire(self._waiting)
         self._task.unfollow()
         self._released(self._task)
         for done in self._when_closed:
@@ -255,7 +255,7 @@ class Tails:
             return await self._resumed(call, task, call.after, ends=True)
         if task.seq == seq:
             return self._tail(task, seq, Snapshot(task.record(), send.history_length), ends=True)
-        log = [logged for logged in await task.whole() if logged.seq <= seq]
+        log = [logged for logged in await read_whole(task) if logged.seq <= seq]
         if len(log) == seq:
             return self._tail(task, seq, Snapshot(fold(task.head, None, log), send.history_length), ends=True)
         return self._tail(task, task.seq, Snapshot(task.record(), send.history_length), ends=True)
@@ -306,7 +306,7 @@ class Tails:
                 return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
         base = None
         if folds and first > 0:
-            log = [logged for logged in await task.whole() if logged.seq <= first]
+            log = [logged for logged in await read_whole(task) if logged.seq <= first]
             if len(log) < first:  # some of these events cannot be read
                 return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
             base = fold(task.head, None, log)

@@ -28,7 +28,7 @@ from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
 from dragoman.engine.runs.run import RunPhase, TaskRun
 from dragoman.engine.runs.services import RunServices
-from dragoman.engine.task_log import Stopping, TaskLog
+from dragoman.engine.task_log import Stopping, TaskLog, read_whole
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import Logged
@@ -234,7 +234,7 @@ class Supervisor:
         )
         self.runs.add(run)
         task.pins += 1
-        task.attach(run)
+        task.followers.attach(run)
         context = None if execution is None else execution.context
         asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
         self.errands.active.add(asyncio_task)
@@ -259,7 +259,7 @@ class Supervisor:
             again, epoch = self.leases.release if phase is RunPhase.ELSEWHERE else self._run_again, run.lease
             self.errands.do(task, lambda: again(task, epoch))
         self._forget(run, task)
-        task.wake()
+        task.followers.wake()
 
     def _report_lost(self, task: TaskLog) -> None:
         """Say that another server has taken a task over that was run here."""
@@ -344,7 +344,7 @@ class Supervisor:
 
     def _forget(self, run: TaskRun, task: TaskLog) -> None:
         if self.runs.remove(run):
-            task.detach()
+            task.followers.detach()
             self._tasks.unpin(task)
 
     async def take_over(self, task: TaskLog) -> None:
@@ -407,7 +407,7 @@ class Supervisor:
         """The whole log as an agent sees it, with the bytes of its files."""
         while True:
             try:
-                return await self._files.log(await task.whole())
+                return await self._files.log(await read_whole(task))
             except BlobMissing:
                 raise
             except StoreError as error:
@@ -521,14 +521,14 @@ class Supervisor:
         """Write the end of a task in place of its run, unless it has ended. Raises StoreError, or Unknown.
 
         With `epoch` it ends only while that is the epoch of its lease: not once it has been released, or another engine
-        has leased it. `in_doubt` is as in `TaskLog.append`.
+        has leased it. `in_doubt` is as in `WriteQueue.append`.
         """
 
         def decide(log: TaskLog) -> Decision | None:
             run = self.runs.of(log)
             if run is not None:
                 run.abandon()
-            end = closing(log.head, state, self._clock.now_ms(), text, reason, log.usage)
+            end = closing(log.head, state, self._clock.now_ms(), text, reason, log.fold.usage)
             return self.leases.decide(EndTask(end, epoch), log)
 
         run = self.runs.of(task)
@@ -653,7 +653,7 @@ class Supervisor:
         self.stopping.begun = True
         self.leases.close()
         for task_log in self._tasks.all():
-            task_log.wake()
+            task_log.followers.wake()
         for run in self.runs:
             run.leave()
         deadline = self.loop.time() + grace_s
@@ -677,7 +677,7 @@ class Supervisor:
             self._hints.stop()
         self.stopping.done = True
         for task_log in self._tasks.all():
-            task_log.wake()
+            task_log.followers.wake()
 
     async def _cut_off(self, run: TaskRun) -> None:
         task = run.log

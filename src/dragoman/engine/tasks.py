@@ -10,6 +10,7 @@ from dragoman.engine.announcements import Announcer, Audience
 from dragoman.engine.effects import CancelChildren, Effects
 from dragoman.engine.folding import fold_aside, fold_stored
 from dragoman.engine.hints import Hints
+from dragoman.engine.log_reader import LogReader
 from dragoman.engine.observer import Observer
 from dragoman.engine.served_agents import Served
 from dragoman.engine.task_log import TaskLog
@@ -32,7 +33,7 @@ class Tasks:
     `effects` get the end of each task that may have delegated others.
     """
 
-    __slots__ = ("_announcer", "_effects", "_hints", "_logs", "_observer", "_served", "_store")
+    __slots__ = ("_announcer", "_effects", "_hints", "_logs", "_observer", "_reader", "_served", "_store")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Tasks:
         hints: Hints | None = None,
     ) -> None:
         self._store = store
+        self._reader = LogReader(store)
         self._observer = observer
         self._announcer = announcer
         self._served = served
@@ -91,7 +93,7 @@ class Tasks:
             task = await self._load(task_id)
         else:
             task = await self._of_stored(await self._read(call, task_id, None))
-        if task.unreadable and not (call.operator is not None and isinstance(call.operation, CancelTask)):
+        if task.fold.unreadable and not (call.operator is not None and isinstance(call.operation, CancelTask)):
             raise policy.unreadable(task_id)
         return task
 
@@ -121,7 +123,7 @@ class Tasks:
         """Read what other engines wrote to a task in memory. Raises TaskNotFound if it has been deleted."""
         task.pins += 1
         try:
-            await task.catch_up()
+            await self._reader.catch_up(task)
         except Unknown as error:
             raise TaskNotFound(task.head.id) from error
         finally:
@@ -134,7 +136,7 @@ class Tasks:
             try:
                 while True:
                     try:
-                        await task.reread()
+                        await self._reader.reread(task)
                     except StoreError:
                         await asyncio.sleep(retry_s)
                     else:
@@ -157,9 +159,9 @@ class Tasks:
         if task is None:
             task = TaskLog.of(stored, self._store, self, self._hints)
             if announcer is not None and configs is not None:
-                task.audience = Audience(announcer, configs, task.joined_artifacts)
+                task.followers.audience = Audience(announcer, configs, task.fold.joined_artifacts)
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
-            task.created(stored)
+            task.go_to(stored)
         elif stored.seq > task.seq and self._hints is not None:  # it was loaded by an earlier, slower read
             await self.catch_up(task)
         else:
@@ -172,10 +174,10 @@ class Tasks:
         if announcer is None or not self._served.pushes(stored.head.agent):
             return
         configs = await self._store.outbox.configs(stored.head.id) if stored.pushed else ()
-        if task.audience is None:
-            task.audience = Audience(announcer, configs, task.joined_artifacts)
+        if task.followers.audience is None:
+            task.followers.audience = Audience(announcer, configs, task.fold.joined_artifacts)
         else:
-            task.audience.renew(configs)
+            task.followers.audience.renew(configs)
 
     async def read_record(self, call: Call, task_id: str) -> Record:
         """The caller's task as it stands. Does not fold a task at its snapshot.

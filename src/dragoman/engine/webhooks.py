@@ -77,9 +77,9 @@ class WebhookOperations:
 
     def audience(self, task: TaskLog) -> Audience:
         """The webhooks of a task in memory."""
-        if task.audience is None:
-            task.audience = Audience(self._announcer)
-        return task.audience
+        if task.followers.audience is None:
+            task.followers.audience = Audience(self._announcer)
+        return task.followers.audience
 
     async def _create(self, call: Call, config: PushConfig) -> PushConfig:
         task = await self._tasks.pin(call, config.task_id)
@@ -141,12 +141,12 @@ class WebhookOperations:
         try:
             for config in await self._store.outbox.configs(task_id):
                 if config_id in ("", config.id):
-                    audience = task.audience
+                    audience = task.followers.audience
                     told = () if audience is None else tuple(each for each in audience.configs if each.id == config.id)
                     await self._store.outbox.remove(task_id, config.id)
                     if audience is not None:
                         audience.leave(told)
-                    task.webhooks_version += 1
+                    task.change_webhooks(task.row.webhooks_version + 1)
         finally:
             self._tasks.unpin(task)
 

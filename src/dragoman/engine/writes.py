@@ -23,9 +23,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum, auto
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from dragoman.engine.rules import Decision
+from dragoman.engine.followers import Followers
+from dragoman.engine.rules import Decision, Row
 from dragoman.model.events import Event
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead
@@ -65,9 +66,9 @@ class Prefix(Protocol):
 
     head: TaskHead
     seq: int
-    epoch: int
-    webhooks_version: int
+    row: Row
     pins: int
+    followers: Followers[Any]
 
     def prepare(self, decision: Decision) -> tuple[Append, Fold | None]:
         """Make the write of a decision, and the fold after it if a snapshot goes with it."""
@@ -91,14 +92,6 @@ class Prefix(Protocol):
 
     async def catch_up_with(self, stored: Stored) -> bool:
         """As `refresh`, with the task as the store has just given it."""
-        ...
-
-    def wake(self) -> None:
-        """Wake all who wait for a change of the task."""
-        ...
-
-    def rest(self) -> None:
-        """Take note that no write is under way or queued."""
         ...
 
 
@@ -278,7 +271,8 @@ class WriteQueue(Generic[P]):
         """Begin the oldest queued write, or report that none is left."""
         while not self.busy:
             if not self._waiting:
-                prefix.rest()
+                if prefix.pins <= 0:
+                    prefix.followers.rested(prefix)
                 return
             first = self._waiting.popleft()
             if isinstance(first, Write):
@@ -337,7 +331,7 @@ class WriteQueue(Generic[P]):
                 self._read(self._fill_gap(write, outcome))
                 return
         elif write.append is not None:
-            write.prefix.wake()
+            write.prefix.followers.wake()
         self._land(write, outcome)
         if self._waiting or write.prefix.pins <= 0:
             self._next(write.prefix)
@@ -352,7 +346,7 @@ class WriteQueue(Generic[P]):
             prefix.take_in_new(write.new, written)
         except Exception:
             logger.exception("task %s: a committed write cannot be applied", prefix.head.id)
-            prefix.wake()
+            prefix.followers.wake()
         return True
 
     def _land(self, write: Write[P], outcome: Outcome) -> None:
@@ -390,7 +384,7 @@ class WriteQueue(Generic[P]):
                     waiting.land(unknown)
                 elif not waiting.begun.done():
                     waiting.begun.set_exception(stalled)
-        write.prefix.wake()
+        write.prefix.followers.wake()
         loop.call_later(REPEAT_S, self._repeat, write)
 
     def _repeat(self, write: Write[P]) -> None:
@@ -432,7 +426,7 @@ class WriteQueue(Generic[P]):
             logger.warning("task %s: events of other servers cannot be read now: %s", prefix.head.id, error)
         except Exception:
             logger.exception("task %s: a committed write cannot be applied", prefix.head.id)
-            prefix.wake()
+            prefix.followers.wake()
         prefix.take_lease(append, written)
         self._land(write, written)
         self._next(prefix)
@@ -450,11 +444,11 @@ class WriteQueue(Generic[P]):
             await prefix.refresh()
         except Exception as error:  # noqa: BLE001  any error goes to the one who asked for the write
             outcome = error
-        leased = append.expected_epoch is not None and append.expected_epoch != prefix.epoch
-        if prefix.seq > seq or leased or prefix.webhooks_version != append.webhooks_version:
+        leased = append.expected_epoch is not None and append.expected_epoch != prefix.row.epoch
+        if prefix.seq > seq or leased or prefix.row.webhooks_version != append.webhooks_version:
             self._begin(write)
         else:
-            prefix.wake()
+            prefix.followers.wake()
             self._land(write, outcome)
         if not self.busy:
             self._next(prefix)
@@ -468,7 +462,7 @@ class WriteQueue(Generic[P]):
         prefix = write.prefix
         while True:
             async with self._store.hold(prefix.head.id) as held:
-                if held.stored.webhooks_version == prefix.webhooks_version:
+                if held.stored.webhooks_version == prefix.row.webhooks_version:
                     await prefix.catch_up_with(held.stored)
                     if (written := self._begin(write, held)) is not None:
                         await wait((written,))

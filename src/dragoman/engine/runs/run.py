@@ -238,11 +238,11 @@ class TaskRun:
         return self.asking and self.log.state in INTERRUPTED
 
     def receive(self, message: Message, answers: bool = False) -> None:
-        """See `engine.task_log.Attached`."""
+        """See `engine.followers.Attached`."""
         self.sink.questions.receive(message, answers)
 
     def leased_anew(self) -> bool:
-        """See `engine.task_log.Attached`."""
+        """See `engine.followers.Attached`."""
         return self._keeper.leased_anew(self)
 
     def resumes_under(self, epoch: int) -> bool:

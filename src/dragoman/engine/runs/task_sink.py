@@ -24,7 +24,7 @@ from dragoman.engine.runs.questions import Questions, TaskExecution
 from dragoman.engine.runs.replay import USED, Replay, noted_usage, spell_usage
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
-from dragoman.engine.task_log import TaskLog
+from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, StatusChanged
 from dragoman.model.ids import timestamp
@@ -81,7 +81,7 @@ class TaskSink:
         self.writer = RunWriter(log, services.loop, self, retry_s=services.retry_s)
         self.silent = waits
         """Whether nobody has taken the task on yet in this run, nor said anything."""
-        self.used: Usage | None = replay.usage if replay.crashed else log.usage
+        self.used: Usage | None = replay.usage if replay.crashed else log.fold.usage
         """The tokens used so far."""
         self._execution = execution
         self._services = services
@@ -201,7 +201,7 @@ class TaskSink:
                 self.announce()
                 if not self.log.taken_on:
                     self.log.taken_on = True
-                    self.log.wake()
+                    self.log.followers.wake()
             case Note(note, "next", with_usage):
                 if with_usage and self.used is not None:
                     note = note | {USED: spell_usage(self.used)}
@@ -269,7 +269,7 @@ class TaskSink:
         """See `engine.api.Sink`. Waits for a store that cannot be read."""
         while True:
             try:
-                return metadata_of(message, await self.log.whole())
+                return metadata_of(message, await read_whole(self.log))
             except StoreError:
                 await asyncio.sleep(self._services.retry_s)
 
@@ -362,7 +362,7 @@ class TaskSink:
         self.replay.skip_delegated(handed)
         self._written |= self.replay.delivered
         self.silent = self.silent and not self._written
-        self.used = noted_usage(self.log.record().note) or self.log.usage
+        self.used = noted_usage(self.log.record().note) or self.log.fold.usage
 
 
 def task_sink(run: Run) -> TaskSink:

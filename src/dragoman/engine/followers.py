@@ -1,0 +1,166 @@
+"""Followers: those in this process who have to hear of what is committed to a task.
+
+Invariant: they hear of it after the commit (invariant 2), and nothing that they do changes the log.
+"""
+
+from asyncio import AbstractEventLoop, Future, TimerHandle
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from dragoman.engine.announcements import Audience
+from dragoman.model.events import StatusChanged
+from dragoman.model.lifecycle import Fold
+from dragoman.model.message import Message
+from dragoman.model.task import TaskHead
+from dragoman.store.api import Append, Appended, Stored
+
+L = TypeVar("L")
+C = TypeVar("C", contravariant=True)
+
+
+class LogOwner(Protocol[C]):
+    """Keeps the logs of a process in memory, and hears from each what concerns the process."""
+
+    def release(self, log: C) -> None:
+        """Drop a log, because its last write has landed and nothing pins it."""
+        ...
+
+    def ended(self, log: C, event: StatusChanged, own: bool) -> None:
+        """Take note that the end of a task is committed, by this engine if `own`."""
+        ...
+
+    async def renew_audience(self, log: C, stored: Stored) -> None:
+        """Read the webhooks of a task anew, because another engine has changed them. Raises StoreError."""
+        ...
+
+
+class Peers(Protocol[C]):
+    """The other engines that write to the store."""
+
+    def announce(self, log: C, append: Append, written: Appended) -> None:
+        """Tell those that may wait for it of a commit."""
+        ...
+
+    def follow(self, log: C) -> None:
+        """Hear of what they write to a task from now on, because somebody here waits for it."""
+        ...
+
+
+class Attached(Protocol):
+    """The run that works on a task in this process, or waits for an answer."""
+
+    def receive(self, message: Message, answers: bool = False) -> None:
+        """Take a message that arrived through another engine; `answers` says that it answers the open question."""
+        ...
+
+    def leased_anew(self) -> bool:
+        """Take note that another engine has leased or ended the task. Returns whether the run goes on nevertheless."""
+        ...
+
+
+class Followers(Generic[L]):
+    """The followers of one task: those who wait for a change, its run, its webhooks, its owner, and other engines.
+
+    `audience` holds the webhooks. There are `peers` if other engines write to the store. The log comes with each
+    call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
+    """
+
+    __slots__ = ("_attached", "_owner", "_peers", "_waiting", "audience")
+
+    def __init__(self, owner: LogOwner[L], peers: Peers[L] | None = None) -> None:
+        self.audience: Audience | None = None
+        self._owner = owner
+        self._peers = peers
+        self._attached: Attached | None = None
+        self._waiting: dict[Future[bool], TimerHandle | None] = {}
+
+    # -- what is committed -------------------------------------------------------------------------------------------
+
+    def add_deliveries(self, head: TaskHead, fold: Fold, append: Append) -> Append:
+        """The append with the deliveries for its events. `fold` is the task before it."""
+        return append if self.audience is None else self.audience.told(head, fold, append)
+
+    def committed(self, log: L, append: Append, written: Appended) -> None:
+        """An append of this engine is committed, which `log` has yet to take in."""
+        if self.audience is not None:
+            self.audience.committed(append)
+        if self._peers is not None:
+            self._peers.announce(log, append, written)
+
+    def ended(self, log: L, event: StatusChanged, own: bool) -> None:
+        """The end of the task is committed, by this engine if `own`."""
+        self._owner.ended(log, event, own)
+
+    def rested(self, log: L) -> None:
+        """The last write has landed, and nothing pins the log."""
+        self._owner.release(log)
+
+    async def renew_audience(self, log: L, stored: Stored) -> None:
+        """Another engine has changed the webhooks. Raises StoreError."""
+        await self._owner.renew_audience(log, stored)
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    def attach(self, run: Attached) -> None:
+        """Note that a run works on the task here from now on."""
+        self._attached = run
+
+    def detach(self) -> None:
+        """Note that no run works on the task here any more."""
+        self._attached = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether a run works on the task here, or is suspended here."""
+        return self._attached is not None
+
+    def hear(self, messages: Sequence[Message], *, answers: bool) -> None:
+        """Others wrote messages of the caller; `answers`: the first of them answers the open question."""
+        if self._attached is not None:
+            for message in messages:
+                self._attached.receive(message, answers)
+                answers = False
+
+    def lease_moved(self) -> None:
+        """Another engine took, offered or claimed the lease. The run has lost, unless the lease is for it."""
+        if self._attached is not None and not self._attached.leased_anew():
+            self._attached = None
+            self.wake()  # those who wait here have to hear of the task from elsewhere now
+
+    def lose_run(self) -> None:
+        """The run, if there is one, has lost the task."""
+        run, self._attached = self._attached, None
+        if run is not None:
+            run.leased_anew()
+
+    # -- those who wait ----------------------------------------------------------------------------------------------
+
+    def wait(self, log: L, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
+        """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False."""
+        if self._peers is not None:
+            self._peers.follow(log)
+        future: Future[bool] = loop.create_future()
+        self._waiting[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
+        return future
+
+    @property
+    def waiting(self) -> int:
+        """The number of those who wait for the next change."""
+        return len(self._waiting)
+
+    def expire(self, future: "Future[bool]") -> None:
+        """Finish a future of `wait` with False."""
+        self._waiting.pop(future, None)
+        if not future.done():
+            future.set_result(False)
+
+    def wake(self) -> None:
+        """Wake all waiters, because something changed."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, {}
+        for future, timer in waiting.items():
+            if timer is not None:
+                timer.cancel()
+            if not future.done():
+                future.set_result(True)
