@@ -241,3 +241,23 @@ def test_an_id_before_it_is_the_id_it_is_served_under(directory: Path) -> None:
 def test_an_id_before_a_module_of_several_is_refused(directory: Path) -> None:
     with pytest.raises(AgentReferenceError, match=r"rain=forecasts.py: has 2 agents: write rain=forecasts.py:OBJECT"):
         load_reference("rain=forecasts.py")
+
+
+@pytest.mark.parametrize(
+    ("body", "lacks"),
+    [
+        ("pass", "self.profile = Profile(…), self.traits = Traits(…)"),
+        ("traits = Traits()", "self.profile = Profile(…)"),
+        ('profile = Profile(id="a", name="a", description="", version="1", skills=())', "self.traits = Traits(…)"),
+        ("profile, traits = {}, Traits()", "self.profile = Profile(…)"),
+    ],
+)
+def test_a_runner_that_is_not_finished_is_refused_with_what_it_lacks(directory: Path, body: str, lacks: str) -> None:
+    code = f"class Own(Runner):\n    {body}\n\n    async def run(self, run): ...\n\n\nown = Own()\n"
+    (directory / "unfinished.py").write_text(
+        "from dragoman.engine.api import Runner, Traits\nfrom dragoman.model.card import Profile\n\n\n" + code
+    )
+    for reference in ("unfinished.py", "unfinished.py:own"):
+        with pytest.raises(AgentReferenceError) as refused:
+            load_reference(reference)
+        assert str(refused.value) == f"{reference}: Own is a Runner that is not finished: write {lacks}"

@@ -47,7 +47,7 @@ def load_reference(reference: str) -> list[Runner]:
     if name:
         found = [_find_object(reference, module, name, agent_id)]
     else:
-        found = list(_agents_in(module).values()) or _find_adaptable(reference, module, agent_id)
+        found = list(_agents_in(reference, module).values()) or _find_adaptable(reference, module, agent_id)
     if not found:
         raise AgentReferenceError(f"{reference}: it has no agents; {_advice_on(module)}")
     if not agent_id:
@@ -188,12 +188,14 @@ def _find_object(reference: str, module: ModuleType, name: str, agent_id: str = 
     found: Any = module
     for step in name.split("."):
         if not hasattr(found, step):
-            raise AgentReferenceError(f"{reference}: {step!r} is not in it; {_choices(step, _names_in(module))}")
+            raise AgentReferenceError(
+                f"{reference}: {step!r} is not in it; {_choices(step, _names_in(reference, module))}"
+            )
         found = getattr(found, step)
-    if not _is_agent(found):
+    if not _is_agent(reference, found):
         if (theirs := _adapt(reference, module, found, agent_id or name.rpartition(".")[2])) is not None:
             return theirs
-        fix = advice(found) or _choices(name, _names_in(module))
+        fix = advice(found) or _choices(name, _names_in(reference, module))
         kind = "a class" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise AgentReferenceError(f"{reference}: is {kind}, not an Agent; {fix}")
     agent: Runner = found
@@ -216,24 +218,30 @@ def _advice_on(module: ModuleType) -> str:
     return 'make one with agent = Agent("my-agent", …)'
 
 
-def _agents_in(module: ModuleType) -> dict[str, Runner]:
+def _agents_in(reference: str, module: ModuleType) -> dict[str, Runner]:
     """The agents of a module by name, in the order of their definition, each once."""
     found: dict[str, Runner] = {}
     for name, value in vars(module).items():
-        if _is_agent(value) and not any(value is other for other in found.values()):
+        if _is_agent(reference, value) and not any(value is other for other in found.values()):
             found[name] = value
     return found
 
 
-def _names_in(module: ModuleType) -> list[str]:
+def _names_in(reference: str, module: ModuleType) -> list[str]:
     """The names that a reference can use: the module's agents, and framework objects that can be agents."""
-    return [*_agents_in(module), *(name for name, value in vars(module).items() if adaptable(value))]
+    return [*_agents_in(reference, module), *(name for name, value in vars(module).items() if adaptable(value))]
 
 
-def _is_agent(value: object) -> bool:
-    return (
-        not isinstance(value, type)
-        and isinstance(value, Runner)
-        and isinstance(value.profile, Profile)
-        and isinstance(value.traits, Traits)
-    )
+def _is_agent(reference: str, value: object) -> bool:
+    """Whether it is an agent. Raises AgentReferenceError for a Runner of one's own that lacks what it needs."""
+    if isinstance(value, type) or not isinstance(value, Runner):
+        return False
+    lacks = [
+        f"self.{name} = {kind.__name__}(…)"
+        for name, kind in (("profile", Profile), ("traits", Traits))
+        if not isinstance(getattr(value, name, None), kind)
+    ]
+    if lacks and Runner in type(value).__mro__:
+        kind = type(value).__name__
+        raise AgentReferenceError(f"{reference}: {kind} is a Runner that is not finished: write {', '.join(lacks)}")
+    return not lacks
