@@ -13,6 +13,7 @@ from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.card import AgentSkill, Profile
+from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -242,7 +243,10 @@ class House:
             stream = None
             while (record := await self.get(task_id, **around)).state not in states:
                 if stream is None:
-                    stream = await self.engine.stream(call(Subscribe(id=task_id), **around))
+                    try:
+                        stream = await self.engine.stream(call(Subscribe(id=task_id), **around))
+                    except UnsupportedOperation:  # it has ended just now
+                        break
                 if await stream.next() is None:
                     break
             if stream is not None:
@@ -362,14 +366,15 @@ async def house(
     identified: Callable[[str], bool] | None = None,
     trail: Trail | None = None,
     observer: Observer | None = None,
+    seen_as: Callable[[Store], Store] = lambda store: store,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """An engine with these agents (default: one that echoes), drained at the end; then it must hold nothing.
 
-    With `crashes` the block ends it with `crash`.
+    With `crashes` the block ends it with `crash`. `seen_as` gives the store as the engine has it.
     """
     clock = clock or StandingClock()
-    store = Fragile(open_store(url, clock))
+    store = Fragile(seen_as(open_store(url, clock)))
     holder = new_id()
     await store.open(holder)
     try:

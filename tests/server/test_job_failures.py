@@ -20,6 +20,7 @@ from dragoman.bindings.mcp import Sessions
 from dragoman.bus.api import Inbox
 from dragoman.config import Config
 from dragoman.engine.admin.administration import Administration
+from dragoman.engine.delegation import Delegations
 from dragoman.engine.effects import Effects
 from dragoman.engine.handlers.usage import UsageExchange
 from dragoman.engine.recovery import Recovery
@@ -63,6 +64,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "reload": (Reloading, "_run"),
     "courier": (OutboxTables, "next_due_ms"),
     "effects": (Effects, "next"),
+    "lost effects": (Delegations, "enforce"),
     "replicas": (LocalReplicas, "next_event"),
     "upstream: far": (UpstreamRoute, "_watch"),
     "tools: tools": (HttpLink, "_listen"),

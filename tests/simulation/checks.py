@@ -20,6 +20,7 @@ class Known:
 
     def __init__(self) -> None:
         self.agent = ""
+        self.parent: str | None = None
         self.events: list[Event] = []
         self.states: list[TaskState] = [TaskState.SUBMITTED]
         self.epoch = 0
@@ -96,6 +97,10 @@ class _Checking:
         self._webhook_ids: dict[str, tuple[str, str, int]] = {}
         self._hooked: dict[tuple[str, str], int] = {}
         self._owned: dict[str, list[tuple[float, str]]] = {}
+        self._cancels: set[str] = set()
+        """The tasks that somebody asked to cancel."""
+        self._went_back = False
+        """Whether the database has lost commits, so that what followed from them may follow from nothing."""
 
     def _task(self, task_id: str) -> Known:
         known = self._tasks.get(task_id)
@@ -110,6 +115,9 @@ class _Checking:
                 return self._committed(happening)
             case h.Leased():
                 return self._leased(happening)
+            case h.Asked(_, _, "cancel", task_id):
+                self._cancels.add(task_id)
+                return ()
             case h.Told():
                 return self._told(at_s, happening)
             case h.Answered():
@@ -143,7 +151,7 @@ class _Checking:
         if made.first == 1 and made.parent is not None and self._task(made.task_id).swept_s < float("inf"):
             del self._tasks[made.task_id]  # its parent, whose run began again, has not seen the end of the first one
         task, where = self._task(made.task_id), f"task {made.task_id}, seq {made.first}"
-        task.agent = made.agent
+        task.agent, task.parent = made.agent, made.parent
         if made.first != len(task.events) + 1:
             yield f"{where}: the log has {len(task.events)} events (invariant 3)"
         if made.run is not None and made.holder is not None and made.holder.partition("+")[0] != made.by:
@@ -164,6 +172,8 @@ class _Checking:
                     yield f"{where}: {SPELLED[event.state]} follows {SPELLED[state]}"
                 if event.state in INTERRUPTED and made.run is not None:
                     yield from _overtakes(where, event, task)
+                if event.state is TaskState.CANCELED and made.run is None:
+                    yield from self._canceled_early(where, task, made.task_id)
                 state = event.state
             elif isinstance(event, Submitted | MessageReceived):
                 other = self._made.setdefault(event.message.message_id, made.task_id)
@@ -178,6 +188,17 @@ class _Checking:
                 task.messages += isinstance(event, MessageReceived)
             task.events.append(event)
             task.states.append(state)
+
+    def _canceled_early(self, where: str, task: Known, task_id: str) -> Iterable[str]:
+        """A delegation is canceled because one of the tasks above it has ended, or somebody asked to cancel one."""
+        above: str | None = None if self._went_back else task_id
+        while above is not None:
+            known = self._tasks.get(above)
+            if above in self._cancels or known is None or known.states[-1] in TERMINAL:
+                return
+            above = known.parent
+        if task.parent is not None and not self._went_back:
+            yield f"{where}: canceled, though nobody asked for it and the task that delegated it goes on (invariant 2)"
 
     def _leased(self, made: h.Leased) -> Iterable[str]:
         task = self._task(made.task_id)
@@ -200,6 +221,7 @@ class _Checking:
 
     def _rewound(self, at_s: float, tasks: Mapping[str, tuple[int, int]]) -> None:
         """The database has lost its last commits, and nobody is bound to what was said of them."""
+        self._went_back = True
         for task_id, task in self._tasks.items():
             seq, epoch = tasks.get(task_id, (0, 0))
             for event in task.events[seq:]:

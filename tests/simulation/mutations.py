@@ -10,17 +10,20 @@ from msgspec.structs import replace
 
 from dragoman.agents.worker.leases import Lease, Leases, WorkItem
 from dragoman.engine.api import Run
+from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import CancelChildren, Effect, Effects
 from dragoman.engine.engine import Engine
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.task_log import Page, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.ids import new_write
-from dragoman.model.task import INTERRUPTED
+from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Stored
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import HubBus
 from tests.simulation.agents import ScriptedAgent, agents
 from tests.simulation.database import EVENT_BYTES
+from tests.simulation.loop import Process
 from tests.simulation.store import SimulatedStore
 from tests.simulation.world import World
 
@@ -138,7 +141,7 @@ def keep_offers_for_ever(world: World) -> None:
 
 def let_children_outlive_their_parent(world: World) -> None:
     """The end of a task leaves its delegations to the jobs that look for orphans."""
-    _drop(world, CancelChildren)
+    lose(world, (CancelChildren,))
 
 
 def keep_suspended_runs_that_are_gone(world: World) -> None:
@@ -163,15 +166,40 @@ def run_again_what_is_not_restartable(world: World) -> None:
         place.make_agents = make
 
 
-def _drop(world: World, kind: type[Effect]) -> None:
-    """Carry out no effect of a kind, so that it is left to the queries that find it again."""
+def lose(world: World, kinds: tuple[type[Effect], ...]) -> None:
+    """Carry out no effect of these kinds, so that it is left to the queries that find it again."""
     put = Effects.put
 
     def put_others(effects: Effects, effect: Effect) -> None:
-        if not isinstance(effect, kind):
+        if not isinstance(effect, kinds):
             put(effects, effect)
 
     world.patch(Effects, "put", put_others)
+
+
+def end_children_before_their_parent(world: World) -> None:
+    """The delegations of a task end when the end of the task is sent to the store, which may refuse it or lose it."""
+    loops: dict[Process, EffectLoop] = {}
+    start = EffectLoop.start
+
+    def note(effect_loop: EffectLoop, jobs: JobGroup) -> None:
+        loops[world.loop.current] = effect_loop
+        start(effect_loop, jobs)
+
+    world.patch(EffectLoop, "start", note)
+
+    def alter(store: SimulatedStore, bus: HubBus) -> None:
+        def hasten(append: Append) -> Append:
+            effect_loop = loops.get(store.process)
+            if append.state in TERMINAL and effect_loop is not None:
+                task = effect_loop._delegations._tasks.known(append.task_id)  # noqa: SLF001
+                if task is not None:
+                    effect_loop._carry_out(CancelChildren(task))  # noqa: SLF001
+            return append
+
+        store.alter = hasten
+
+    _alter_all(world, alter)
 
 
 def take_over_without_the_fence(world: World) -> None:
@@ -245,6 +273,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         leave_waiters_asleep_after_a_refresh,
         keep_offers_for_ever,
         let_children_outlive_their_parent,
+        end_children_before_their_parent,
         keep_suspended_runs_that_are_gone,
         run_again_what_is_not_restartable,
         take_over_without_the_fence,

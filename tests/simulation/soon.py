@@ -25,7 +25,10 @@ OFFER_S = 2.0
 
 
 class Terms(Struct, frozen=True):
-    """The settings of the replicas that the rules depend on, in seconds; `serves` are the agents of each replica."""
+    """The settings of the replicas that the rules depend on, in seconds; `serves` are the agents of each replica.
+
+    `soon_s` is the time within which everything happens that nothing has to wait for.
+    """
 
     claim_s: float
     poll_s: float
@@ -33,11 +36,12 @@ class Terms(Struct, frozen=True):
     suspend_max_s: float
     cancel_grace_s: float
     serves: Mapping[str, tuple[str, ...]]
+    soon_s: float = SOON_S
 
     @property
     def recovers_s(self) -> float:
         """How long it takes at most until others have taken over what a dead replica had."""
-        return self.lease_s + self.claim_s + SOON_S
+        return self.lease_s + self.claim_s + self.soon_s
 
 
 class Watched:
@@ -129,7 +133,7 @@ class _Watch:
         calm_s = self._calm_s
         if since_s < calm_s:
             since_s = calm_s + self._terms.poll_s
-        return at_s > since_s + allowed_s + SOON_S
+        return at_s > since_s + allowed_s + self._terms.soon_s
 
     def _fine_since(self, agent: str) -> float:
         """Since when some replica that serves an agent has been reaching the database without disturbance."""
@@ -289,7 +293,7 @@ class _Watch:
         since_s = task.offered_s
         if since_s is None or self._fine_since(task.agent) > since_s:
             return
-        if at_s > since_s + OFFER_S + self._terms.claim_s + SOON_S:
+        if at_s > since_s + OFFER_S + self._terms.claim_s + self._terms.soon_s:
             yield f"task {task_id} was offered at {since_s:.3f}, and nobody took it in time"
 
     def _began(self, at_s: float, task_id: str, by: str, epoch: int) -> Iterable[str]:

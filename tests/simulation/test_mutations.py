@@ -24,6 +24,7 @@ FOUND_BY = {
     "leave_waiters_asleep_after_a_refresh": 101,
     "keep_offers_for_ever": 209,
     "let_children_outlive_their_parent": 95,
+    "end_children_before_their_parent": 54,
     "keep_suspended_runs_that_are_gone": 211,
     "run_again_what_is_not_restartable": 26,
     "take_over_without_the_fence": 15,

@@ -45,8 +45,12 @@ LATE = "{} did not finish in time."
 SLACK_MS = 2_000
 """How long after a task's deadline other replicas end it. The replica that waits for it comes first."""
 
-ENFORCED_MAX = 100
-"""How many tasks one look at the deadlines ends, and at how many parents one look for orphans looks."""
+OVERDUE_MAX = 1_000
+"""How many tasks one look at the deadlines ends."""
+
+PARENTS_MAX, PARTS = 1_000, 5
+"""At how many parents one query for orphans looks, and how many queries one look makes at most. With more parents than
+that, the next look goes on after them."""
 
 AGAIN_S = 10.0
 """How long after a task was to be ended it is checked again. An agent may take its time to stop."""
@@ -351,16 +355,18 @@ class Delegations:
     async def enforce(self) -> None:
         """End delegated tasks past their deadline, and those whose parent has ended, wherever they run.
 
-        The replica of the parent does both as long as it lives. So one call looks only at some of the parents, and the
-        next one goes on after them. Raises StoreError.
+        The replica of the parent does both at once, as long as it lives. Raises StoreError.
         """
         now_s = self._supervisor.loop.time()
         self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
-        for head in await self._store.overdue(self._clock.now_ms() - SLACK_MS, ENFORCED_MAX):
+        for head in await self._store.overdue(self._clock.now_ms() - SLACK_MS, OVERDUE_MAX):
             self._end_soon(head, self._end_late)
-        orphans, self._looked_after = await self._store.orphans(self._looked_after, ENFORCED_MAX)
-        for head in orphans:
-            self._end_soon(head, self._cancel)
+        for _ in range(PARTS):
+            orphans, self._looked_after = await self._store.orphans(self._looked_after, PARENTS_MAX)
+            for head in orphans:
+                self._end_soon(head, self._cancel)
+            if not self._looked_after:
+                return
 
     def _end_soon(self, head: TaskHead, end: Callable[[TaskLog], Awaitable[None]]) -> None:
         if head.id not in self._ending:

@@ -1,7 +1,7 @@
-"""EffectLoop: carries out what follows from commits and from the words of runs.
+"""EffectLoop: carries out what follows from commits and from the words of runs, and finds again what got lost.
 
 Invariant: effects are carried out one after the other, in the order in which they were put. One that fails is logged
-and fails alone.
+and fails alone, and is found again like one that was lost.
 """
 
 import asyncio
@@ -13,39 +13,80 @@ from dragoman.engine.delegation import Delegations
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.supervisor import Supervisor
+from dragoman.model.events import Delegated
+from dragoman.store.api import OutcomeUnknown, StoreError
+from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.runs")
 
 
 class EffectLoop:
-    """The one reader of the engine's effects."""
+    """The one reader of the engine's effects. `claim_s` is the time between two looks for those that got lost."""
 
-    def __init__(self, effects: Effects, supervisor: Supervisor, delegations: Delegations, recovery: Recovery) -> None:
+    def __init__(
+        self,
+        effects: Effects,
+        supervisor: Supervisor,
+        delegations: Delegations,
+        recovery: Recovery,
+        *,
+        claim_s: float,
+    ) -> None:
         self._effects = effects
         self._supervisor = supervisor
         self._delegations = delegations
         self._recovery = recovery
+        self._claim_s = claim_s
         self._jobs: JobGroup | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Future[Delegated]] = set()
+        """The outcomes of the delegations that are being carried out."""
 
     def start(self, jobs: JobGroup) -> None:
         """Carry out effects from now on."""
         self._jobs = jobs
         self._reading = jobs.keep("effects", self._read)
 
+    def watch(self) -> None:
+        """Look for lost effects from now on. What an earlier process left behind must have been claimed."""
+        assert self._jobs is not None
+        self._looking = self._jobs.keep("lost effects", self._look)
+
     def stop(self) -> None:
         """Carry out nothing more. The next start finds what is left."""
-        if self._reading is not None:
-            self._reading.cancel()
+        for job in (self._reading, self._looking):
+            if job is not None:
+                job.cancel()
 
     async def _read(self) -> None:
         while True:
-            effect = await self._effects.next()
+            self._try(await self._effects.next())
+
+    def _try(self, effect: Effect) -> None:
+        try:
+            self._carry_out(effect)
+            self._effects.done(effect)
+        except Exception:  # the job would begin anew, and this effect would be lost without a word
+            name = type(effect).__name__
+            log.exception("an effect cannot be carried out: %s", name, extra=about(name))
+
+    async def _look(self) -> None:
+        """Find lost effects again: see the table in `engine.effects`."""
+        failing = False
+        while True:
+            for effect in self._effects.wanted:
+                self._try(effect)
             try:
-                self._carry_out(effect)
-            except Exception:  # the job would begin anew, and this effect would be lost without a word
-                log.exception("an effect cannot be carried out: %s", type(effect).__name__)
+                if self._supervisor.leases.takes_work:
+                    await self._delegations.enforce()
+                failing = False
+            except (StoreError, OutcomeUnknown) as error:
+                if not failing:
+                    log.warning("the delegations of tasks that have ended cannot be looked for: %s", error)
+                failing = True
+            await asyncio.sleep(self._claim_s)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -58,12 +99,20 @@ class EffectLoop:
             case DropSuspended(task):
                 self._supervisor.drop_suspended(task)
             case Delegate():
-                if not effect.outcome.cancelled():  # else its run has given it up before this turn
-                    assert self._jobs is not None
-                    work = self._jobs.create_task(self._delegate(effect), context=effect.context)
-                    effect.outcome.add_done_callback(partial(_give_up, work))
+                self._begin_delegation(effect)
             case _:
                 assert_never(effect)
+
+    def _begin_delegation(self, effect: Delegate) -> None:
+        """Begin the work of a delegation, unless that is under way, or its run has given it up before this turn."""
+        outcome, under_way = effect.outcome, self._under_way
+        if outcome.done() or outcome in under_way:
+            return
+        assert self._jobs is not None
+        work = self._jobs.create_task(self._delegate(effect), context=effect.context)
+        under_way.add(outcome)
+        outcome.add_done_callback(under_way.discard)
+        outcome.add_done_callback(partial(_give_up, work))
 
     async def _delegate(self, effect: Delegate) -> None:
         outcome = effect.outcome

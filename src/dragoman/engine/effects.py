@@ -1,16 +1,26 @@
 """Effects: what has to follow from a commit or from a run's word, as values.
 
-Invariant: an effect points up. The code that finds that something has to follow puts it here, and knows nothing of the
-code that carries it out (`engine.effect_loop`), after the commit. If the process dies before that, the right column
-finds it again.
+Invariant: an effect points up, and is never the only copy. The code that finds that something has to follow puts it
+here, and knows nothing of the code that carries it out (`engine.effect_loop`), after the commit. An effect that gets
+lost is found again, within two `claim_s`, and one that is carried out twice does no harm.
 
-| Effect | carried out by | found again by |
-|---|---|---|
-| `CancelChildren` | `Delegations.let_go` | `Store.orphans`, every `claim_s`; on SQLite `Tasks.orphaned`, at the start |
-| `ClaimSoon` | `Recovery.wake` | `Store.claim` and `Store.leased`, every `claim_s`; SQLite has no others |
-| `StopOverdue` | `Supervisor.stop_overdue` | the claim of its task: the run died with the process |
-| `DropSuspended` | `Supervisor.drop_suspended` | `TaskLeases.keeper_of`: a replica that is dead keeps no run |
-| `Delegate` | `Delegations.carry_out` | a later run of its task, which delegates again and finds the same child |
+`EffectLoop` looks for lost effects at the start and every `claim_s`, on every store. What follows from rows, it asks of
+the store. What runs want is kept until it has been carried out (`Effects.wanted`). A run that died is in the rows: its
+holder is dead, so that `Recovery` claims its task, at the start, and among several replicas every `claim_s`.
+
+| Effect | carried out by | found again by | if the process died | twice |
+|---|---|---|---|---|
+| `CancelChildren` | `Delegations.let_go` | `Store.orphans` | the same | a task that has ended is not canceled |
+| `ClaimSoon` | `Recovery.wake` | `Store.claim` and `Store.leased`, which `Recovery` asks | the same | one more look |
+| `StopOverdue` | `Supervisor.stop_overdue` | `wanted` | the claim ends the task, or runs it again | it ends once |
+| `DropSuspended` | `Supervisor.drop_suspended` | `wanted` | a dead replica keeps no run | no run is left to drop |
+| `Delegate` | `Delegations.carry_out` | `wanted` | the next run delegates again | it is the same child |
+
+`Store.overdue` is the query of a timer that belongs to no effect: `Delegations.asks` ends a delegation that waits for
+an answer past its deadline. On SQLite nobody else claims, so that `ClaimSoon` is not put there.
+
+No query reads more of the tasks than an index has of those that it is about: open delegations by parent (`orphans`) or
+deadline (`overdue`), and open tasks by holder (`claim`, `leased`). Nothing is written while nothing is found.
 """
 
 from asyncio import Future, get_running_loop
@@ -86,19 +96,19 @@ class ClaimSoon(Struct, frozen=True):
     lost: bool = False
 
 
-class StopOverdue(Struct, frozen=True):
+class StopOverdue(Struct, frozen=True, eq=False):
     """End a task whose run is past its deadline, if its agent does not stop when it is asked to."""
 
     task: TaskLog
 
 
-class DropSuspended(Struct, frozen=True):
+class DropSuspended(Struct, frozen=True, eq=False):
     """Keep the suspended run of a task no longer, unless it goes on already."""
 
     task: TaskLog
 
 
-class Delegate(Struct, frozen=True):
+class Delegate(Struct, frozen=True, eq=False):
     """Make the task of a delegation, unless it exists, and set its outcome on `outcome`, for which the run waits.
 
     The work is given up when `outcome` is cancelled. It is done in `context`, that of the run.
@@ -112,16 +122,20 @@ class Delegate(Struct, frozen=True):
     context: Context
 
 
-Effect = CancelChildren | ClaimSoon | StopOverdue | DropSuspended | Delegate
+RunEffect = StopOverdue | DropSuspended | Delegate
+"""The effects that runs want, and that no row tells of while their process lives."""
+
+Effect = CancelChildren | ClaimSoon | RunEffect
 
 
 class Effects:
     """The effects that wait to be carried out, in the order in which they were put."""
 
-    __slots__ = ("_put", "_until_none", "_waiting")
+    __slots__ = ("_put", "_until_none", "_waiting", "_wanted")
 
     def __init__(self) -> None:
         self._put: deque[Effect] = deque()
+        self._wanted: dict[RunEffect, None] = {}
         self._waiting: Future[None] | None = None
         self._until_none: list[Future[None]] = []
 
@@ -130,6 +144,21 @@ class Effects:
         self._put.append(effect)
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+    def want(self, effect: RunEffect) -> None:
+        """As `put`, and keep the effect until it is `done`."""
+        self._wanted[effect] = None
+        self.put(effect)
+
+    @property
+    def wanted(self) -> tuple[RunEffect, ...]:
+        """The effects of runs that have not been carried out."""
+        return tuple(self._wanted)
+
+    def done(self, effect: Effect) -> None:
+        """Note that an effect has been carried out."""
+        if isinstance(effect, RunEffect):
+            self._wanted.pop(effect, None)
 
     async def next(self) -> Effect:
         """Wait for the oldest effect and take it. For one caller, who has carried out the one before."""

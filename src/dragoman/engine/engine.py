@@ -186,8 +186,8 @@ class Engine:
             neighbours=self._neighbours,
             retry_s=settings.retry_s,
         )
-        self._recovery = Recovery(store, tasks, supervisor, self._delegations, settings, observer)
-        self._effect_loop = EffectLoop(effects, supervisor, self._delegations, self._recovery)
+        self._recovery = Recovery(store, tasks, supervisor, settings, observer)
+        self._effect_loop = EffectLoop(effects, supervisor, self._delegations, self._recovery, claim_s=settings.claim_s)
         self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
         self._stopping = supervisor.stopping
         self._first = holder
@@ -231,6 +231,7 @@ class Engine:
             log.warning("the store has not heard of this server for too long while it started")  # `Fenced` comes next
         await self._delegations.left(await self._store.asking())
         self._recovery.watch(group)
+        self._effect_loop.watch()
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""

@@ -56,8 +56,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     `max_daily_tasks` apply to each principal; 0 sets no limit. `max_page_bytes` bounds how much is read for one page of
     ListTasks. `poll_s` is how often the engine reads what other engines on the same store wrote to the tasks that it
     has in memory; 0 says that there are no others. While the bus brings hints it does so every `healthy_poll_s`.
-    If there are others, `claim_s` is how often it looks for tasks that nobody alive works on, and `agent_absent_s` how
-    long tasks wait for an agent that nobody serves. `max_text` bounds each text that an agent says.
+    `claim_s` is how often it looks for what nobody sees to: delegations that have to end, effects that got lost, and if
+    there are others, tasks that nobody alive works on. `agent_absent_s` is how long tasks wait for an agent that nobody
+    serves. `max_text` bounds each text that an agent says.
     """
 
     blocking_timeout_s: float = 300.0

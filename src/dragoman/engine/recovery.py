@@ -8,7 +8,6 @@ import asyncio
 import logging
 from functools import partial
 
-from dragoman.engine.delegation import Delegations
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import UNREADABLE_TEXT, EngineSettings
 from dragoman.engine.supervisor import INTERRUPTED_TEXT, Supervisor
@@ -43,7 +42,6 @@ class Recovery:
         store: Store,
         tasks: Tasks,
         supervisor: Supervisor,
-        delegations: Delegations,
         settings: EngineSettings,
         observer: Observer | None,
     ) -> None:
@@ -51,7 +49,6 @@ class Recovery:
         self._tasks = tasks
         self._supervisor = supervisor
         self._leases = supervisor.leases
-        self._delegations = delegations
         self._settings = settings
         self._observer = observer
         self._watching: asyncio.Task[None] | None = None
@@ -66,8 +63,6 @@ class Recovery:
         self._look_s = min(ABSENT_LOOK_S, settings.agent_absent_s / 5)
         self._absent_s = 0.0
         """When to look for tasks of agents that nobody serves again, a time of the loop."""
-        self._enforce_s = 0.0
-        """When to look for delegated tasks again that have to end, a time of the loop."""
 
     # -- at the start --------------------------------------------------------------------------------------------------
 
@@ -129,9 +124,6 @@ class Recovery:
                     self._absent_s = loop.time() + self._look_s
                     while await self._claim(SHARE_MAX, None):
                         pass
-                if loop.time() >= self._enforce_s:  # hints may come much more often
-                    self._enforce_s = loop.time() + self._settings.claim_s
-                    await self._delegations.enforce()
                 self._failing = False
             except (StoreError, OutcomeUnknown) as error:
                 if not self._failing:

@@ -42,6 +42,7 @@ EFFECTS: Mapping[str, tuple[JobEffect, str]] = {
     "replicas": (JobEffect.UNREADY, "it is not heard that others take this replica for dead"),
     "effects": (JobEffect.UNREADY, "agents' delegations do not begin, and those of ended tasks do not end"),
     "hints": (JobEffect.NOTHING, "what other replicas write is seen by polls alone"),
+    "lost effects": (JobEffect.NOTHING, "delegations that a dead replica left behind go on after their deadline"),
     "poll": (JobEffect.UNREADY, "it is not seen what other replicas write to tasks of this one"),
     "tools": (JobEffect.NOTHING, "it is not heard that the tools of an MCP server have changed"),
     "upstream": (JobEffect.NOTHING, "the card of an agent elsewhere is not read again"),

@@ -115,7 +115,7 @@ class Questions:
 
     def _expire(self) -> None:
         if self.asking and self._log.state in INTERRUPTED:
-            self._services.effects.put(DropSuspended(self._log))
+            self._services.effects.want(DropSuspended(self._log))
 
     async def closed(self) -> None:
         """Wait until no question is open."""

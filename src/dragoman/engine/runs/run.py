@@ -212,7 +212,7 @@ class TaskRun:
             extra=about(self.head.agent, agent=self.head.agent),
         )
         self.task.cancel()
-        self._services.effects.put(StopOverdue(self.log))
+        self._services.effects.want(StopOverdue(self.log))
 
     def leave(self) -> None:
         """Give up a suspended run because the server is stopping. A later run replays the answer."""

@@ -242,7 +242,7 @@ class TaskSink:
         if delegated is None:
             services = self._services
             outcome: asyncio.Future[Delegated] = services.loop.create_future()
-            services.effects.put(Delegate(self, number, order, hear, outcome, copy_context()))
+            services.effects.want(Delegate(self, number, order, hear, outcome, copy_context()))
             delegated = await outcome
             await self.questions.closed()
             self.check()

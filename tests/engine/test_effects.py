@@ -1,0 +1,186 @@
+"""Effects that get lost: whatever has to follow still does, within two `claim_s`."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, get_args
+
+import pytest
+
+from dragoman.engine.api import Run
+from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
+from dragoman.engine.lineage import child_of
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from dragoman.testing.store_cases.bench import new_task
+from tests.engine.house import House, Scripted, echo, house, say
+from tests.engine.test_delegate import order
+from tests.virtual_time import Waited, in_virtual_time
+
+S = TaskState
+
+CLAIM_S, GRACE_S, SUSPEND_S, DEADLINE_S = 3.0, 10.0, 30.0, 20.0
+
+KINDS: tuple[type[Effect], ...] = get_args(Effect)
+
+
+class Case(NamedTuple):
+    """A store, and the kinds of effects that get lost. The work of the store takes none of the virtual time."""
+
+    url: str
+    lost: tuple[type[Effect], ...]
+
+
+CASES = [*(Case("memory:", lost) for lost in ((), *((kind,) for kind in KINDS), KINDS)), Case("postgres:", KINDS)]
+
+
+def name_of(case: Case) -> str:
+    lost = "all" if case.lost == KINDS else "-".join(kind.__name__ for kind in case.lost) or "none"
+    return f"{case.url}{lost}"
+
+
+@pytest.fixture(params=CASES, ids=name_of)
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
+    found: Case = request.param
+    put = Effects.put
+
+    def put_others(effects: Effects, effect: Effect) -> None:
+        if not isinstance(effect, found.lost):
+            put(effects, effect)
+
+    monkeypatch.setattr(Effects, "put", put_others)
+    if found.url == "postgres:":
+        return found._replace(url=request.getfixturevalue("used_postgres_url"))
+    return found
+
+
+class Watch:
+    """Measures the time of the loop between a cause and what follows from it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._cause_s = self._loop.time()
+
+    def begin(self) -> None:
+        self._cause_s = self._loop.time()
+
+    def check(self, lost: tuple[type[Effect], ...], kind: type[Effect], after_s: float = 0.0) -> None:
+        """Check that what an effect is for has happened in time, `after_s` after its cause if nothing was lost."""
+        took_s = self._loop.time() - self._cause_s
+        assert took_s <= after_s + (2 * CLAIM_S if kind in lost else 0.1), f"{took_s:g} s"
+
+
+def at_work(url: str, *agents: Scripted) -> AbstractAsyncContextManager[House]:
+    poll_s = 0.0 if url == "memory:" else 1.0
+    return house(
+        *agents,
+        url=url,
+        seen_as=Waited,
+        claim_s=CLAIM_S,
+        poll_s=poll_s,
+        cancel_grace_s=GRACE_S,
+        suspend_max_s=SUSPEND_S,
+    )
+
+
+@in_virtual_time
+async def test_a_delegation_is_made_once(case: Case) -> None:
+    begun: list[str] = []
+
+    async def other(run: Run) -> None:
+        begun.append(run.head.id)
+        await asyncio.sleep(5 * CLAIM_S)  # others look again meanwhile
+        await echo(run)
+
+    async def script(run: Run) -> None:
+        delegated = await run.delegate(order(text="one"))
+        await say(run, delegated.text)
+
+    async with at_work(case.url, Scripted(script), Scripted(other, "other")) as h:
+        watch = Watch()
+        task = await h.send()
+        watch.check(case.lost, Delegate, 5 * CLAIM_S)
+        assert (task.state, begun) == (S.COMPLETED, [child_of(task.head.id, 1)])
+
+
+@in_virtual_time
+async def test_what_an_ended_task_has_delegated_is_canceled(case: Case) -> None:
+    async with at_work(case.url, Scripted(careless), Scripted(patient, "other")) as h:
+        watch = Watch()
+        task = await h.send("go")
+        watch.begin()
+        assert task.state is S.COMPLETED
+        await h.reach(child_of(task.head.id, 1), S.CANCELED, agent="other")
+        watch.check(case.lost, CancelChildren)
+
+
+async def careless(run: Run) -> None:
+    """Leaves a delegation behind."""
+    given = asyncio.ensure_future(run.delegate(order()))
+    await asyncio.sleep(3 * CLAIM_S)
+    given.cancel()
+
+
+async def patient(run: Run) -> None:
+    """Works for ever."""
+    await asyncio.Event().wait()
+
+
+@in_virtual_time
+async def test_a_run_past_its_deadline_ends_even_if_its_agent_does_not(case: Case) -> None:
+    stubborn = asyncio.Event()
+
+    async def script(run: Run) -> None:
+        while not stubborn.is_set():
+            try:
+                await stubborn.wait()
+            except asyncio.CancelledError:
+                pass
+
+    async with at_work(case.url, Scripted(script, deadline_s=DEADLINE_S)) as h:
+        watch = Watch()
+        try:
+            assert (await h.send()).state is S.FAILED
+        finally:
+            stubborn.set()
+        watch.check(case.lost, StopOverdue, DEADLINE_S + GRACE_S)
+
+
+@in_virtual_time
+async def test_the_delegations_of_a_run_past_its_deadline_end(case: Case) -> None:
+    async def script(run: Run) -> None:
+        await run.delegate(order())
+
+    async with at_work(case.url, Scripted(script, deadline_s=DEADLINE_S), Scripted(patient, "other")) as h:
+        watch = Watch()
+        task = await h.send()
+        assert task.state is S.FAILED
+        await h.reach(child_of(task.head.id, 1), S.CANCELED, agent="other")
+        watch.check(case.lost, CancelChildren, DEADLINE_S)
+
+
+@in_virtual_time
+async def test_a_suspended_run_is_kept_no_longer_than_it_may(case: Case) -> None:
+    left = asyncio.Event()
+
+    async def script(run: Run) -> None:
+        try:
+            await run.ask((Part(text="Where?"),))
+        finally:
+            left.set()
+
+    async with at_work(case.url, Scripted(script)) as h:
+        watch = Watch()
+        assert (await h.send()).state is S.INPUT_REQUIRED
+        await left.wait()
+        watch.check(case.lost, DropSuspended, SUSPEND_S)
+
+
+@in_virtual_time
+async def test_a_queued_task_is_claimed(used_postgres_url: str) -> None:
+    """`ClaimSoon` hastens this, where others hear of the task. On SQLite nobody else queues tasks."""
+    async with at_work(used_postgres_url, Scripted(echo)) as h:
+        await asyncio.sleep(CLAIM_S / 2)
+        watch = Watch()
+        await h.store.create(new_task("queued", owner="anna", agent="agent", holder=None))
+        await h.reach("queued", S.COMPLETED)
+        watch.check((ClaimSoon,), ClaimSoon)
