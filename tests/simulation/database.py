@@ -378,7 +378,7 @@ class Database:
             if row.before.shown_s <= self.now_s():
                 row.before.before = None
         self.rows[row.head.id] = row
-        self.seen_s = row.shown_s
+        self.seen_s = max(self.seen_s, row.shown_s)
         if self._witness is not None and (row.before is None or _lease(row) != _lease(row.before)):
             self._witness.held(row)
 
