@@ -57,7 +57,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "acts of commands": (AuditTable, "acts"),
     "access log": (AccessLog, "flush"),
     "queues": (QueueWatch, "check"),
-    "certificates": (ServerTls, "watch"),
+    "certificates": (ServerTls, "run"),
     "pulse": (Pulse, "run"),
     "hints of changes": (Administration, "hear"),
     "changes": (Administration, "run"),
