@@ -5,6 +5,7 @@ import base64
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -79,7 +80,7 @@ class Prompt(asyncio.Transport):
 async def test_each_request_on_one_connection_has_a_time_of_its_own() -> None:
     """One timer serves all of them: it comes with the time of the first, and must not end the second then."""
     loop, passed = asyncio.get_running_loop(), asyncio.Event()
-    connection = HttpConnection(("http", "h", 80), lambda gone: None)
+    connection = HttpConnection(("http", "h", 80), SimpleNamespace(forget=lambda connection: None))
     transport = Prompt(connection)
     connection.connection_made(transport)
     first_s = loop.time() + 0.05

@@ -3,13 +3,18 @@
 Invariant: nothing else in the package asks for an agent's class. `Traits` and the methods of `Runner` say the rest.
 """
 
+import copy
 from collections.abc import Iterable
+from typing import TypeVar
 
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine.api import Runner
+from dragoman.model.card import Profile
+
+R = TypeVar("R", bound=Runner)
 
 
 def worker_agents(agents: Iterable[Runner]) -> dict[str, WorkerAgent]:
@@ -20,6 +25,13 @@ def worker_agents(agents: Iterable[Runner]) -> dict[str, WorkerAgent]:
 def upstream_agents(agents: Iterable[Runner]) -> dict[str, UpstreamAgent]:
     """Those of other servers, by id: operators see how they answer."""
     return {agent.profile.id: agent for agent in agents if isinstance(agent, UpstreamAgent)}
+
+
+def describe_anew(agent: R, profile: Profile) -> R:
+    """A copy of an agent that is described by `profile`."""
+    copied = copy.copy(agent)
+    copied.profile = profile
+    return copied
 
 
 def share_threads(threads: Threads, agents: Iterable[Runner]) -> None:

@@ -52,11 +52,9 @@ class AgentLifetimes:
         for worker in worker_agents(self._served).values():
             worker.leases.open(self._desk)
         if self._counts is not None:
-            self._counts.upstreams.clear()
             upstreams = upstream_agents(self._served)
-            self._counts.upstreams.update({agent_id: agent.route.calls for agent_id, agent in upstreams.items()})
-            self._counts.workers.clear()
-            self._counts.workers.update(self.pools())
+            calls = {agent_id: agent.route.calls for agent_id, agent in upstreams.items()}
+            self._counts.serve(calls, self.pools())
 
     def stop_work(self) -> None:
         """Give workers no more work."""

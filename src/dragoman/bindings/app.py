@@ -230,6 +230,10 @@ class CurrentApp:
     def __init__(self, app: App) -> None:
         self.app = app
 
+    def replace(self, app: App) -> None:
+        """Forward later requests to `app`."""
+        self.app = app
+
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """ASGI 3.0."""
         return self.app(scope, receive, send)

@@ -4,7 +4,6 @@ Invariant: an agent, or a tool server of its model, that cannot be served is an 
 agent and the fix. The code for models, programs and MCP is imported only if an entry needs it.
 """
 
-import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.card_overrides import CardOverrides, entry_versions, override_skill
 from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
+from dragoman.agents.kinds import describe_anew
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
@@ -73,9 +73,7 @@ def _direct_wait_s(entry: AgentEntry) -> float:
 
 def apply_entry(agent: R, entry: AgentEntry) -> R:
     """Copy `agent` under the id of `entry`. The table's fields override those of the code in its card."""
-    served = copy.copy(agent)
-    served.profile = _override_profile(agent.profile, entry)
-    return served
+    return describe_anew(agent, _override_profile(agent.profile, entry))
 
 
 def _override_profile(profile: Profile, entry: AgentEntry) -> Profile:

@@ -3,7 +3,6 @@
 Invariant: any fault of a reference is an `AgentReferenceError` that names the reference and the fix.
 """
 
-import copy
 import difflib
 import importlib
 import importlib.util
@@ -18,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks import adapt, adaptable, advice, framework_of
+from dragoman.agents.kinds import describe_anew
 from dragoman.engine.api import Runner, Traits
 from dragoman.model.card import Profile
 
@@ -73,9 +73,7 @@ def _split_label(reference: str) -> tuple[str, str]:
 
 def _rename(agent: Runner, agent_id: str) -> Runner:
     """The agent under another id."""
-    served = copy.copy(agent)
-    served.profile = replace(agent.profile, id=agent_id)
-    return served
+    return describe_anew(agent, replace(agent.profile, id=agent_id))
 
 
 def _find_adaptable(reference: str, module: ModuleType, agent_id: str) -> list[Runner]:

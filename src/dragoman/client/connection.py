@@ -67,7 +67,7 @@ class Connection:
         self._retrier = retrier
         self._timeouts = timeouts
         self._reach = reach
-        self.webhooks = TaskWebhooks(self.ask)
+        self.webhooks = TaskWebhooks(self)
 
     @property
     def card(self) -> RemoteCard | None:

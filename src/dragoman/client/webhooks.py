@@ -3,7 +3,8 @@
 Invariant: secrets go out with `set` and are not kept.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -18,14 +19,20 @@ from dragoman.model.operations import (
     PushConfig,
 )
 
-Ask = Callable[[Operation], Awaitable[Answer]]
+
+class OperationCaller(Protocol):
+    """Calls the agent whose webhooks these are."""
+
+    async def ask(self, operation: Operation) -> Answer:
+        """The answer to an operation."""
+        ...
 
 
 class TaskWebhooks:
     """The webhooks of a remote agent's tasks (A2A 1.0 §3.1.7 to §3.1.10)."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, caller: OperationCaller) -> None:
+        self._caller = caller
 
     async def set(
         self,
@@ -59,15 +66,15 @@ class TaskWebhooks:
             config = replace(url, task_id=task_id)
         else:
             raise TypeError("a PushConfig takes no further arguments: put them into it")
-        return _one(await self._ask(CreatePushConfig(config=config)))
+        return _one(await self._caller.ask(CreatePushConfig(config=config)))
 
     async def get(self, task_id: str, id: str = "") -> PushConfig:  # noqa: A002
         """Return one webhook; without an id the oldest, in dialects where the id is optional."""
-        return _one(await self._ask(GetPushConfig(task_id=task_id, id=id)))
+        return _one(await self._caller.ask(GetPushConfig(task_id=task_id, id=id)))
 
     async def list(self, task_id: str) -> tuple[PushConfig, ...]:
         """Return all webhooks of a task."""
-        answer = await self._ask(ListPushConfigs(task_id=task_id))
+        answer = await self._caller.ask(ListPushConfigs(task_id=task_id))
         if answer is None:
             return ()
         if not isinstance(answer, tuple):
@@ -76,7 +83,7 @@ class TaskWebhooks:
 
     async def delete(self, task_id: str, id: str = "") -> None:  # noqa: A002
         """Delete a webhook; without an id all of the task's, in dialects where the id is optional."""
-        await self._ask(DeletePushConfig(task_id=task_id, id=id))
+        await self._caller.ask(DeletePushConfig(task_id=task_id, id=id))
 
 
 def _one(answer: Answer) -> PushConfig:

@@ -254,6 +254,10 @@ class Files:
         self.keeps = blobs is not None
         """Whether there is a blob store."""
 
+    def serve_at(self, base: str) -> None:
+        """Make the links of `run.record` below the server's own URL, which is known now."""
+        self.base = base
+
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def large(self, parts: Sequence[Part]) -> bool:

@@ -18,7 +18,7 @@ import asyncio
 import enum
 import os
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from dragoman.net.exchange import HttpAnswer, NotHttp, Want
 from dragoman.net.tls import TlsSession, describe_session, refuses_certificate
@@ -54,6 +54,14 @@ class ConnectionEnd(enum.Enum):
     CLOSED = "it was closed on this side"
 
 
+class ConnectionKeeper(Protocol):
+    """Keeps connections for later exchanges."""
+
+    def forget(self, connection: "HttpConnection") -> None:
+        """Let go of a connection that has ended. Called once, before anybody else hears of it."""
+        ...
+
+
 class HttpConnection(asyncio.Protocol):
     """A connection to a destination. `gone` is called after it is closed."""
 
@@ -63,7 +71,7 @@ class HttpConnection(asyncio.Protocol):
         "_comes",
         "_draining",
         "_fd",
-        "_gone",
+        "_keeper",
         "_look_s",
         "_paused",
         "_timer",
@@ -75,12 +83,12 @@ class HttpConnection(asyncio.Protocol):
         "lost",
     )  # fmt: skip
 
-    def __init__(self, destination: Destination, gone: Callable[["HttpConnection"], None]) -> None:
+    def __init__(self, destination: Destination, keeper: "ConnectionKeeper") -> None:
         self.destination = destination
         self.end: ConnectionEnd | None = None
         self.lost = asyncio.get_running_loop().create_future()
-        """Done when `gone` has been called."""
-        self._gone = gone
+        """Done when the keeper has let it go."""
+        self._keeper = keeper
         self._answer: HttpAnswer | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
@@ -271,7 +279,7 @@ class HttpConnection(asyncio.Protocol):
         """Called by the loop."""
         # A server of TLS 1.3 reads the client's certificate only after the handshake has ended here (RFC 8446 §4.4.2).
         self._set_end(ConnectionEnd.UNCERTIFIED if refuses_certificate(error) else ConnectionEnd.LOST)
-        self._gone(self)
+        self._keeper.forget(self)
         if not self.lost.done():
             self.lost.set_result(None)
 

@@ -325,7 +325,7 @@ class Dialer:
                 }
             loop, destination = asyncio.get_running_loop(), (to.scheme, to.host, to.port)
             _, connection = await loop.create_connection(
-                lambda: HttpConnection(destination, self._gone), sock=dialled, **over
+                lambda: HttpConnection(destination, self), sock=dialled, **over
             )
         except BaseException:
             dialled.close()
@@ -334,7 +334,8 @@ class Dialer:
             self._open.add(connection)
         return connection
 
-    def _gone(self, connection: HttpConnection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
+        """See `net.connection.ConnectionKeeper`."""
         self._idle.forget(connection)
         self._open.discard(connection)
 

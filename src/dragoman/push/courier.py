@@ -440,5 +440,5 @@ class Courier:
         """Learn which hosts are paused, and count what is pending."""
         self._paused = frozenset(host.name for host in await self._outbox.paused())
         if self._counts is not None:
-            self._counts.pushes_waiting, self._counts.pushes_dead = await self._outbox.owed_count()
-            self._counts.pushes_paused = await self._outbox.paused_count() if self._paused else 0
+            waiting, dead = await self._outbox.owed_count()
+            self._counts.owed(waiting, dead, await self._outbox.paused_count() if self._paused else 0)

@@ -186,7 +186,7 @@ class Reloading:
         self._config, self._agents = config, tuple(now.values())
         self._rekey()
         self._lifetimes.serve(self._agents)
-        self._current.app = app
+        self._current.replace(app)
         if left:
             formers = [agent for agent in self._formers if any(agent.leases is last.leases for last in gone.values())]
             self._add(group.create_task(self._close_left(old, [*left, *formers]), name="agents that left"))

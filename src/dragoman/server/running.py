@@ -149,7 +149,7 @@ class _Server(Struct):
     def take_port(self, port: int) -> None:
         """Take the port that is bound, which the URLs of this server name, and bind the one of gRPC."""
         config = self.config = replace(self.config, port=port)
-        self.parts.files.engine.base = config.public_url or server_url(config)
+        self.parts.files.engine.serve_at(config.public_url or server_url(config))
         self.grpc = bind_grpc(config, self.current, self.front.health, self.tls)
 
     async def start_work(self, group: JobGroup, agents: Sequence[Runner]) -> None:

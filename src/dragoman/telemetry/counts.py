@@ -4,6 +4,7 @@ Invariant: counting is a few additions on the loop. Nothing is formatted, locked
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from contextvars import Context
 from typing import Protocol
 
@@ -130,6 +131,10 @@ class Counts:
         self.upstreams: dict[str, UpstreamCalls] = {}
         self.workers: dict[str, WorkerPool] = {}
 
+    def serve(self, upstreams: Mapping[str, UpstreamCalls], workers: Mapping[str, WorkerPool]) -> None:
+        """Show these agents of other servers, and the workers of these agents, from now on."""
+        self.upstreams, self.workers = dict(upstreams), dict(workers)
+
     def submitted(self, agent: str) -> None:
         """A task was written."""
         key = agent, "submitted"
@@ -174,6 +179,10 @@ class Counts:
     def refused(self, reason: str) -> None:
         """A request was refused; `reason` is the class of the error."""
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
+
+    def owed(self, waiting: int, dead: int, paused: int) -> None:
+        """So many webhook calls are pending, were given up, or wait for paused hosts at present."""
+        self.pushes_waiting, self.pushes_dead, self.pushes_paused = waiting, dead, paused
 
     def pushed(self, outcome: str) -> None:
         """A webhook was called: `delivered`, `retry`, `dead`, or `gone` for good."""
