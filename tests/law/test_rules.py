@@ -11,6 +11,7 @@ from dragoman.engine.rules import (
     AcceptOffer,
     AddWebhook,
     CallerMessage,
+    Decision,
     Disown,
     EndTask,
     GiveBack,
@@ -28,7 +29,7 @@ from dragoman.engine.rules import (
     WritePage,
 )
 from dragoman.model.errors import A2AError
-from dragoman.model.events import Intervened, MessageReceived, StatusChanged
+from dragoman.model.events import Intervened, MessageReceived, Noted, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import PushConfig
@@ -226,3 +227,53 @@ def test_what_the_rules_write_may_follow() -> None:
                 if isinstance(event, StatusChanged):
                     assert event.state in FOLLOWS[state]
                     state = event.state
+
+
+# -- the tables of agents' words ---------------------------------------------------------------------------------------
+
+
+HOLDERS = {"this replica": HERE, "nobody": None, "another replica": ELSEWHERE}
+
+
+def stands(row: dict[str, Any]) -> tuple[TaskState, str | None, int]:
+    """The state, the holder and the growth of the epoch that a row ends with."""
+    holder, _, epoch = row["lease"].rpartition(", epoch +")
+    return STATE[row["state"]], HOLDERS[holder], int(epoch)
+
+
+def follow(decision: Decision, state: TaskState, holder: str | None) -> tuple[TaskState, str | None, int]:
+    """As `stands`, after a decision is committed."""
+    for event in decision.events:
+        if isinstance(event, StatusChanged):
+            state = event.state
+    over = decision.release or state in TERMINAL
+    return state, None if over else decision.holder or holder, int(decision.holder is not None)
+
+
+@pytest.mark.parametrize("table", ["local", "worker"])
+def test_the_rules_lead_where_the_words_of_agents_lead(table: str) -> None:
+    led = 0
+    for situation, table_rows in kept(table).items():
+        state, holder, _ = stands(next(row for row in table_rows if not row["events"]))
+        for row in table_rows:
+            events = tuple(
+                StatusChanged(STATE[word], AT) if (word := said.split()[0]) in STATE else Noted({})
+                for said in row["events"]
+            )
+            view = View(HEAD, state, EPOCH, holder, here=HERE)
+            request: Request
+            if stands(row)[2]:  # the run is begun again
+                request = TakeAgain(EPOCH)
+                view = replace(view, waits=state is TaskState.SUBMITTED)
+            elif not events and stands(row) != (state, holder, 0):
+                request = GiveBack(EPOCH)
+            elif events:
+                then = [event.state for event in events if isinstance(event, StatusChanged)]
+                request = WritePage(events, EPOCH, then[-1] if then else state, 1)
+            else:
+                continue
+            decision = rules.decide(view, request, NOW_MS)
+            assert decision is not None, (situation, row)
+            assert follow(decision, state, holder) == stands(row), (situation, row)
+            led += 1
+    assert led > 250
