@@ -37,7 +37,7 @@ from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
 from dragoman.engine.task_log import TaskLog, await_contact, await_settled
-from dragoman.engine.tasks import Tasks
+from dragoman.engine.tasks import Tasks, list_tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
@@ -417,7 +417,7 @@ class Engine:
             case GetTask(id=task_id):
                 return await self.tasks.read_record(call, task_id)
             case ListTasks():
-                return await self.tasks.list(call, operation, self._settings.max_page_bytes)
+                return await list_tasks(self._store, call, operation, self._settings.max_page_bytes)
             case CancelTask(id=task_id):
                 return await self._cancel(call, task_id)
             case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():

@@ -74,6 +74,11 @@ class Followers(Generic[L]):
         self._attached: Attached | None = None
         self._waiting: dict[Future[bool], TimerHandle | None] = {}
 
+    def announce_to(self, audience: Audience) -> Audience:
+        """Tell the webhooks of `audience` from now on. Returns it."""
+        self.audience = audience
+        return audience
+
     # -- what is committed -------------------------------------------------------------------------------------------
 
     def add_deliveries(self, head: TaskHead, fold: Fold, append: Append) -> Append:

@@ -212,7 +212,7 @@ class Intake:
                 return taken
             new = replace(new, dedupe=self._instead(call, repeat, dedupe))
         registration = await webhooks.registration(call, config, task.head.id, f"{call.manners.webhook}.")
-        audience = task.followers.audience = webhooks.audience(task)
+        audience = webhooks.audience(task)
         audience.join(registration.config)
         return replace(new, push=registration, deliveries=audience.beginning(task.head, new.events))
 

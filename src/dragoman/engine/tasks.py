@@ -159,7 +159,7 @@ class Tasks:
         if task is None:
             task = TaskLog.of(stored, self._store, self, self._hints)
             if announcer is not None and configs is not None:
-                task.followers.audience = Audience(announcer, configs, task.fold.joined_artifacts)
+                task.followers.announce_to(Audience(announcer, configs, task.fold.joined_artifacts))
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
             task.go_to(stored)
         elif stored.seq > task.seq and self._hints is not None:  # it was loaded by an earlier, slower read
@@ -175,7 +175,7 @@ class Tasks:
             return
         configs = await self._store.outbox.configs(stored.head.id) if stored.pushed else ()
         if task.followers.audience is None:
-            task.followers.audience = Audience(announcer, configs, task.fold.joined_artifacts)
+            task.followers.announce_to(Audience(announcer, configs, task.fold.joined_artifacts))
         else:
             task.followers.audience.renew(configs)
 
@@ -197,36 +197,6 @@ class Tasks:
         if stored.snapshot is not None and not stored.events:
             return stored.snapshot
         return await fold_aside(len(stored.events), lambda: fold(stored.head, stored.snapshot, stored.events))
-
-    async def list(self, call: Call, listing: ListTasks, max_bytes: int) -> TaskPage:
-        """Return the page that `listing` asks for (A2A 1.0 §3.1.4), shorter if its tasks are large.
-
-        It holds only tasks of the caller with the agent that was asked. Raises InvalidParams or StoreError.
-        """
-        if listing.offset > policy.LIST_OFFSET_MAX:
-            raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
-        query = ListQuery(
-            owner=call.principal.id,
-            agent=call.agent,
-            context_id=listing.context_id,
-            state=listing.state,
-            status_after_ms=listing.status_after_ms,
-            limit=listing.page_size,
-            before=policy.read_page_token(listing.page_token) if listing.page_token else None,
-            offset=listing.offset,
-            artifacts=listing.include_artifacts,
-            history=listing.history_length,
-            max_bytes=max_bytes,
-        )
-        listed = await self._store.list(query)
-        last = listed.tasks[-1] if listed.more and listed.tasks else None
-        return TaskPage(
-            records=await fold_stored(listed.tasks),
-            next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
-            page_size=listing.page_size,
-            total_size=listed.total,
-            cut=listed.more and len(listed.tasks) < listing.page_size,
-        )
 
     async def pin(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
@@ -266,10 +236,7 @@ class Tasks:
     def unpin(self, task: TaskLog) -> None:
         """Undo one `pin`."""
         task.pins -= 1
-        if task.pins <= 0 and not task.writes.busy and self._logs.get(task.head.id) is task:
-            del self._logs[task.head.id]
-            if self._hints is not None:
-                self._hints.drop(task)
+        self.release(task)
 
     def forget(self, task_id: str) -> None:
         """Drop a task that has been deleted. Streams that read its end have it until then."""
@@ -290,6 +257,37 @@ class Tasks:
             return False
         parent = await self._store.head(head.parent)
         return parent is None or parent[2] in TERMINAL
+
+
+async def list_tasks(store: Store, call: Call, listing: ListTasks, max_bytes: int) -> TaskPage:
+    """Return the page that `listing` asks for (A2A 1.0 §3.1.4), shorter if its tasks are large.
+
+    It holds only tasks of the caller with the agent that was asked. Raises InvalidParams or StoreError.
+    """
+    if listing.offset > policy.LIST_OFFSET_MAX:
+        raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
+    query = ListQuery(
+        owner=call.principal.id,
+        agent=call.agent,
+        context_id=listing.context_id,
+        state=listing.state,
+        status_after_ms=listing.status_after_ms,
+        limit=listing.page_size,
+        before=policy.read_page_token(listing.page_token) if listing.page_token else None,
+        offset=listing.offset,
+        artifacts=listing.include_artifacts,
+        history=listing.history_length,
+        max_bytes=max_bytes,
+    )
+    listed = await store.list(query)
+    last = listed.tasks[-1] if listed.more and listed.tasks else None
+    return TaskPage(
+        records=await fold_stored(listed.tasks),
+        next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
+        page_size=listing.page_size,
+        total_size=listed.total,
+        cut=listed.more and len(listed.tasks) < listing.page_size,
+    )
 
 
 def _may_see(call: Call, head: TaskHead) -> bool:

@@ -77,9 +77,8 @@ class WebhookOperations:
 
     def audience(self, task: TaskLog) -> Audience:
         """The webhooks of a task in memory."""
-        if task.followers.audience is None:
-            task.followers.audience = Audience(self._announcer)
-        return task.followers.audience
+        audience = task.followers.audience
+        return task.followers.announce_to(Audience(self._announcer)) if audience is None else audience
 
     async def _create(self, call: Call, config: PushConfig) -> PushConfig:
         task = await self._tasks.pin(call, config.task_id)
