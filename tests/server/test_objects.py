@@ -182,7 +182,9 @@ async def visited(folder: Path, store: str, servers: int = 1) -> AsyncIterator[l
                         await GrpcCaller(one.url, one.config.grpc_port, channel).send()
             for one in listening:
                 one.reload()
-            await asyncio.sleep(0.2)
+                async with aiohttp.ClientSession(one.url) as http:
+                    while (await http.get("/agents/auto/.well-known/agent-card.json")).status == 200:
+                        await asyncio.sleep(0.01)
         yield listening
 
 
