@@ -54,7 +54,7 @@ async def test_polls_are_frequent_while_a_living_replica_is_not_heard() -> None:
     hints.serve("me", ["echo"])
     await bus.open()
     start = await _next_poll(hints)
-    await hints.look_around()
+    await hints.refresh()
     assert [await _next_poll(hints) - start for _ in range(2)] == [1, 2]
     await other.open()
     assert await _next_poll(hints) - start == 7

@@ -241,7 +241,7 @@ async def test_a_replica_with_a_new_id_follows_the_tasks_that_it_has_lost(store:
     assert not bus.followed
     hints.serve("there", ["another"])
     assert bus.followed == {"t": 1}
-    hints.drop(log)
+    hints.forget(log)
     assert not bus.followed
 
 

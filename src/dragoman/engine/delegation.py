@@ -321,12 +321,12 @@ class Delegations:
 
     # -- when a parent ends --------------------------------------------------------------------------------------------
 
-    def let_go(self, parent: TaskLog) -> None:
+    def cancel_children(self, parent: TaskLog) -> None:
         """End the undetached delegations of a task that has ended or is about to."""
         if parent.children != ():
-            self._supervisor.errands.do(parent, lambda: self._let_go(parent))
+            self._supervisor.errands.do(parent, lambda: self._cancel_children(parent))
 
-    async def _let_go(self, parent: TaskLog) -> None:
+    async def _cancel_children(self, parent: TaskLog) -> None:
         ids = set(parent.children or ())
         if parent.children is None:  # an earlier process may have made some
             ids.update(child.id for child in await self._children(parent))

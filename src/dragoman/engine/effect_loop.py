@@ -91,7 +91,7 @@ class EffectLoop:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case CancelChildren(parent):
-                self._delegations.let_go(parent)
+                self._delegations.cancel_children(parent)
             case ClaimSoon(lost):
                 self._recovery.wake(lost=lost)
             case StopOverdue(task):

@@ -10,7 +10,7 @@ holder is dead, so that `Recovery` claims its task, at the start, and among seve
 
 | Effect | carried out by | found again by | if the process died | twice |
 |---|---|---|---|---|
-| `CancelChildren` | `Delegations.let_go` | `Store.orphans` | the same | a task that has ended is not canceled |
+| `CancelChildren` | `Delegations.cancel_children` | `Store.orphans` | the same | an ended task is not canceled |
 | `ClaimSoon` | `Recovery.wake` | `Store.claim` and `Store.leased`, which `Recovery` asks | the same | one more look |
 | `StopOverdue` | `Supervisor.stop_overdue` | `wanted` | the claim ends the task, or runs it again | it ends once |
 | `DropSuspended` | `Supervisor.drop_suspended` | `wanted` | a dead replica keeps no run | no run is left to drop |

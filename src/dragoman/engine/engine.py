@@ -230,7 +230,7 @@ class Engine:
                 raise
             log.warning("the store has not heard of this server for too long while it started")  # `Fenced` comes next
         await self._delegations.left(await self._store.asking())
-        self._recovery.watch(group)
+        self._recovery.start(group)
         self._effect_loop.watch()
 
     async def drain(self, grace_s: float) -> None:

@@ -118,7 +118,7 @@ class Hints:
         """Note that a task has come into memory."""
         self._logs[task.head.id] = task
 
-    def drop(self, task: TaskLog) -> None:
+    def forget(self, task: TaskLog) -> None:
         """Note that a task has left memory."""
         task_id = task.head.id
         if self._logs.get(task_id) is task:
@@ -222,7 +222,7 @@ class Hints:
             except TimeoutError:
                 continue
 
-    async def look_around(self) -> None:
+    async def refresh(self) -> None:
         """Read what other replicas wrote to all the tasks in memory, and who they are. Raises StoreError."""
         living = await self._store.replicas.all()
         self._living = sum(replica.id != self._replica_id for replica in living)

@@ -81,14 +81,14 @@ class Recovery:
 
     # -- while the engine runs -----------------------------------------------------------------------------------------
 
-    def watch(self, jobs: JobGroup) -> None:
+    def start(self, jobs: JobGroup) -> None:
         """Claim every `claim_s` from now on, if other engines write to the store."""
         if self._settings.poll_s > 0:
             self._absent_s = self._supervisor.loop.time() + self._look_s  # the start has just looked
             self._watching = jobs.keep("claims", self._watch)
 
     def wake(self, *, lost: bool = False) -> None:
-        """Claim soon, because there is said to be work. Does nothing before `watch`.
+        """Claim soon, because there is said to be work. Does nothing before `start`.
 
         With `lost` some tasks that are leased to this engine may have lost their runs.
         """

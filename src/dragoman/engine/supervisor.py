@@ -617,7 +617,7 @@ class Supervisor:
             due = await hints.due()
             try:
                 if due:
-                    await hints.look_around()
+                    await hints.refresh()
                 else:
                     self._effects.put(ClaimSoon())
                 await self._stop_canceled()

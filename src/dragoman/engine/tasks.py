@@ -242,14 +242,14 @@ class Tasks:
         """Drop a task that has been deleted. Streams that read its end have it until then."""
         task = self._logs.pop(task_id, None)
         if task is not None and self._hints is not None:
-            self._hints.drop(task)
+            self._hints.forget(task)
 
     def release(self, task: TaskLog) -> None:
         """Drop the task from memory if it is neither pinned nor written to."""
         if task.pins <= 0 and not task.writes.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
             if self._hints is not None:
-                self._hints.drop(task)
+                self._hints.forget(task)
 
     async def orphaned(self, head: TaskHead) -> bool:
         """Whether the task was delegated by a task that has ended or is gone. Raises StoreError."""
