@@ -134,7 +134,7 @@ class TaskSink:
     def say(self, word: Say | ArtifactChunk, weight: int = 0) -> Awaitable[None] | None:
         """See `engine.api.Sink`. The first chunk of an artifact is never an append."""
         writer = self.writer
-        if writer.lost or self.log.terminal:
+        if writer.lost or self.log.row.state in TERMINAL:  # no property, for every chunk of a stream
             self.check()
         if self.questions.any_open:
             return self._say_later(word)
