@@ -18,6 +18,7 @@ from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.model.principal import Principal
 from dragoman.model.task import TERMINAL, Progress, TaskHead, TaskState, Usage
 from dragoman.store.open import open_store
+from dragoman.testing.store_cases.bench import ending
 from tests.engine.house import (
     DEADLINE_S,
     House,
@@ -622,3 +623,37 @@ async def test_a_direct_agent_cannot_delegate() -> None:
     async with house(agent, Scripted(echo, "other")) as h:
         with pytest.raises(InternalError):
             await h.ask(SendMessage(message=message()))
+
+
+async def test_a_delegation_that_the_store_has_lost_is_made_again() -> None:
+    """A standby that takes over may lack a task that was just made, for which a run waits."""
+    begun = asyncio.Queue[str]()
+
+    class Other:
+        halts = True
+
+        async def __call__(self, run: Run) -> None:
+            begun.put_nowait(run.head.id)
+            if self.halts:
+                await asyncio.Event().wait()
+            await echo(run)
+
+    other = Other()
+
+    async def script(run: Run) -> None:
+        delegated = await run.delegate(order(text="one"))
+        await say(run, delegated.text, append=False, last=True)
+
+    async with house(Scripted(script), Scripted(other, "other")) as h:
+        task_id = await h.begin()
+        async with asyncio.timeout(DEADLINE_S):
+            child_id = await begun.get()
+            other.halts = False
+            assert child_id == child_of(task_id, 1)
+            await h.reach(child_id, S.WORKING, agent="other")
+            found = await h.store.load(child_id)
+            await h.store.append(ending(child_id, found.seq))
+            assert await h.store.delete((child_id,)) == (child_id,)
+            await h.engine.tasks.reread(0.1)
+            assert text_of(await h.reach(task_id, S.COMPLETED)) == "one"
+            assert begun.get_nowait() == child_id

@@ -20,6 +20,7 @@ from dragoman.model.parts import beginning
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import (
     BEGIN_MS,
+    RUNNING,
     Append,
     Appended,
     Dedupe,
@@ -423,7 +424,8 @@ class Database:
         for task_id, row in tuple(self.rows.items()):
             ended = row.state in TERMINAL or self.guard.sweeps_what_is_open
             waits = row.state in INTERRUPTED and row.holder is None
-            if row.shown_s > now_s:
+            parent = None if row.head.parent is None or row.head.detached else self.rows.get(row.head.parent)
+            if row.shown_s > now_s or (parent is not None and parent.state in RUNNING):
                 continue
             if _expired(row, now_ms, task_age_ms, ended) or _expired(row, now_ms, waiting_age_ms, waits):
                 del self.rows[task_id]

@@ -103,8 +103,18 @@ class Delegations:
     async def carry_out(self, run: ParentRun, number: int, order: Delegation, hear: Hear | None) -> Delegated:
         """Make the task, unless it exists, and wait for its outcome. A refusal or a failure is an outcome, too.
 
+        A task that the store loses meanwhile, because a standby has taken over, is made again.
+
         Raises ReplayMismatch if the task exists and belongs to another agent.
         """
+        came = await self._follow(run, number, order, hear)
+        while came is None:
+            await asyncio.sleep(self._retry_s)
+            came = await self._follow(run, number, order, hear)
+        return came
+
+    async def _follow(self, run: ParentRun, number: int, order: Delegation, hear: Hear | None) -> Delegated | None:
+        """Make the task, unless it exists, and wait for its outcome. Returns None if the store has lost the task."""
         parent, child_id = run.log, child_of(run.head.id, number)
         if parent.children is not None and child_id not in parent.children:
             parent.children = (*parent.children, child_id)
@@ -123,6 +133,8 @@ class Delegations:
             late = None
             if not order.detach:
                 late = await self._settled(run, child, order, hear, after=0 if known is None else child.seq)
+            if child.gone:
+                return None
             record = child.record()
             message = record.status.message
             if record.state is TaskState.CANCELED and message is None and (why := late or self._late(child)):
@@ -204,14 +216,14 @@ class Delegations:
             run.replay.next_passed(child.head.id)
         heard = after if hear is None else 0  # an agent that runs again gets all chunks again
         watch = (
-            _Watch(run, self._tail(child, heard), self._files, order, hear, after) if order.progress or hear else None
+            _Watch(run, child, self._tail, heard, self._files, order, hear, after) if order.progress or hear else None
         )
         try:
-            while not child.terminal:
+            while not (child.terminal or child.gone):
                 if not await _moved(child, watch, loop, deadline):
                     await self._cancel(child)
                     return LATE.format(order.agent)
-                if child.terminal or child.state not in INTERRUPTED:
+                if child.terminal or child.gone or child.state not in INTERRUPTED:
                     continue
                 if order.asks == "raise":
                     return None
@@ -421,10 +433,20 @@ class _Watch:
     """Relays the events of a delegated task: its progress to the parent's caller, its chunks to the parent's agent."""
 
     def __init__(
-        self, run: ParentRun, tail: Tail, files: Files, order: Delegation, hear: Hear | None, reported: int
+        self,
+        run: ParentRun,
+        child: TaskLog,
+        open_tail: Callable[[TaskLog, int], Tail],
+        after: int,
+        files: Files,
+        order: Delegation,
+        hear: Hear | None,
+        reported: int,
     ) -> None:
-        """An earlier run has reported the progress up to seq `reported` in the parent."""
-        self.tail = tail
+        """Begin behind seq `after`. An earlier run has reported the progress up to seq `reported` in the parent."""
+        self.tail = open_tail(child, after)
+        self._child = child
+        self._open_tail = open_tail
         self._run = run
         self._files = files
         self._order = order
@@ -439,7 +461,12 @@ class _Watch:
 
     async def next(self, wait_s: float | None) -> None:
         """Wait for the next events and relay them."""
-        for item in await self.tail.next(wait_s) or ():
+        items = await self.tail.next(wait_s)
+        if items is None:  # the store has lost what was relayed last: what comes in its place is relayed, too
+            self.tail.close()
+            self._told = self._begun = self._child.seq
+            self.tail = self._open_tail(self._child, self._told)
+        for item in items or ():
             if isinstance(item, Logged):
                 self._told = item.seq
                 await self._relay(item)
@@ -468,7 +495,7 @@ def _marked(agent: str, parts: Sequence[Part], max_text: int) -> tuple[Part, ...
 
 async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
     """Wait until the task has ended or asks, and that has been relayed. Returns False if the deadline passes first."""
-    while True:
+    while not child.gone:
         if (child.terminal or child.state in INTERRUPTED) and (watch is None or not watch.behind(child)):
             return child.terminal or deadline is None or loop.time() < deadline
         if deadline is not None and loop.time() >= deadline:
@@ -477,6 +504,7 @@ async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEve
             await watch.next(None if deadline is None else max(0.0, deadline - loop.time()))
         else:
             await child.wait(loop, deadline)
+    return True
 
 
 def _answer_id(child: TaskLog, number: str) -> str:

@@ -142,7 +142,7 @@ class Tasks:
                     else:
                         break
             except Unknown:
-                pass  # whoever works on it or follows it meets that at the next write or read
+                self.forget(task.head.id)  # whoever works on it or follows it meets that at the next write or read
             finally:
                 self.unpin(task)
 

@@ -648,7 +648,9 @@ class Store(Protocol):
 
         Deletes terminal tasks whose status is older than `task_age_ms`, the log (not the snapshot) of terminal tasks
         older than `log_age_ms`, interrupted tasks whose status is older than `waiting_age_ms`, and expired dedupe
-        entries. An age below 0 keeps for ever. A batch delays writers no longer than one of their own batches does.
+        entries. A task is kept as long as the one that delegated it is submitted or working: that one may not have read
+        its outcome yet. An age below 0 keeps for ever. A batch delays writers no longer than one of their own batches
+        does.
         """
         ...
 

@@ -2,11 +2,13 @@
 
 -- name: sweep_tasks
 -- Delete at most $3 tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than $2, oldest
--- first, with all that belongs to them. Returns how many rows, and the tasks that have webhooks.
+-- first, with all that belongs to them. One that was delegated by a task at work is left: that one may not have read its
+-- outcome yet. Returns how many rows, and the tasks that have webhooks.
 WITH old AS MATERIALIZED (
-    SELECT task FROM dragoman.tasks
-    WHERE state > 1 AND (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = $1 AND status_ms < $2
-    ORDER BY status_ms LIMIT $3 FOR UPDATE SKIP LOCKED
+    SELECT t.task FROM dragoman.tasks t
+    WHERE t.state > 1 AND (CASE WHEN t.state < 4 THEN 0 WHEN t.pruned THEN 2 ELSE 1 END) = $1 AND t.status_ms < $2
+        AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 1)
+    ORDER BY t.status_ms LIMIT $3 FOR UPDATE OF t SKIP LOCKED
 ), gone AS (
     DELETE FROM dragoman.tasks t USING old WHERE t.task = ANY (ARRAY[old.task])
     RETURNING t.task, t.scope, t.context, t.state, t.pushed

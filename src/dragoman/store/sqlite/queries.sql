@@ -406,9 +406,12 @@ WHERE parent IS NOT NULL AND state < 4 AND deadline_ms <= ?1 ORDER BY task LIMIT
 SELECT call, expires_ms FROM calls ORDER BY call LIMIT ?1;
 
 -- name: sweep_tasks
--- Tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than a time, oldest first.
-SELECT task, scope, context, state, status_ms, seq FROM tasks INDEXED BY tasks_aging
-WHERE state > 1 AND (state > 3) + pruned = ?1 AND status_ms < ?2 ORDER BY status_ms LIMIT ?3;
+-- Tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than a time, oldest first. One that
+-- was delegated by a task at work is left: that one may not have read its outcome yet.
+SELECT t.task, t.scope, t.context, t.state, t.status_ms, t.seq FROM tasks t INDEXED BY tasks_aging
+WHERE t.state > 1 AND (t.state > 3) + t.pruned = ?1 AND t.status_ms < ?2
+    AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+ORDER BY t.status_ms LIMIT ?3;
 
 -- name: delete_task
 -- Delete a task, unless it has changed since the sweep found it.

@@ -320,6 +320,25 @@ async def a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
         assert await swept(store, START_MS, int(2.5 * DAY_MS), int(1.5 * DAY_MS), int(0.5 * DAY_MS)) == 0
 
 
+async def a_sweep_leaves_what_a_task_at_work_has_delegated(bench: Bench) -> None:
+    """It may not have read the outcome yet, and would delegate it once more."""
+    async with bench.store() as store:
+        for parent in ("working", "asking", "done"):
+            await store.create(new_task(parent))
+            child = new_task(f"of-{parent}")
+            await store.create(replace(child, head=replace(child.head, parent=parent)))
+            await store.append(ending(f"of-{parent}", 1))
+        await store.append(by_run("asking", status(TaskState.INPUT_REQUIRED), state=TaskState.INPUT_REQUIRED))
+        await store.append(ending("done", 1))
+        ages = (START_MS + 4 * DAY_MS, DAY_MS, DAY_MS, -1)
+        await swept(store, *ages)
+        listed = await store.list(ListQuery(owner="ann", agent="echo", limit=100))
+        assert {stored.head.id for stored in listed.tasks} == {"working", "of-working", "asking"}
+        await store.append(ending("working", 1))
+        await swept(store, *ages)
+        assert await store.head("of-working") is None
+
+
 async def swept(store: Store, *ages: int) -> int:
     """Sweep until nothing is left to do; how many rows went."""
     rows = 0
@@ -373,6 +392,7 @@ READS: tuple[Case, ...] = (
     a_task_is_found_only_for_its_owner_with_its_agent,
     what_was_delegated_is_kept_with_its_files,
     a_sweep_takes_what_is_too_old_and_nothing_else,
+    a_sweep_leaves_what_a_task_at_work_has_delegated,
     readers_and_writers_do_not_get_in_each_others_way,
     what_was_loaded_is_forgotten_when_it_is_written_to,
 )
