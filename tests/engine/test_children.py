@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.api import DelegationFailed, Run
-from dragoman.engine.lineage import child_of
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.open import open_store
@@ -101,7 +100,8 @@ async def test_a_question_for_a_task_that_ended_meanwhile_is_not_asked() -> None
         asked = await h.send()
         assert asked.status.message is not None
         if asked.status.message.text == "Mine?":
-            await h.reach(child_of(asked.head.id, 1), S.CANCELED, agent="late")
+            (late,) = (await h.listed(agent="late")).records
+            await h.reach(late.head.id, S.CANCELED, agent="late")
             parent = await h.send("yes", task_id=asked.head.id)
         else:
             parent = await h.reach(asked.head.id, S.INPUT_REQUIRED)

@@ -9,7 +9,7 @@ import heapq
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
 
@@ -81,6 +81,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._runnable: list[Process] = []
         self._tasks: list[NumberedTask] = []
         self._closed = False
+        self._task_factory: Callable[..., Any] = SimulatedLoop._make_task
         self.main = Process("main")
         self.current = self.main
         self.steps = 0
@@ -98,7 +99,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start a task in a process, which may be another one."""
-        return self._new_task(coroutine, process.context)
+        return self._new_task(coroutine, process.context.copy())
 
     def kill(self, process: Process) -> None:
         """End a process. Its tasks stay where they are until the loop is closed."""
@@ -231,7 +232,21 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
-        return self._new_task(coro, context or self.current.context)
+        return self._task_factory(self, coro) if context is None else self._task_factory(self, coro, context=context)
+
+    def set_task_factory(self, factory: Callable[..., Any] | None) -> None:
+        self._task_factory = factory or SimulatedLoop._make_task
+
+    def get_task_factory(self) -> Callable[..., Any]:
+        return self._task_factory
+
+    def _make_task(self, coroutine: Any, context: Context | None = None) -> Any:
+        """Make a task as asyncio does: in a copy of the present context, unless it is given one."""
+        if context is None:
+            context = copy_context()
+            if PROCESS not in context:  # nothing of a process runs at the moment
+                context = self.current.context.copy()
+        return self._new_task(coroutine, context)
 
     def _new_task(self, coroutine: Any, context: Context) -> Any:
         self._numbers += 1

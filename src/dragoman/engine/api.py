@@ -354,10 +354,13 @@ class Run:
         """
         self.sink.landing(done)
 
-    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
-        """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
+    async def ask(self, parts: Sequence[Part], *, auth: bool = False, place: str | None = None) -> Message:
+        """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message.
+
+        `place`: see `engine.words.Ask`.
+        """
         self.sink.check()
-        return await self.sink.ask(Ask(parts, auth).check(self.bounds))  # type: ignore[arg-type]  # a list, too
+        return await self.sink.ask(Ask(parts, auth, place=place).check(self.bounds))  # type: ignore[arg-type]  # a list, too
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent of this server, on behalf of the same caller, and wait for its outcome.

@@ -17,7 +17,7 @@ from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.intake import Origin, Taken
 from dragoman.engine.leases import Neighbours
 from dragoman.engine.lineage import check_lineage, child_of
-from dragoman.engine.runs.replay import ReplayMismatch
+from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
 from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import Tail
 from dragoman.engine.supervisor import Supervisor
@@ -122,7 +122,9 @@ class Delegations:
             known = await self._pin_child(child_id)
             if known is not None and known.head.agent != order.agent:
                 self._tasks.unpin(known)
-                raise ReplayMismatch
+                raise ReplayMismatch(
+                    f"delegation {number}", delegation_to(known.head.agent), delegation_to(order.agent)
+                )
             child = known if known is not None else await self._create(run, child_id, order)
         except A2AError as refused:
             self._note(run.head, order.agent, "", type(refused).__name__)

@@ -32,6 +32,7 @@ from dragoman.engine.recovery import Recovery
 from dragoman.engine.rules import Decision, NoteCancel
 from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.runs.history import History
+from dragoman.engine.runs.places import place_tasks
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
@@ -218,6 +219,7 @@ class Engine:
 
         `address` is where operators reach this replica.
         """
+        place_tasks(asyncio.get_running_loop())
         self._supervisor.start_errands(group)
         self._effect_loop.start(group)
         self._address = address

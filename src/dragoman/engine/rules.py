@@ -439,7 +439,7 @@ def new_task(
     """
     return NewTask(
         head=head,
-        events=(Submitted(message, head.created_at),),
+        events=(Submitted(message, head.created_at, places=True),),
         state=TaskState.SUBMITTED,
         status_ms=now_ms,
         holder=holder,

@@ -81,18 +81,20 @@ class Note(Struct, frozen=True):
 class Ask(Struct, frozen=True):
     """A question to the caller, for its credentials if `auth`.
 
-    `number` counts the questions of a worker's lease, 0: a new one. `note` is stored with it.
+    `number` counts the questions of a worker's lease, 0: a new one. `note` is stored with it. `place` is where the
+    agent asks (`engine.runs.places`), if somebody else passes its question on: empty for one that is only counted.
     """
 
     parts: tuple[Part, ...]
     auth: bool = False
     number: int = 0
     note: dict[str, str] | None = None
+    place: str | None = None
 
     def check(self, bounds: Bounds, argument: str = "parts") -> "Ask":
         """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
         note = None if self.note is None else bounds.note(self.note)
-        return Ask(bounds.parts(argument, self.parts), self.auth, self.number, note)
+        return Ask(bounds.parts(argument, self.parts), self.auth, self.number, note, self.place)
 
 
 class Delegation(Struct, frozen=True, kw_only=True):

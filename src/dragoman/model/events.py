@@ -13,11 +13,38 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import TERMINAL, Progress, TaskState, Usage
 
 
+class Taken(Struct, frozen=True, array_like=True, gc=False):
+    """The question at `place` has the message with that id as its answer."""
+
+    place: str
+    message_id: str
+
+
+class Placed(Struct, frozen=True, array_like=True, gc=False):
+    """What an event records of the numbered words of its run (`engine/runs/places.py`). Callers never see it.
+
+    `place` is that of the question or the delegation that the event is about. `taken` are the messages that questions
+    took since the event before, because they had come before the question was written. `replaces` is set for a chunk
+    that takes the place of what a run that died had said of the artifact: all after that seq. Its first `kept` parts
+    repeat what was said before.
+    """
+
+    place: str = ""
+    taken: tuple[Taken, ...] = ()
+    replaces: int | None = None
+    kept: int = 0
+
+
 class Submitted(Struct, frozen=True, array_like=True, tag="s", gc=False):
-    """The task was made, with the message that made it. Always seq 1 and only seq 1."""
+    """The task was made, with the message that made it. Always seq 1 and only seq 1.
+
+    With `places` the numbered words of its runs are recorded with their places; without, as in the logs of earlier
+    versions, they are counted.
+    """
 
     message: Message
     timestamp: str
+    places: bool = False
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -54,6 +81,7 @@ class StatusChanged(Struct, frozen=True, array_like=True, tag="t", gc=False):
     usage: Usage | None = None
     duration_ms: int | None = None
     metadata: dict[str, Any] | None = None
+    placed: Placed | None = None
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -71,6 +99,7 @@ class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
     artifact: Artifact
     append: bool = False
     last_chunk: bool = False
+    placed: Placed | None = None
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -93,6 +122,7 @@ class Delegated(Struct, frozen=True, array_like=True, tag="d", gc=False):
     message: Message | None = None
     artifacts: tuple[Artifact, ...] = ()
     usage: Usage | None = None
+    placed: Placed | None = None
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -130,6 +160,7 @@ class Noted(Struct, frozen=True, array_like=True, tag="n", gc=False):
     """
 
     note: dict[str, str]
+    placed: Placed | None = None
 
     @property
     def all_parts(self) -> tuple[Part, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Run
+from dragoman.engine.runs.places import start_within_branch
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Part
 
@@ -73,7 +74,7 @@ async def stream_result(run: Run, order: Delegation) -> AsyncGenerator[str | Par
         for part in heard.setdefault(chunk.artifact.artifact_id, HeardArtifact()).new(chunk):
             await chunks.put(part)
 
-    delegating = asyncio.ensure_future(run.delegate(order, hear))
+    delegating = start_within_branch(run.delegate(order, hear))
     coming = asyncio.ensure_future(chunks.get())
     try:
         while True:

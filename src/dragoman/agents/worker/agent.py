@@ -36,6 +36,7 @@ from dragoman.engine.api import (
     Runner,
     Traits,
 )
+from dragoman.engine.runs.places import leave_branches
 from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.engine.runs.task_sink import task_sink
 from dragoman.engine.words import Ask, Delegation, End, Say
@@ -98,6 +99,7 @@ class WorkerAgent(Runner):
 
     async def run(self, run: Run) -> None:
         """Offer the task to workers until one has ended it."""
+        leave_branches()
         item, desk = WorkItem(run), self.leases.desk
         if desk is None:
             self.leases.add(item)
@@ -234,7 +236,7 @@ class WorkerAgent(Runner):
         try:
             if question.note:
                 item.run.note(**question.note)
-            answer = await item.run.ask(question.parts, auth=question.auth)
+            answer = await item.run.ask(question.parts, auth=question.auth, place=question.place or "")
         except ReplayMismatch as mismatch:
             item.inbox.put_nowait(mismatch)
             return

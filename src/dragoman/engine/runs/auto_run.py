@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from dragoman.engine.api import Replied, Run, Runner
 from dragoman.engine.runs.message_sink import MessageSink
+from dragoman.engine.runs.places import begin_first_branch
 from dragoman.engine.runs.run import TaskRun
 from dragoman.engine.runs.services import RunServices
 from dragoman.model.ids import new_id
@@ -113,6 +114,7 @@ class AutoRun:
 
     async def run_to_end(self) -> None:
         """Run the agent, and answer with a Message if there is no task by then. Raises what the agent raised."""
+        begin_first_branch()
         try:
             await self._run_agent()
         except Replied as reply:

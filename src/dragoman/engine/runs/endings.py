@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
+from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.engine.words import End
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import StatusChanged
@@ -20,12 +21,10 @@ log = logging.getLogger("dragoman.runs")
 RETRY_AFTER = "retryAfter"
 """A key in the metadata of the last status: after how many seconds a message that nobody took on may be sent again."""
 
-MISMATCH = End(
-    TaskState.FAILED,
-    (Part(text="The agent asked a different question than before the restart, so its recorded answers do not fit."),),
-    "replay_mismatch",
-)
-"""The end of a run that cannot be replayed."""
+MISMATCH = "replay_mismatch"
+"""The reason for programs of a run that cannot be replayed."""
+
+MISMATCH_TEXT = "The agent asked a different question than before the restart, so its recorded answers do not fit."
 
 OVERDUE = "deadline_exceeded"
 """The reason for programs of a run that took longer than its agent's deadline."""
@@ -34,6 +33,21 @@ OVERDUE = "deadline_exceeded"
 def overdue_text(deadline_s: float) -> str:
     """The text for the caller of a run that took longer than its deadline."""
     return f"The agent took longer than deadline_s = {deadline_s:g}."
+
+
+def mismatched(head: TaskHead, mismatch: ReplayMismatch) -> End:
+    """Log that a run cannot be replayed, and return its end. Both say where, what was recorded, and what came."""
+    log.warning(
+        "task %s: agent %s does not repeat itself: at %s, %s is recorded, but %s came. "
+        "Let its open tasks end before its questions or delegations change",
+        head.id,
+        head.agent,
+        mismatch.place,
+        mismatch.recorded,
+        mismatch.came,
+    )
+    said = f"{MISMATCH_TEXT} At {mismatch.place}, {mismatch.recorded} is recorded, but {mismatch.came} came."
+    return End(TaskState.FAILED, (Part(text=said),), MISMATCH)
 
 
 def refusal_of(record: Record) -> Unavailable | None:

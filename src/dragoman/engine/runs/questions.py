@@ -48,6 +48,10 @@ class TaskExecution(Protocol):
         """Stop, and end the task like this."""
         ...
 
+    def fail(self, end: End) -> None:
+        """End the task like this, whatever the agent does now."""
+        ...
+
 
 class Questions:
     """The question of one run, if it has one, and the messages that are `late` for its former ones.
@@ -56,7 +60,7 @@ class Questions:
     time until an answer does not count towards the `deadline`.
     """
 
-    __slots__ = ("_answer", "_asks_for", "_deadline", "_late", "_log", "_offered", "_services", "any_open")
+    __slots__ = ("_answer", "_asks_for", "_deadline", "_late", "_log", "_offered", "_services", "any_open", "taken")
 
     def __init__(self, log: TaskLog, late: Iterable[Message], services: RunServices, deadline: Deadline | None) -> None:
         self.any_open = False
@@ -69,6 +73,8 @@ class Questions:
         """The answer to the open question; None if none is open."""
         self._asks_for: TaskLog | None = None
         """The delegated task whose question is passed on; None if the open question is the agent's own."""
+        self.taken: Message | None = None
+        """The message that took the place of the question that was left out last, if one did."""
         self._offered: Message | None = None
         """The answer that came with the offer of a lease."""
 
@@ -130,8 +136,9 @@ class Questions:
             self._late.append(message)
 
     def overtaken(self) -> bool:
-        """Whether the question about to be written has its answer already, or needs none any more."""
+        """Whether the question about to be written has its answer already (`taken`), or needs none any more."""
         answer, child = self._answer, self._asks_for
+        self.taken = None
         if answer is None:  # the agent was canceled, and waits no more
             return True
         if answer.done():
@@ -141,7 +148,8 @@ class Questions:
                 return False
             answer.set_result(None)
         elif self._late:
-            answer.set_result(self._late.pop(0))
+            self.taken = self._late.pop(0)
+            answer.set_result(self.taken)
         else:
             return False
         return True

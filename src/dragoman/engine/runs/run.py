@@ -30,7 +30,8 @@ from msgspec.structs import replace
 from dragoman.engine.api import Ended, Reject, Run, RunAgain, RunElsewhere, Runner
 from dragoman.engine.effects import StopOverdue
 from dragoman.engine.runs.deadline import Deadline
-from dragoman.engine.runs.endings import MISMATCH, OVERDUE, agent_error, closing, failed, overdue_text
+from dragoman.engine.runs.endings import MISMATCH, OVERDUE, agent_error, closing, failed, mismatched, overdue_text
+from dragoman.engine.runs.places import begin_first_branch
 from dragoman.engine.runs.replay import Replay, ReplayMismatch
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.runs.task_sink import TaskSink
@@ -189,6 +190,10 @@ class TaskRun:
             if self.task is not None:
                 self.task.cancel()
 
+    def fail(self, end: End) -> None:
+        """End the task like this, whatever the agent does now."""
+        self._failure = self._failure or end
+
     def impose(self, end: End) -> None:
         """Ask the agent to stop, and end the task like this."""
         self._failure = end
@@ -278,6 +283,7 @@ class TaskRun:
         last note. If that cannot be written either, the run is given up, and the engine ends the task in its place.
         """
         sink, traits = self.sink, self.runner.traits
+        begin_first_branch()
         if self._announces and not traits.waits:
             sink.announce()
         if self.deadline is not None and sink.writer.state is TaskState.WORKING and not traits.queues_runs:
@@ -285,7 +291,7 @@ class TaskRun:
         end: End | None
         try:
             await (self.runner.run(self.run) if self._work is None else self._work(self))
-            end = MISMATCH if sink.replay.active else self._failure or COMPLETED
+            end = self._unfit() or self._failure or COMPLETED
         except RunAgain as given_up:
             await sink.writer.drained()
             if self.phase in WRITES:
@@ -348,10 +354,10 @@ class TaskRun:
                     return agent_error(self.head, "rejected the task with what cannot be sent,", unfit)
                 return End(TaskState.REJECTED, (Part(text=text),) if text else (), "rejected")
             case ReplayMismatch():
-                return MISMATCH
+                return self._failure or mismatched(self.head, error)
             case Ended():
-                if self.sink.replay.active:
-                    return MISMATCH
+                if (mismatch := self._unfit()) is not None:
+                    return mismatch
                 if self._failure is not None:
                     return self._failure
                 try:
@@ -363,6 +369,14 @@ class TaskRun:
                 return CANCELED
             case _:
                 return self._failure or agent_error(self.head, "raised", error)
+
+    def _unfit(self) -> End | None:
+        """The end of a run that has not told again all that is recorded; None if it has."""
+        if not self.sink.replay.active:
+            return None
+        if self._failure is not None and self._failure.reason == MISMATCH:
+            return self._failure  # the first difference
+        return mismatched(self.head, self.sink.replay.left())
 
     async def _keep_files(self, end: End) -> End:
         """Move the large files of the closing message into the blob store."""

@@ -9,12 +9,13 @@ from typing import Protocol
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from dragoman.engine.bounds import PART_BYTES
 from dragoman.engine.rules import Decision, View, WritePage, decide_page
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.writes import Outcome
-from dragoman.model.events import Event, StatusChanged
+from dragoman.model.events import Event, Intervened, MessageReceived, Placed, StatusChanged, Submitted, Taken
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.model.typed import check_types
@@ -68,6 +69,7 @@ class RunWriter:
         "epoch",
         "lost",
         "state",
+        "taken",
     )
 
     def __init__(self, log: TaskLog, loop: asyncio.AbstractEventLoop, speaker: Speaker, *, retry_s: float) -> None:
@@ -78,6 +80,8 @@ class RunWriter:
         self._retry_s = retry_s
         self._speaker = speaker
         self.state = log.state
+        self.taken: tuple[Taken, ...] = ()
+        """The messages that questions have taken, which the next event records: see `model.events.Placed`."""
         self._status_ms = 0
         self._buffer: list[Event] = []
         self._buffer_bytes = 0
@@ -110,6 +114,8 @@ class RunWriter:
             self._status_ms = now_ms
         else:
             size = weight or weigh(event)
+        if self.taken:
+            event = self._record_taken(event)
         self._buffer.append(event)
         self._buffer_bytes += size
         if not self._queued:
@@ -122,6 +128,12 @@ class RunWriter:
                     self._timer = None
                 self._loop.call_soon(self._log.writes.submit, self._log, self._page, self._landed)
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
+
+    def _record_taken(self, event: Event) -> Event:
+        if isinstance(event, Submitted | MessageReceived | Intervened):
+            return event  # no run writes one
+        taken, self.taken = self.taken, ()
+        return replace(event, placed=replace(event.placed or Placed(), taken=taken))
 
     def resumed(self, epoch: int) -> None:
         """Write under `epoch` from now on: the task was answered under a new lease."""
@@ -217,17 +229,22 @@ class RunWriter:
         statuses = [event for event in self._buffer if isinstance(event, StatusChanged)]
         if statuses and self._speaker.overtaken(statuses[-1]):
             question = statuses.pop()
-            self._buffer.remove(question)
-            self._buffer_bytes -= weigh(question)
+            self._leave_out(question)
             self.state = statuses[-1].state if statuses else log.state
 
     def _withdraw_question(self) -> None:
         """Leave out a question that is not being written yet: the run ends, and nobody can answer."""
         for event in self._buffer:
             if isinstance(event, StatusChanged) and event.state in INTERRUPTED:
-                self._buffer.remove(event)
-                self._buffer_bytes -= weigh(event)
+                self._leave_out(event)
                 return
+
+    def _leave_out(self, question: StatusChanged) -> None:
+        """Do not write a question. The next event records what it would have recorded of other words."""
+        self._buffer.remove(question)
+        self._buffer_bytes -= weigh(question)
+        if question.placed is not None:
+            self.taken = (*question.placed.taken, *self.taken)
 
     def _take_back(self) -> None:
         """Put the events of a failed write back into the queue."""

@@ -18,15 +18,24 @@ from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Delegate
 from dragoman.engine.lineage import full_lineage
 from dragoman.engine.runs.deadline import Deadline
-from dragoman.engine.runs.endings import agent_error, agent_message
+from dragoman.engine.runs.endings import agent_error, agent_message, mismatched
 from dragoman.engine.runs.history import History
+from dragoman.engine.runs.places import Places, present_branch
 from dragoman.engine.runs.questions import Questions, TaskExecution
-from dragoman.engine.runs.replay import USED, Replay, noted_usage, spell_usage
+from dragoman.engine.runs.replay import (
+    USED,
+    Replay,
+    ReplayMismatch,
+    noted_usage,
+    place_of,
+    question_name,
+    spell_usage,
+)
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
-from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, Placed, StatusChanged, Taken
 from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part
@@ -47,7 +56,7 @@ class TaskSink:
         "_execution",
         "_keeps_files",
         "_next_note",
-        "_numbered",
+        "_places",
         "_services",
         "_speaks_soon",
         "_written",
@@ -88,8 +97,7 @@ class TaskSink:
         self._keeps_files = services.files.keeps
         self._deadline = deadline
         self._speaks_soon = speaks_soon
-        self._numbered = 0
-        """The number of the last delegation."""
+        self._places = Places(counted=not replay.places)
         self._written: set[str] = set()
         """The artifacts of which this run has written."""
         self._next_note: Noted | None = None
@@ -136,10 +144,10 @@ class TaskSink:
         writer = self.writer
         if writer.lost or self.log.row.state in TERMINAL:  # no property, for every chunk of a stream
             self.check()
+        if self.replay.repeats and self.replay.drops(present_branch(), word):
+            return None
         if self.questions.any_open:
             return self._say_later(word)
-        if self.replay.active:
-            return None
         if type(word) is Say:  # costs less than `isinstance`, for every chunk of a stream
             if self._keeps_files and self._services.files.large(word.parts):
                 return self._say_later(word)
@@ -162,14 +170,15 @@ class TaskSink:
             if key not in self._written:
                 self._written.add(key)
                 self.silent = False
-                append = word.append
+                append, placed = word.append, None
                 if self.replay.crashed and (kept := self.replay.replaces(key)) is not None:
+                    placed = Placed(replaces=self.replay.until, kept=len(kept) if append else 0)
                     if append and kept:
                         artifact, weight = replace(artifact, parts=(*kept, *artifact.parts)), 0
                     append = False
                 elif append:
                     append = any(known.artifact_id == key for known in self.record.artifacts)
-                word = ArtifactChunk(artifact, append, word.last_chunk)
+                word = ArtifactChunk(artifact, append, word.last_chunk, placed)
             full = writer.put(word, weight=weight)
         if (note := self._next_note) is not None:
             self._next_note = None
@@ -192,7 +201,7 @@ class TaskSink:
         """See `engine.api.Sink`."""
         match word:
             case Usage():
-                if not self.replay.active:
+                if not (self.replay.repeats and self.replay.precedes(present_branch())):
                     self.used = (self.used or Usage()) + word
             case Working():
                 self.silent = False
@@ -223,34 +232,54 @@ class TaskSink:
 
     async def ask(self, word: Ask) -> Message:
         """See `engine.api.Sink`."""
-        if self.replay.answers:
-            return self.replay.answer(word.parts)
-        parts = await self._keep(word.parts)
-        await self.questions.closed()
-        self.check()
-        if (late := self.questions.take_late()) is not None:
-            return late
-        answer = await self._put_question(agent_message(self.head, parts), None, auth=word.auth)
+        with self._places.tell("question", question_name(word.parts), word.place) as (place, _):
+            try:
+                recorded = self.replay.answer(word.parts, place)
+            except ReplayMismatch as mismatch:
+                self._execution.fail(mismatched(self.head, mismatch))
+                raise
+            if recorded is not None:
+                return recorded
+            parts = await self._keep(word.parts)
+            await self.questions.closed()
+            self.check()
+            if (late := self.questions.take_late()) is not None:
+                self._note_taken(place, late)
+                return late
+            question = agent_message(self.head, parts)
+            answer = await self._put_question(question, None, auth=word.auth, place=place)
         assert answer is not None  # only a question that was passed on can become pointless
         return answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """See `engine.api.Sink`."""
-        number = order.number or self._numbered + 1
-        self._numbered = max(self._numbered, number)
-        delegated = self.replay.delegated(number, order.agent)
-        if delegated is None:
-            services = self._services
-            outcome: asyncio.Future[Delegated] = services.loop.create_future()
-            services.effects.want(Delegate(self, number, order, hear, outcome, copy_context()))
-            delegated = await outcome
-            await self.questions.closed()
-            self.check()
-            logged = await services.files.event_kept(self.head.id, delegated)
-            self.check()
-            self.writer.put(logged)
-            await self.written()
+        given = "" if order.number else None
+        with self._places.tell("delegation", order.agent, given) as (place, number):
+            number = order.number or number
+            try:
+                delegated = self.replay.delegated(number, order.agent, place)
+                if delegated is None:
+                    services = self._services
+                    outcome: asyncio.Future[Delegated] = services.loop.create_future()
+                    services.effects.want(Delegate(self, number, order, hear, outcome, copy_context()))
+                    delegated = await outcome
+                    if place:
+                        delegated = replace(delegated, placed=Placed(place))
+                    await self.questions.closed()
+                    self.check()
+                    logged = await services.files.event_kept(self.head.id, delegated)
+                    self.check()
+                    self.writer.put(logged)
+                    await self.written()
+            except ReplayMismatch as mismatch:
+                self._execution.fail(mismatched(self.head, mismatch))
+                raise
         return delegated
+
+    def _note_taken(self, place: str, message: Message) -> None:
+        """Have the next event record which question took a message of the caller."""
+        if place:
+            self.writer.taken += (Taken(place, message.message_id),)
 
     async def written(self) -> None:
         """See `engine.api.Sink`."""
@@ -293,19 +322,26 @@ class TaskSink:
         question = replace(agent_message(self.head, parts), reference_task_ids=(child.head.id,))
         return await self._put_question(question, child, auth=auth)
 
-    async def _put_question(self, question: Message, child: TaskLog | None, *, auth: bool) -> Message | None:
+    async def _put_question(
+        self, question: Message, child: TaskLog | None, *, auth: bool, place: str = ""
+    ) -> Message | None:
         """Write a question while none is open, and wait for its answer."""
         self.silent = False
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         now_ms = self._services.clock.now_ms()
-        self.writer.put(StatusChanged(state, timestamp(now_ms), message=question, usage=self.used), now_ms)
+        placed = Placed(place) if place else None
+        said = StatusChanged(state, timestamp(now_ms), message=question, usage=self.used, placed=placed)
+        self.writer.put(said, now_ms)
         return await self.questions.ask(self.writer, self._execution, child)
 
     # -- its writer: engine.runs.run_writer.Speaker --------------------------------------------------------------------
 
     def overtaken(self, question: StatusChanged) -> bool:
         """See `engine.runs.run_writer.Speaker`."""
-        return self.questions.overtaken()
+        overtaken = self.questions.overtaken()
+        if overtaken and (late := self.questions.taken) is not None:
+            self._note_taken(place_of(question), late)
+        return overtaken
 
     def refused(self, refused: Refused) -> None:
         """See `engine.runs.run_writer.Speaker`: the lease is gone, or the task has ended."""
@@ -329,9 +365,9 @@ class TaskSink:
     # -- within --------------------------------------------------------------------------------------------------------
 
     async def _keep(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """Return the parts as they go into the log, with large files in the blob store. A replay stores nothing."""
+        """Return the parts as they go into the log, with large files in the blob store."""
         whole = tuple(parts)
-        if not self.replay.active and self._services.files.large(whole):
+        if self._services.files.large(whole):
             whole = await self._services.files.kept_by_run(self.head.id, whole)
             self.check()
         return whole
@@ -392,6 +428,9 @@ class OverExecution(Struct, frozen=True):
         """Do nothing."""
 
     def impose(self, end: End) -> None:
+        """Do nothing."""
+
+    def fail(self, end: End) -> None:
         """Do nothing."""
 
 

@@ -1,0 +1,233 @@
+"""Places: where in a run its numbered words are told, so that a later run of the task finds them again.
+
+Invariant: the place of a numbered word depends on the agent's code alone, not on the order in which its asyncio tasks
+come to run. A place names one word of a run.
+
+A run is a tree of branches. Its first branch is the coroutine that the engine runs; every asyncio task that a branch
+starts is a branch of its own. A place is a path through that tree:
+
+    2                       the second numbered word of the first branch
+    1/book#2/3              after its first word the first branch has started `book` twice; the third word of the second
+
+`book` is the qualified name of the task's coroutine. Only tasks of the same name are counted, and only since the
+parent's last numbered word, so that tasks which libraries start (a timeout, a connection) shift nothing. A task whose
+coroutine is itself a numbered word (`gather(ctx.ask(…), ctx.ask(…))`) is one of the branch that starts it.
+
+A context variable carries the branch, and a task factory gives each new task the branch that it is. A task that the
+factory has not seen, because it was made in another way or another factory took the place of ours, is not the one that
+its branch belongs to: what it tells has no place. So has what a callback or a foreign thread tells.
+"""
+
+import asyncio
+from asyncio import AbstractEventLoop, Task, current_task
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Literal, TypeVar
+from weakref import ref
+
+T = TypeVar("T")
+
+PATH_CHARACTERS = 200
+"""Longest path to a branch that is written out. Most have 20; a recursion could have any number."""
+
+NUMBERS_FROM = 1 << 48
+"""The numbers of delegations in branches begin here; those of a first branch are counted from 1. All of them are below
+2^53, so that every reader of JSON reads them exactly (RFC 8259 §6)."""
+
+
+WORDS = frozenset({"Context.ask", "Context.require_auth", "Context.delegate", "Run.ask", "Run.delegate"})
+"""The qualified names of the coroutines that are a numbered word: those of `agents.python.context` and `engine.api`."""
+
+
+class Branch:
+    """One of the asyncio tasks in which an agent works: the path to it, and what it has told and started so far."""
+
+    __slots__ = ("_delegated", "_reserved", "_speakers", "_started", "_told", "path")
+
+    def __init__(self, path: str = "", *speakers: "Task[Any]", reserved: tuple[str, int] | None = None) -> None:
+        self.path = path
+        """The beginning of the places in this branch; empty for the first one."""
+        self._reserved = reserved
+        """The place of its first word, and its number as a delegation, if that is one of the branch that started it."""
+        self._told = 0
+        self._delegated = 0
+        """How many delegations it has made."""
+        self._started: dict[str, int] = {}
+        """The tasks that it has started since its last numbered word, by the qualified name of their coroutines."""
+        self._speakers = tuple(map(ref, speakers))
+
+    def add_speaker(self, task: "Task[Any]") -> None:
+        """Note a task that works in this branch."""
+        self._speakers = (*self._speakers, ref(task))
+
+    @property
+    def runs(self) -> bool:
+        """Whether the code that runs at this moment is in this branch."""
+        task = current_task()
+        if task is None:
+            return False
+        if not self._speakers:  # an eager task works before its factory has it
+            self.add_speaker(task)
+        return any(speaker() is task for speaker in self._speakers)
+
+    def start(self, name: str) -> "Branch":
+        """The branch of a task that this one starts now, with a coroutine of that qualified name."""
+        if name in WORDS:
+            word = self.tell(delegates=name.endswith(".delegate"))
+            return Branch(_short(f"{word[0]}/"), reserved=word)
+        number = self._started[name] = self._started.get(name, 0) + 1
+        return Branch(_short(f"{self.path}{self._told}/{name.replace('/', '|')}#{number}/"))
+
+    def tell(self, *, delegates: bool = False) -> tuple[str, int]:
+        """The place of a numbered word that is told now and, if it `delegates`, the number of the delegation."""
+        if (word := self._reserved) is not None:
+            self._reserved = None
+            return word
+        self._told += 1
+        if self._started:
+            self._started = {}
+        place, number = f"{self.path}{self._told}", 0
+        if delegates and self.path:
+            number = number_of(place)
+        elif delegates:
+            number = self._delegated = self._delegated + 1
+        return place, number
+
+    def precedes(self, place: str) -> bool:
+        """Whether the word at that place is yet to be told, by this branch or by one that it has yet to start."""
+        if not place.startswith(self.path):
+            return False
+        count, _, rest = place[len(self.path) :].partition("/")
+        if not count.isdecimal():
+            return False  # the path to it was too long to be written out
+        if not rest or int(count) != self._told:
+            return int(count) > self._told
+        name, _, number = rest.partition("/")[0].rpartition("#")
+        return int(number) > self._started.get(name, 0)
+
+
+def _short(path: str) -> str:
+    return path if len(path) <= PATH_CHARACTERS else f"{blake2b(path.encode(), digest_size=16).hexdigest()}/"
+
+
+_branch: ContextVar[Branch | None] = ContextVar("dragoman_branch", default=None)
+
+
+def begin_first_branch() -> None:
+    """Let the running asyncio task be the first branch of a run."""
+    task = current_task()
+    assert task is not None
+    _branch.set(Branch("", task))
+
+
+def leave_branches() -> None:
+    """Let the running asyncio task, and those that it starts, be in no branch: it passes on what others tell."""
+    _branch.set(None)
+
+
+def present_branch() -> Branch | None:
+    """The branch of the code that runs at this moment; None if it has none, so that what it tells has no place."""
+    branch = _branch.get()
+    return branch if branch is not None and branch.runs else None
+
+
+def start_within_branch(coroutine: Coroutine[Any, Any, T]) -> "Task[T]":
+    """Start a task that works in the branch that starts it. It tells its numbered words before that one goes on."""
+    branch = present_branch()
+    token = _branch.set(None)  # so that the task gets no branch of its own
+    try:
+        return asyncio.get_running_loop().create_task(_work_within(branch, coroutine))
+    finally:
+        _branch.reset(token)
+
+
+async def _work_within(branch: Branch | None, coroutine: Coroutine[Any, Any, T]) -> T:
+    if branch is not None and (task := current_task()) is not None:
+        branch.add_speaker(task)
+        _branch.set(branch)
+    return await coroutine
+
+
+def number_of(place: str) -> int:
+    """The number of the delegation that is made at a place in a branch."""
+    return NUMBERS_FROM | int.from_bytes(blake2b(place.encode(), digest_size=6).digest())
+
+
+def in_first_branch(place: str) -> bool:
+    """Whether a place is in the first branch of its run. Words there are told one after the other."""
+    return "/" not in place
+
+
+class Places:
+    """The places of the numbered words of one run, in the order in which it tells them.
+
+    With `counted` words have no places, as in logs of earlier versions: delegations are numbered as they come. A word
+    that is told in no branch has the place of its occurrence: how often the run has told one of that kind and name.
+    Such words have no order among each other, so at most one of a kind and name can be under way.
+    """
+
+    __slots__ = ("_counted", "_delegated", "_occurred", "_under_way")
+
+    def __init__(self, *, counted: bool) -> None:
+        self._counted = counted
+        self._delegated = 0
+        self._occurred: dict[str, int] = {}
+        self._under_way: set[str] = set()
+
+    @contextmanager
+    def tell(self, kind: Literal["question", "delegation"], name: str, given: str | None) -> Iterator[tuple[str, int]]:
+        """The place of a word, which is under way in the block, and its number if it is a delegation.
+
+        A word that somebody passes on has a `given` place. The place is empty if the word is only counted. Raises
+        RuntimeError if another word of that name is under way, and neither is told in a branch.
+        """
+        if given is not None or self._counted:
+            self._delegated += kind == "delegation"
+            yield given or "", self._delegated
+            return
+        if (branch := present_branch()) is not None:
+            yield branch.tell(delegates=kind == "delegation")
+            return
+        word = f"{kind}:{name}"
+        if word in self._under_way:
+            raise RuntimeError(
+                f"two {kind}s of one name are told at once outside of the run's own tasks, so that a later run could "
+                "not tell them apart: start the coroutines with asyncio.create_task, gather or a TaskGroup in the skill"
+            )
+        self._occurred[word] = number = self._occurred.get(word, 0) + 1
+        self._under_way.add(word)
+        try:
+            yield (place := f"{word}#{number}"), number_of(place)
+        finally:
+            self._under_way.discard(word)
+
+
+def place_tasks(loop: AbstractEventLoop) -> None:
+    """Let the tasks of a loop be branches of the runs that start them. Does nothing if they are already.
+
+    A task factory that the loop has goes on making the tasks.
+    """
+    factory = loop.get_task_factory()
+    if not (isinstance(factory, partial) and factory.func is _make_task):
+        loop.set_task_factory(partial(_make_task, factory))
+
+
+def _make_task(factory: Any, loop: AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+    """Make a task as the loop would. One that is started within a run becomes a branch of it."""
+    parent = _branch.get()
+    if parent is None:
+        return Task(coroutine, loop=loop, **options) if factory is None else factory(loop, coroutine, **options)
+    branch = parent.start(getattr(coroutine, "__qualname__", type(coroutine).__qualname__))
+    if (context := options.get("context")) is not None:
+        with suppress(RuntimeError):  # it is that of a task at work: then the new task has no place
+            context.run(_branch.set, branch)
+    token = _branch.set(branch)  # a task copies the present context, unless it is given one
+    try:
+        task = Task(coroutine, loop=loop, **options) if factory is None else factory(loop, coroutine, **options)
+    finally:
+        _branch.reset(token)
+    branch.add_speaker(task)
+    return task
