@@ -125,6 +125,8 @@ def state_after(state: WriteState, outcome: Outcome, *, appends: bool) -> WriteS
 
     While a write is in doubt, an error says nothing of its first attempt, which may have been committed.
     """
+    if isinstance(outcome, Appended):
+        return WriteState.LANDED
     if isinstance(outcome, OutcomeUnknown) or (state is WriteState.IN_DOUBT and isinstance(outcome, StoreError)):
         return WriteState.IN_DOUBT
     if appends and isinstance(outcome, Moved | TaskEnded):

@@ -218,7 +218,8 @@ class RunWriter:
             self._drop_answered(log)
             if not events:
                 return None
-        view = View(log.head, log.state, log.epoch, log.holder)
+        row = log.row
+        view = View(log.head, row.state, row.epoch, row.holder)
         page = WritePage(tuple(events), self.epoch, self.state, self._status_ms, self._buffer_bytes)
         decision = decide_page(view, page)
         self._buffer, self._flying, self._buffer_bytes = [], events, 0
