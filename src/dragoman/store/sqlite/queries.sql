@@ -350,7 +350,7 @@ WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= 
 UPDATE tasks SET holder = ?1, epoch = epoch + 1,
     offered_until_ms = CASE WHEN holder IS NULL OR offered_until_ms IS NOT NULL THEN ?7 END
 WHERE task IN (
-    SELECT t.task FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
+    SELECT t.task FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
     WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND (t.holder IS NULL OR t.holder NOT IN (SELECT value FROM json_each(?2)) OR t.offered_until_ms <= ?4)
         AND CASE WHEN ?5 IS NULL THEN s.agent NOT IN (SELECT value FROM json_each(?6))
@@ -360,17 +360,17 @@ RETURNING task;
 
 -- name: cancels
 -- Tasks leased to ?1 that shall be canceled. Only for processes that share the file with others.
-SELECT t.id FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
+SELECT t.id FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.cancel AND t.holder = ?1;
 
 -- name: leased
 -- Tasks leased to ?1. Only for processes that share the file with others.
-SELECT t.id FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
+SELECT t.id FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1;
 
 -- name: offered
 -- Tasks that were offered to ?1, which has not accepted them yet. Only for processes that share the file with others.
-SELECT t.id FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
+SELECT t.id FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1 AND t.offered_until_ms IS NOT NULL;
 
 -- name: children
