@@ -351,3 +351,32 @@ async def test_delegations_that_are_told_at_once_are_numbered_as_they_are_starte
 
     async with house(Scripted(script), Scripted(echo, "other")) as h:
         assert text_of(await h.send()) == "1 one 2 two 3 three"
+
+
+async def test_branches_of_a_run_that_became_a_task_have_places(tmp_path: Path) -> None:
+    """An agent that may answer with a Message asks in two branches, and its server is killed between two answers."""
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    turns = [0, 3]
+
+    async def script(run: Run) -> None:
+        async def book(name: str, wait: int) -> str:
+            for _ in range(wait):
+                await asyncio.sleep(0)
+            return (await run.ask((Part(text=name),))).text
+
+        async with asyncio.TaskGroup() as group:
+            booked = [group.create_task(book(*each)) for each in zip(("one", "two"), turns, strict=True)]
+        await say(run, " ".join(task.result() for task in booked))
+
+    agent = Scripted(script, direct="auto", restartable=True)
+    async with house(agent, url=url, crashes=True) as h:
+        task = await h.send()
+        assert task.status.message is not None
+        assert task.status.message.text == "one"
+        task = await h.send("first", task_id=task.head.id)
+        assert task.status.message is not None
+        assert task.status.message.text == "two"
+    turns.reverse()
+    async with house(agent, url=url) as h:
+        task = await h.send("second", task_id=task.head.id)
+        assert (task.state, text_of(task)) == (S.COMPLETED, "first second")
