@@ -36,7 +36,7 @@ def agent() -> Agent:
 
 def test_an_agent_is_a_runner(agent: Agent) -> None:
     runner: Runner = agent
-    assert runner.traits == Traits()
+    assert runner.traits == Traits(kind="python")
 
 
 def test_the_card_says_what_the_code_says() -> None:
