@@ -1,6 +1,7 @@
 """Effects that get lost: whatever has to follow still does, within two `claim_s`."""
 
 import asyncio
+import logging
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, get_args
 
@@ -8,11 +9,15 @@ import pytest
 
 from dragoman.engine.api import Run
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
+from dragoman.engine.engine import Engine
 from dragoman.engine.lineage import child_of
+from dragoman.engine.policy import EngineSettings
 from dragoman.model.message import Part
-from dragoman.model.task import TaskState
+from dragoman.model.task import Record, TaskState
+from dragoman.store.open import open_store
+from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.bench import new_task
-from tests.engine.house import House, Scripted, echo, house, say
+from tests.engine.house import House, Scripted, StandingClock, call, echo, house, say, sending
 from tests.engine.test_delegate import order
 from tests.virtual_time import Waited, in_virtual_time
 
@@ -100,6 +105,45 @@ async def test_a_delegation_is_made_once(case: Case) -> None:
         task = await h.send()
         watch.check(case.lost, Delegate, 5 * CLAIM_S)
         assert (task.state, begun) == (S.COMPLETED, [child_of(task.head.id, 1)])
+
+
+async def test_a_process_that_goes_down_leaves_a_delegation_to_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+    """The group of the server's jobs ends, as with a fault of the server. The runs, which are not in it, end later."""
+    store = open_store("memory:", StandingClock())
+    await store.open("here")
+    runs: list[asyncio.Task[None] | None] = []
+    begun = asyncio.Event()
+
+    async def script(run: Run) -> None:
+        runs.append(asyncio.current_task())
+        await run.delegate(order())
+
+    async def other(run: Run) -> None:
+        runs.append(asyncio.current_task())
+        begun.set()
+        await patient(run)
+
+    agents = {"agent": Scripted(script), "other": Scripted(other, "other")}
+    engine = Engine(store, agents, clock=store.clock, settings=EngineSettings(), holder="here")
+
+    async def fail() -> None:
+        await begun.wait()
+        raise ValueError
+
+    with pytest.raises(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            await engine.start(JobGroup(group))
+            task = await engine.call(call(sending(return_immediately=True)))
+            group.create_task(fail())
+    assert isinstance(task, Record)
+    for run in runs:
+        assert run is not None
+        run.cancel()
+        await asyncio.wait([run])
+    row = await store.load(task.head.id)
+    assert row.state is S.WORKING
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    await store.close()
 
 
 @in_virtual_time

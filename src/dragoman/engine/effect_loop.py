@@ -119,7 +119,9 @@ class EffectLoop:
         try:
             delegated = await self._delegations.carry_out(effect.run, effect.number, effect.order, effect.hear)
         except asyncio.CancelledError:
-            outcome.cancel()
+            work = asyncio.current_task()
+            if work is None or not work.cancelling():  # else the run has given it up, or ends with this process
+                outcome.cancel()
             raise
         except BaseException as error:  # noqa: BLE001  the run that waits gets it
             if not outcome.done():

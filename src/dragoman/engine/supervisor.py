@@ -566,13 +566,18 @@ class Supervisor:
         return f"The server failed (reference {reference}).", task.epoch if task.holder == self.leases.holder else None
 
     def _end_canceled(self, task: TaskLog, epoch: int) -> None:
-        """End a task whose agent canceled the asyncio task of its own run: the engine notes why before it does that."""
-        end = agent_error(task.head, "canceled its own run:", asyncio.CancelledError())
-        (said,) = end.parts
-        try:
-            self.errands.do(task, lambda: self.end(task, end.state, said.text or "", end.reason, epoch=epoch))
-        except RuntimeError:  # the group ends, and the server with it
-            return
+        """End a task whose agent canceled the asyncio task of its own run: the engine notes why before it does that.
+
+        If the group has ended, the server goes down, and it was not the agent.
+        """
+
+        async def blame() -> None:
+            end = agent_error(task.head, "canceled its own run:", asyncio.CancelledError())
+            (said,) = end.parts
+            await self.end(task, end.state, said.text or "", end.reason, epoch=epoch)
+
+        with suppress(RuntimeError):
+            self.errands.do(task, blame)
 
     async def _fail(self, task: TaskLog, text: str, epoch: int | None, again_s: float = FAIL_AGAIN_S) -> None:
         """End a task as failed, because of an error of the server. An end that cannot be written is tried again."""

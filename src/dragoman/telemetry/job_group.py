@@ -141,6 +141,7 @@ class JobGroup:
             task = self._group.create_task(contained, name=name, context=context)
         except RuntimeError:
             contained.close()
+            work.close()
             raise
         task.add_done_callback(lambda _: work.close())  # a task that is canceled before its first turn never awaits it
         return task
