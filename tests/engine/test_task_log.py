@@ -407,6 +407,34 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     await standby.close()
 
 
+@pytest.mark.parametrize("guarded", ["by seq", "by epoch"])
+async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Store, guarded: str) -> None:
+    """A standby that lagged has taken over, and nobody here has noticed. There is nothing new to decide upon."""
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    standby = open_store("memory:", StandingClock())
+    await standby.open("here")
+    first = Submitted(said("go"), TIME)
+    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    await log.writes.append(log, lambda log: write(status(S.WORKING)))
+    await log.writes.append(log, lambda _: Decision(events=(), now_ms=0, holder="h2"))
+    behind.store = standby
+
+    def more(log: TaskLog) -> Decision:
+        if guarded == "by seq":
+            return write(status(S.INPUT_REQUIRED))
+        return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch)
+
+    with pytest.raises(StoreError, match="has lost"):
+        await log.writes.append(log, more)
+    await LogReader(log.store).reread(log)
+    await log.writes.append(log, more)
+    assert (log.state is S.INPUT_REQUIRED, log.holder == "h3") == (guarded == "by seq", guarded == "by epoch")
+    assert log.record() == (await log_of(standby)).record()
+    await standby.close()
+
+
 @pytest.mark.parametrize("kept", [True, False])
 async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool) -> None:
     """One whose message the standby has waits on."""

@@ -7,7 +7,8 @@ Invariant: one write of a task is under way at a time, and each is decided on th
                                  │  │  ├───── nothing to write, or refused ─────────────► landed
                                  │  │  │
                                  │  │  └───── somebody else wrote first ──► overtaken ──► landed, if the next
-                decided again    │  └────────────────────────────────────────┘            decision refuses
+                decided again    │  └────────────────────────────────────────┘            decision refuses, or
+                                 │                                                        the store is behind
                                  │
                its outcome is known, after it was repeated with its id
                                  │
@@ -434,7 +435,10 @@ class WriteQueue(Generic[P]):
         self._next(prefix)
 
     async def _decide_again(self, write: Write[P], refused: Refused) -> None:
-        """Read what somebody else wrote to the task, and decide the write again."""
+        """Read what somebody else wrote to the task, and decide the write again.
+
+        If there is nothing, the store is behind the prefix: after a failover, which will be noticed (`Rewound`).
+        """
         prefix, append, seq = write.prefix, write.append, write.seq
         assert append is not None
         outcome: BaseException = refused
@@ -450,6 +454,8 @@ class WriteQueue(Generic[P]):
         if prefix.seq > seq or leased or prefix.row.webhooks_version != append.webhooks_version:
             self._begin(write)
         else:
+            if outcome is refused:  # nobody has written, and nobody has deleted the task
+                outcome = StoreError("the store has lost what was read of this task")
             prefix.followers.wake()
             self._land(write, outcome)
         if not self.busy:
