@@ -1,6 +1,8 @@
 """Sessions of MCP that several replicas serve: a client's word reaches the call that waits on another one."""
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -62,7 +64,8 @@ class Line:
     def say(self, payload: bytes) -> None:
         if not self.cut:
             for heard in self._heard:
-                heard.put_nowait(payload)
+                if not heard.full():
+                    heard.put_nowait(payload)
 
 
 class LineEnd(NoBus):
@@ -98,6 +101,10 @@ class Waiting:
         self.cancels.set()
 
 
+async def _nothing(principal: Principal) -> None:
+    """Cancels nothing."""
+
+
 @asynccontextmanager
 async def replicas(line: Line | None = None) -> AsyncIterator[tuple[Store, Sessions, Sessions]]:
     """The sessions of two replicas on one store."""
@@ -115,6 +122,25 @@ async def replicas(line: Line | None = None) -> AsyncIterator[tuple[Store, Sessi
             task.cancel()
         await asyncio.wait(running)
         await store.close()
+
+
+async def test_a_server_alone_keeps_nothing_of_calls_that_are_over() -> None:
+    sessions = Sessions(Notifications(None, 60))
+    await asyncio.wait_for(sessions.run(), DEADLINE_S)  # no other replica leaves notes
+    call = OpenCall(Waiting(sessions).stream, _nothing)
+    sessions.remove(KEY, b"7", call.stream)
+    gc.collect()
+    kept: list[int] = []
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            for _ in range(3000):
+                sessions.add(KEY, b"7", call)
+                sessions.remove(KEY, b"7", call.stream)
+            kept.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert kept[1] - kept[0] < 3000
 
 
 async def test_a_call_is_canceled_through_any_replica() -> None:

@@ -119,6 +119,25 @@ async def test_a_bus_that_is_down_is_tried_for_ever_and_said_once(caplog: pytest
 
 
 @in_virtual_time
+async def test_a_signal_for_a_full_queue_is_dropped_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    air, heard = Air(), asyncio.Queue[bytes](1)
+    other = ClusterBus(air, b"secret")
+    other.on_signal("s", heard)
+    await other.open()
+    async with a_bus(air) as one:
+        await asyncio.sleep(0.5)
+        for payload in (b"first", b"second"):
+            one.signal("s", payload)
+        await asyncio.sleep(0.5)
+        assert (heard.get_nowait(), heard.empty()) == (b"first", True)
+        one.signal("s", b"third")
+        await asyncio.sleep(0.5)
+        assert heard.get_nowait() == b"third"
+    await other.close()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@in_virtual_time
 async def test_a_lost_connection_is_replaced_and_hints_count_as_lost() -> None:
     air, hints = Air(), list[Hint]()
     async with a_bus(air, hints) as bus:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, cast
 
+from dragoman.bus.api import UNREAD_MAX
 from dragoman.engine.hints import Hints
 from dragoman.store.replicas import Replica
 from dragoman.testing.buses import Hub
@@ -81,3 +82,20 @@ async def test_word_of_work_is_heard_at_once_and_keeps_no_poll_from_coming() -> 
             told += 1
     assert [round(poll) for poll in polls] == [5, 10]
     assert told >= 200
+
+
+@in_virtual_time
+async def test_hints_that_were_dropped_unread_are_made_good_by_a_poll_at_once() -> None:
+    hub = Hub()
+    bus, other = hub.bus(), hub.bus()
+    hints = Hints(NO_STORE, bus, poll_s=1, healthy_poll_s=5)
+    hints.serve("me", ["echo"])
+    for each in (bus, other):
+        await each.open()
+    start = await _next_poll(hints)
+    for number in range(UNREAD_MAX):
+        other.publish(f"t{number}", 1, to="me")
+    await asyncio.sleep(0.5)
+    other.publish("one more", 1, to="me")
+    assert await _next_poll(hints) - start < 1
+    assert await _next_poll(hints) - start > 5

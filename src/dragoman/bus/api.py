@@ -19,7 +19,7 @@ SIGNAL_BYTES_MAX = 4096
 """The largest payload of a signal."""
 
 UNREAD_MAX = 10_000
-"""Most hints that wait to be read. Of more the oldest are dropped: a poll finds what they would have told."""
+"""Most hints that wait to be read. Of more the oldest are dropped: a poll, at once, finds what they would have told."""
 
 Hint = tuple[str, int | None, bytes | None]
 """A task's id, the seq that its log has reached, and perhaps the bytes of its last page, as published.
@@ -31,17 +31,22 @@ The seq is None if hints about the task may have been lost: whoever follows it l
 class Inbox:
     """What other replicas tell one replica, until it reads it. One reader, on the loop of the bus."""
 
-    __slots__ = ("_arrived", "_hints", "work")
+    __slots__ = ("_arrived", "_hints", "dropped", "work")
 
     def __init__(self) -> None:
         self._hints: deque[Hint] = deque(maxlen=UNREAD_MAX)
         self._arrived = asyncio.Event()
         self.work = asyncio.Event()
-        """Set when there may be work: a mark on one of the replica's tasks, an offer, or a queued task. The reader
-        clears it."""
+        """Set when there may be work: a mark on one of the replica's tasks, an offer, or a queued task; and with
+        `dropped`. The reader clears it."""
+        self.dropped = False
+        """Whether hints were dropped unread since the reader last cleared it."""
 
     def put(self, hint: Hint) -> None:
         """Add a hint."""
+        if len(self._hints) == UNREAD_MAX:
+            self.dropped = True
+            self.work.set()
         self._hints.append(hint)
         self._arrived.set()
 
@@ -138,7 +143,10 @@ class Bus(Protocol):
         ...
 
     def on_signal(self, name: str, heard: asyncio.Queue[bytes]) -> None:
-        """Put the payload of each signal of that name into `heard`. One queue a name; only before `open`."""
+        """Put the payload of each signal of that name into `heard`. One queue a name; only before `open`.
+
+        A signal that finds it full is dropped, as if it had been lost on its way.
+        """
         ...
 
     @property

@@ -319,7 +319,7 @@ class ClusterBus:
                 self._inbox.put_work()
             case MessageKind.SIGNAL:
                 heard = self._heard.get(envelope.name)
-                if heard is not None:
+                if heard is not None and not heard.full():
                     heard.put_nowait(envelope.payload or b"")
             case MessageKind.ECHO:
                 now_s = asyncio.get_running_loop().time()

@@ -210,9 +210,10 @@ class Hints:
             all_heard = self._bus.healthy and self._bus.others >= self._living
             every_s = self._healthy_poll_s if all_heard else self._poll_s
             left_s = self._polled_s + every_s - loop.time()
-            due, told = left_s <= 0, self._inbox.work.is_set()
+            due, told = left_s <= 0 or self._inbox.dropped, self._inbox.work.is_set()
             if due:
                 self._polled_s = loop.time()
+                self._inbox.dropped = False
             if due or told:
                 self._inbox.work.clear()
                 return due

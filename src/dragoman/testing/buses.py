@@ -118,7 +118,7 @@ class HubBus:
 
         def deliver(bus: HubBus) -> None:
             heard = bus._heard.get(name)
-            if heard is not None:
+            if heard is not None and not heard.full():
                 bus._receive(lambda: heard.put_nowait(payload))
 
         self._send(deliver)

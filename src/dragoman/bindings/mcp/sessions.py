@@ -200,15 +200,15 @@ class Sessions:
         self._bus = bus
         self._calls: dict[SessionKey, dict[bytes, OpenCall]] = {}
         self._levels: OrderedDict[SessionKey, str] = OrderedDict()
-        self._told: asyncio.Queue[bytes] = asyncio.Queue()
-        """Has something when a call has begun while none was under way, and when another replica has left a note."""
+        self._told: asyncio.Queue[bytes] = asyncio.Queue(1)
+        """Full when a call has begun while none was under way, and when another replica has left a note."""
         if bus is not None:
             bus.on_signal(SIGNAL, self._told)
 
     def add(self, key: SessionKey, request_id: bytes, call: OpenCall) -> None:
         """Add a call that has begun. Without a session none is kept, because such clients all count ids from 1."""
         if key[1]:
-            if not self._calls:
+            if not (self._calls or self._told.full()):
                 self._told.put_nowait(b"")
             self._calls.setdefault(key, {})[request_id] = call
 
@@ -289,8 +289,6 @@ class Sessions:
                     await self._told.get()
             except TimeoutError:
                 pass
-            while not self._told.empty():
-                self._told.get_nowait()
             try:
                 entries = await self._store.scan(NOTES)
             except StoreError as error:

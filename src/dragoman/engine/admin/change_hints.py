@@ -33,8 +33,8 @@ class ChangeHints:
         self._attending: asyncio.TimerHandle | None = None
         """The end of telling other replicas; None while none of them follows the changes."""
         self._committed = asyncio.Event()
-        self._followed: asyncio.Queue[bytes] = asyncio.Queue()
-        self._changed: asyncio.Queue[bytes] = asyncio.Queue()
+        self._followed: asyncio.Queue[bytes] = asyncio.Queue(1)
+        self._changed: asyncio.Queue[bytes] = asyncio.Queue(1)
         bus.on_signal(FOLLOWED, self._followed)
         bus.on_signal(CHANGED, self._changed)
 
