@@ -657,3 +657,28 @@ async def test_a_delegation_that_the_store_has_lost_is_made_again() -> None:
             await h.engine.tasks.reread(0.1)
             assert text_of(await h.reach(task_id, S.COMPLETED)) == "one"
             assert begun.get_nowait() == child_id
+
+
+async def test_an_answer_waits_for_an_agent_that_nobody_serves_for_a_while() -> None:
+    """As while the only replica that serves it is started again."""
+    looked = asyncio.Event()
+
+    async def absent(within_s: float) -> frozenset[str]:
+        looked.set()
+        return frozenset({"other"})
+
+    async def asks(run: Run) -> None:
+        await say(run, (await run.ask((Part(text="Which?"),))).text)
+
+    ours, other = delegating(), Scripted(asks, "other")
+    async with house(ours, other, poll_s=1.0, retry_s=0.01) as h:
+        task_id = (await h.send()).head.id
+        await h.reach(task_id, S.INPUT_REQUIRED)
+        h.store.replicas.absent = absent  # type: ignore[attr-defined]
+        h.engine.serve({"agent": ours})
+        await h.send("this", task_id=task_id, return_immediately=True)
+        await looked.wait()
+        await asyncio.sleep(0.05)
+        assert (await h.get(task_id)).state is S.WORKING
+        h.engine.serve({"agent": ours, "other": other})
+        assert text_of(await h.reach(task_id, S.COMPLETED)) == "other says this"

@@ -175,10 +175,15 @@ class Delegations:
     async def _send_as_caller(
         self, run: ParentRun, agent: str, send: SendMessage, origin: Origin | None = None
     ) -> Taken:
-        """Send to the agent as it is served now, on behalf of the parent's caller. Raises A2AError or StoreError."""
+        """Send to the agent as it is served now, on behalf of the parent's caller. Raises A2AError or StoreError.
+
+        An answer to an agent that nobody serves, but was served lately, raises Unavailable.
+        """
         serving = self._served.generation
-        runner = serving.runners.get(agent)
-        if runner is None and (self._neighbours is None or not await self._neighbours.serve(agent)):
+        runner, neighbours = serving.runners.get(agent), self._neighbours
+        if runner is None and (neighbours is None or not await neighbours.serve(agent)):
+            if origin is None and neighbours is not None and await neighbours.miss(agent):
+                raise Unavailable(f"agent {agent} is served by no replica at present")
             raise AgentNotFound(agent)
         serving.busy += 1
         try:
