@@ -23,11 +23,17 @@ WHERE n0 > 0 OR n1 > 0 OR n2 > 0 OR n3 > 0 GROUP BY s.agent ORDER BY s.agent;
 SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size();
 
 -- name: oldest_rows
--- The oldest of what retentions delete, each by an index: see read_oldest.
+-- The oldest of what retentions delete, each by an index: see read_oldest. A task that was delegated by one at work is kept.
 SELECT
-    (SELECT status_ms FROM tasks WHERE (state > 3) + pruned = 0 AND state > 1 ORDER BY status_ms LIMIT 1),
-    (SELECT status_ms FROM tasks WHERE (state > 3) + pruned = 1 AND state > 1 ORDER BY status_ms LIMIT 1),
-    (SELECT status_ms FROM tasks WHERE (state > 3) + pruned = 2 AND state > 1 ORDER BY status_ms LIMIT 1),
+    (SELECT t.status_ms FROM tasks t WHERE (t.state > 3) + t.pruned = 0 AND t.state > 1
+        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+        ORDER BY t.status_ms LIMIT 1),
+    (SELECT t.status_ms FROM tasks t WHERE (t.state > 3) + t.pruned = 1 AND t.state > 1
+        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+        ORDER BY t.status_ms LIMIT 1),
+    (SELECT t.status_ms FROM tasks t WHERE (t.state > 3) + t.pruned = 2 AND t.state > 1
+        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+        ORDER BY t.status_ms LIMIT 1),
     (SELECT at_ms FROM audit ORDER BY entry LIMIT 1),
     (SELECT min(arrived_ms) FROM receipts),
     (SELECT min(day) FROM usage_days);

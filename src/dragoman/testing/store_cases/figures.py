@@ -107,6 +107,14 @@ async def the_oldest_of_what_retention_deletes_is_known(bench: Bench) -> None:
         assert (await store.figures()).oldest == oldest
         assert await store.sweep(at + 15, -1, 0, -1) > 0
         assert (await store.figures()).oldest == replace(oldest, logs_ms=at + 20)
+        child = new_task("child", at=at - 3)
+        await store.create(new_task("parent", at=at - 3))
+        await store.create(replace(child, head=replace(child.head, parent="parent")))
+        await store.append(ending("child", 1, at=at - 2))
+        kept = replace(oldest, logs_ms=at + 20)
+        assert (await store.figures()).oldest == kept, "a task at work has delegated it"
+        await store.append(ending("parent", 1, at=at + 40))
+        assert (await store.figures()).oldest == replace(kept, tasks_ms=at - 2, logs_ms=at - 2)
         entry = AuditEntry(at_ms=at + 30, principal="ann", action="SendMessage", allowed=True)
         await store.audit.write([entry])
         assert (await store.figures()).oldest.audit_ms == at + 30
