@@ -11,7 +11,7 @@ from dragoman.engine.handler import Snapshot
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
 from dragoman.store.replicas import LocalReplicas
-from dragoman.testing.buses import Hub
+from dragoman.testing.buses import Hub, once
 from tests.engine.house import read, sending, seqs, streaming
 from tests.engine.replicas import Stage, replicas, until
 
@@ -105,6 +105,26 @@ async def test_a_page_too_large_for_a_hint_is_read_once_for_all_who_follow() -> 
             assert seqs(seen)[-1] == last + pages + 1
         for other, reads in zip(others, before, strict=True):
             assert other.store.reads.total() - reads <= pages + 1, other.store.reads  # one a page, and the end
+
+
+async def test_a_follower_hears_of_a_task_whose_run_met_the_new_lease_before_the_hint_of_it() -> None:
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        following = await one.follow(task_id)
+        await until(lambda: one.seq(task_id) == 2)
+        late: list[float] = [0.3]
+        hub.fate = lambda: late
+        await other.engine.take_over(task_id)
+        stage.pieces.put_nowait(SMALL)  # for the run that has lost the task, whose write is refused
+        await asyncio.wait_for(stage.canceled.wait(), 5)
+        await asyncio.sleep(2 * late[0])
+        hub.fate = once
+        stage.pieces.put_nowait(SMALL)
+        stage.pieces.put_nowait(None)
+        seen = seqs(await asyncio.wait_for(following, 5))
+        assert seen == list(range(seen[0], len(await one.log(task_id)) + 1))
 
 
 async def test_followers_see_each_event_once_and_in_order_whatever_becomes_of_the_hints() -> None:

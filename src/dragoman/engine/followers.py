@@ -128,7 +128,7 @@ class Followers(Generic[L]):
 
     def lease_moved(self) -> None:
         """Another engine took, offered or claimed the lease. The run has lost, unless the lease is for it."""
-        if self._attached is not None and not self._attached.leased_anew():
+        if self._attached is None or not self._attached.leased_anew():
             self._attached = None
             self.wake()  # those who wait here have to hear of the task from elsewhere now
 

@@ -154,12 +154,19 @@ class Hints:
         task = self._logs.get(task_id)
         if task is None or not task.seq or task.terminal:
             return
-        if task.followers.attached and seq is not None and seq >= task.seq:
-            self._catch_up(task, seq)  # its run has to learn what became of the lease, which may be all that is new
+        if self._may_lose(task) and seq is not None and seq >= task.seq:
+            self._catch_up(task, seq)  # what became of the lease may be all that is new
         elif seq is not None and seq <= task.seq:
             return
         elif page is None or (decoded := _decode(page)) is None or not task.adopt(decoded):
             self._want(task_id, seq or 0)
+
+    def _may_lose(self, task: TaskLog) -> bool:
+        """Whether a hint about a task may be about its lease: it has a run here, or had one that has met a newer lease.
+
+        Those who wait here for such a task have to hear of it from elsewhere then.
+        """
+        return task.followers.attached or task.holder == self._replica_id
 
     def _want(self, task_id: str, seq: int) -> None:
         """Read a task soon. One read at a time covers all tasks wanted meanwhile."""
@@ -274,7 +281,7 @@ class Hints:
         task_id = task.head.id
         try:
             async with task.writes.turn(task):
-                if task.followers.attached or task.seq < self._catching_up[task_id]:
+                if self._may_lose(task) or task.seq < self._catching_up[task_id]:
                     await task.refresh()
         except (StoreError, Unknown) as error:
             log.warning("task %s cannot be read now: %s", task_id, error)
