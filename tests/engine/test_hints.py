@@ -12,6 +12,7 @@ from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
 from dragoman.store.replicas import LocalReplicas
 from dragoman.testing.buses import Hub, once
+from dragoman.testing.store_cases.bench import new_task
 from tests.engine.house import read, sending, seqs, streaming
 from tests.engine.replicas import Stage, replicas, until
 
@@ -320,3 +321,16 @@ async def test_a_hint_of_work_costs_no_look_for_delegated_tasks() -> None:
             await until(lambda seen=looks: one.store.reads["leased"] > seen)
         await until(lambda: one.store.reads["orphans"])
         assert one.store.reads["orphans"] == 1
+
+
+async def test_a_message_to_a_queued_task_has_others_look_for_it_again() -> None:
+    """They may have passed it over, because the message was being written to it."""
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        await one.store.create(new_task("queued", owner="anna", agent="agent", holder=None))
+        await one.send("more", task_id="queued", return_immediately=True)
+        await asyncio.wait_for(stage.begun.wait(), 5)
+        stored = await one.store.load("queued")
+        assert stored.holder == other.engine.replica_id
+        stage.pieces.put_nowait(None)
+        await other.reach("queued", S.COMPLETED)

@@ -417,6 +417,8 @@ class Intake:
                 self._supervisor.answer(task, message)
             elif answers:
                 self._leases.tell(task, addressee)
+            elif task.holder is None:  # a claim may have passed the task over, which this write had locked
+                self._leases.tell(task, None)
             else:
                 self._supervisor.deliver(task, message)
 
