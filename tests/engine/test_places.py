@@ -178,6 +178,16 @@ async def test_a_task_can_speak_for_the_branch_that_starts_it() -> None:
     assert await asyncio.create_task(first_branch()) == ["1", "2"]
 
 
+async def test_code_in_a_foreign_thread_is_in_no_branch() -> None:
+    place_tasks(asyncio.get_running_loop())
+
+    async def first_branch() -> object:
+        begin_first_branch()
+        return await asyncio.to_thread(present_branch)
+
+    assert await asyncio.create_task(first_branch()) is None
+
+
 # -- the log -----------------------------------------------------------------------------------------------------------
 
 

@@ -65,8 +65,11 @@ class Branch:
 
     @property
     def runs(self) -> bool:
-        """Whether the code that runs at this moment is in this branch."""
-        task = current_task()
+        """Whether the code that runs at this moment is in this branch. That of a thread is in none."""
+        try:
+            task = current_task()
+        except RuntimeError:  # no event loop runs in this thread, which has a copy of the context
+            return False
         if task is None:
             return False
         if not self._speakers:  # an eager task works before its factory has it
