@@ -1,6 +1,7 @@
 """Agents that answer with a Message or a task, as their work needs it (A2A 1.0 §3.1.1)."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +11,9 @@ from dragoman.bus.api import NoBus
 from dragoman.engine import writes
 from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run
 from dragoman.engine.handler import Direct, Snapshot
+from dragoman.engine.runs.auto_run import AutoRun
+from dragoman.engine.runs.message_sink import MessageSink
+from dragoman.engine.runs.run_writer import BUFFER_EVENTS_MAX
 from dragoman.model.errors import InvalidParams, TaskNotFound, TooManyRequests, Unavailable
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -587,3 +591,51 @@ class TwoRuns(Stage):
         await echo(run)
         if self._becomes_task:
             await run.status(HI)
+
+
+# -- what it leaves ----------------------------------------------------------------------------------------------------
+
+
+async def _reports(run: Run) -> None:
+    await run.status(HI)
+    await say(run, "done", "a", append=False)
+
+
+@pytest.mark.parametrize("script", [echo, _reports])
+async def test_an_execution_that_is_over_waits_for_no_garbage_collection(script: Script) -> None:
+    async with house(auto(script)) as h:
+        await h.ask(sending())
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await h.ask(sending())
+            await asyncio.sleep(0.05)
+            left = [each for each in gc.get_objects() if isinstance(each, AutoRun | MessageSink)]
+        finally:
+            gc.enable()
+    assert left == []
+
+
+async def test_tokens_that_are_reported_while_the_task_takes_over_count() -> None:
+    """The task takes what was said before in several writes; the agent goes on meanwhile."""
+
+    async def script(run: Run) -> None:
+        for number in range(2 * BUFFER_EVENTS_MAX):
+            await say(run, f"{number} ", "a")
+        run.usage(Usage.of(1, 1))
+        sink = run.sink
+        run.note(kept="yes")
+        while not run.record.note and run.sink is sink:
+            await asyncio.sleep(0)
+        while run.sink is sink:
+            run.usage(Usage.of(0, 1))
+            counted.append(1)
+            await asyncio.sleep(0)
+
+    counted: list[int] = []
+    async with house(auto(script)) as h:
+        task = await h.send()
+    assert counted
+    assert task.usage is not None
+    assert (task.usage.input_tokens, task.usage.output_tokens) == (1, 1 + len(counted))

@@ -166,7 +166,7 @@ class AutoRun:
     def drop(self, outcome: Decided | BaseException | None = None) -> None:
         """Stop the agent, because nothing that it does counts any more."""
         self._leave(AutoPhase.OVER)
-        self._sink.drop()
+        self._sink.drop(canceled=True)
         if self.task is not None:
             self.task.cancel()
         if outcome is not None:
@@ -185,7 +185,7 @@ class AutoRun:
         if self._phase is not AutoPhase.OPEN:
             return False
         self._leave(AutoPhase.ANSWER)
-        self._sink.drop()  # nothing that the agent left running can emit anything
+        self._sink.drop(canceled=False)  # nothing that the agent left running can emit anything
         try:
             self.decide(await self._call.keep(self._sink.answer(words, new_id()), self._sink.used))
         except StoreError as error:

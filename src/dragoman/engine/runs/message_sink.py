@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from dragoman.engine.api import Hear, Past, Sink
 from dragoman.engine.lineage import full_lineage
 from dragoman.engine.runs.history import History
@@ -103,8 +105,6 @@ class MessageSink:
 
     async def pour(self, task: Sink) -> bool:
         """Hand everything that was said to the task. Returns whether the task has it all, and its sink takes over."""
-        if self.used is not None:
-            task.mark(self.used)
         if self._works:
             task.mark(WORKING)
         while self._held:
@@ -113,14 +113,25 @@ class MessageSink:
                 task.mark(word)
             elif (waits := task.say(word, weight)) is not None:
                 await waits
+        if self._works:  # the agent may have said so meanwhile, as it may have used tokens
+            task.mark(WORKING)
+        if self.used is not None:
+            task.mark(self.used)
         taken = self._taken_over()
         if not taken.done():
             taken.set_result(task)
+            self._release(canceled=False)
         return not taken.cancelled()
 
-    def drop(self) -> None:
-        """Take nothing more: there will be no task."""
+    def drop(self, *, canceled: bool) -> None:
+        """Take nothing more: there will be no task. It was `canceled`, or answered with a Message."""
         self._taken_over().cancel()
+        self._release(canceled=canceled)
+
+    def _release(self, *, canceled: bool) -> None:
+        """Drop the execution, whose outcome is decided: the two form a cycle (see `RunWriter.release`)."""
+        if self._execution is not None:
+            self._execution = DECIDED_CANCELED if canceled else DECIDED
 
     # -- engine.api.Sink -----------------------------------------------------------------------------------------------
 
@@ -231,3 +242,20 @@ class MessageSink:
         assert self._execution is not None
         self._execution.become_task()
         return await asyncio.shield(self._taken_over())
+
+
+class DecidedExecution(Struct, frozen=True):
+    """Stands in for an execution whose outcome is decided: see `Undecided`."""
+
+    canceled: bool
+
+    @property
+    def open(self) -> bool:
+        """It is not."""
+        return False
+
+    def become_task(self) -> None:
+        """Do nothing."""
+
+
+DECIDED, DECIDED_CANCELED = DecidedExecution(False), DecidedExecution(True)
