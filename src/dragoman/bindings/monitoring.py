@@ -173,9 +173,8 @@ class Metrics:
     """The metrics page.
 
     `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job,
-    `connections` those of HTTP. `breakers` returns the states of circuit
-    breakers, by agent. A replica shows its `cluster` too. The `figures` of the store are read at most once per
-    `FRESH_MS`.
+    `connections` those of HTTP. `breakers` returns the states of circuit breakers, by agent. A replica shows its
+    `cluster` too. The `figures` of the store are read at most once per `FRESH_MS`.
     """
 
     def __init__(
