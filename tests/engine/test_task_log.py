@@ -58,7 +58,6 @@ def stream(log: TaskLog, store: Store, after: int) -> Tail:
         ends_when_interrupted=False,
         keepalive_s=60,
         stopping=Stopping(),
-        released=lambda _: None,
     )
 
 

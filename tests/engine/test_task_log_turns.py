@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.followers import LogOwner
 from dragoman.engine.rules import Decision
-from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, TaskLog
+from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, LogOwner, TaskLog
 from dragoman.engine.writes import Outcome, state_after
 from dragoman.engine.writes import WriteState as S
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
@@ -69,7 +68,7 @@ async def a_task() -> AsyncIterator[tuple[TaskLog, Unread]]:
 
 
 class Alone:
-    """The owner of a log that nobody else hears of: see `engine.followers.LogOwner`."""
+    """The owner of a log that nobody else hears of: see `engine.task_log.LogOwner`."""
 
     def release(self, log: TaskLog) -> None: ...
 
@@ -92,7 +91,7 @@ class Listening:
         return self._leased()
 
 
-async def loaded(task_id: str, store: Any, owner: LogOwner[TaskLog] | None = None) -> TaskLog:
+async def loaded(task_id: str, store: Any, owner: LogOwner | None = None) -> TaskLog:
     stored = await store.load(task_id)
     assert stored is not None
     return TaskLog.of(stored, store, owner or Alone())

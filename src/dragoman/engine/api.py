@@ -528,8 +528,12 @@ class Generation:
         self.busy = 0
         self._waiting: Future[None] | None = None
 
-    def done(self) -> None:
-        """Count a call as over."""
+    def enter(self) -> None:
+        """Count a call as under way."""
+        self.busy += 1
+
+    def leave(self) -> None:
+        """Undo one `enter`: the call is over."""
         self.busy -= 1
         if self._waiting is not None and not self.busy and not self._waiting.done():
             self._waiting.set_result(None)

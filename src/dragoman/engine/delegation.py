@@ -116,12 +116,11 @@ class Delegations:
     async def _follow(self, run: ParentRun, number: int, order: Delegation, hear: Hear | None) -> Delegated | None:
         """Make the task, unless it exists, and wait for its outcome. Returns None if the store has lost the task."""
         parent, child_id = run.log, child_of(run.head.id, number)
-        if parent.children is not None and child_id not in parent.children:
-            parent.children = (*parent.children, child_id)
+        parent.add_child(child_id)
         try:
             known = await self._pin_child(child_id)
             if known is not None and known.head.agent != order.agent:
-                self._tasks.unpin(known)
+                known.unpin()
                 raise ReplayMismatch(
                     f"delegation {number}", delegation_to(known.head.agent), delegation_to(order.agent)
                 )
@@ -145,7 +144,7 @@ class Delegations:
             came = Delegated(number, order.agent, child_id, record.state, at, message, record.artifacts, record.usage)
             return await self._files.delegated(came)
         finally:
-            self._tasks.unpin(child)
+            child.unpin()
 
     async def _create(self, run: ParentRun, child_id: str, order: Delegation) -> TaskLog:
         """Make the task and pin it. Raises A2AError if it is refused."""
@@ -185,14 +184,14 @@ class Delegations:
             if origin is None and neighbours is not None and await neighbours.miss(agent):
                 raise Unavailable(f"agent {agent} is served by no replica at present")
             raise AgentNotFound(agent)
-        serving.busy += 1
+        serving.enter()
         try:
             call = self._call(run, agent, send)
             if origin is None:  # an answer, which this run or another one of the parent may send again
                 call = replace(call, idempotency_key=send.message.message_id)
             taken = await self._send(runner, call, send, origin)
         finally:
-            serving.done()
+            serving.leave()
         assert not isinstance(taken, Message)  # WORKS asks for a task
         return taken
 
@@ -273,7 +272,7 @@ class Delegations:
         while not child.terminal and (deadline is None or self._supervisor.loop.time() < deadline):
             try:
                 taken = await self._send_as_caller(run, head.agent, send)
-                self._tasks.unpin(taken.task)
+                taken.task.unpin()
                 if child.seq < taken.seq:  # an earlier try, or another run of the parent, has written it
                     await self._tasks.catch_up(child)
             except (StoreError, AgentOffline, Unavailable):
@@ -295,7 +294,6 @@ class Delegations:
             ends_when_interrupted=False,
             keepalive_s=60.0,
             stopping=Stopping(),  # the run that waits may take its time, also when the server stops
-            released=self._tasks.release,
         )
 
     def _note(self, parent: TaskHead, agent: str, task_id: str, reason: str) -> None:
@@ -369,7 +367,7 @@ class Delegations:
                 if not child.head.detached:
                     await self._cancel(child)
             finally:
-                self._tasks.unpin(child)
+                child.unpin()
 
     async def enforce(self) -> None:
         """End delegated tasks past their deadline, and those whose parent has ended, wherever they run.
@@ -433,7 +431,7 @@ class Delegations:
             try:
                 await self._supervisor.take_back(parent, child.head.id)
             finally:
-                self._tasks.unpin(parent)
+                parent.unpin()
 
 
 class _Watch:

@@ -309,7 +309,7 @@ class Engine:
         except Refused:
             return None
         finally:
-            self.tasks.unpin(task)
+            task.unpin()
 
     async def runs(self, task_id: str) -> bool:
         """Whether a run of the task is here and has its lease: see `agents.worker.desk.WorkEngine`."""
@@ -325,7 +325,7 @@ class Engine:
             yield task
         finally:
             if task is not None:
-                self.tasks.unpin(task)
+                task.unpin()
 
     def claim_soon(self) -> None:
         """Look for queued tasks at once: see `agents.worker.desk.WorkEngine`."""
@@ -385,11 +385,11 @@ class Engine:
             if not self._leases.takes_work:
                 raise self._supervisor.refusal()
             serving = self._served.generation
-            serving.busy += 1
+            serving.enter()
             try:
                 taken = await self._intake.take(runner, call, operation)
             finally:
-                serving.done()
+                serving.leave()
             if isinstance(taken, Message):
                 return taken
             try:
@@ -409,7 +409,7 @@ class Engine:
                     raise Unavailable("the server's store has lost the message: send it once more", 1) from error
                 return self._outcome(call, operation, taken.task, settled=settled)
             finally:
-                self.tasks.unpin(taken.task)
+                taken.task.unpin()
         except StoreError as error:
             raise _unavailable(error) from error
 
@@ -548,11 +548,11 @@ class Engine:
 
     async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> OpenStream:
         serving = self._served.generation
-        serving.busy += 1
+        serving.enter()
         try:
             taken = await self._intake.take(runner, call, send)
         finally:
-            serving.done()
+            serving.leave()
         if isinstance(taken, Message):
             return DirectStream(taken)
         try:
@@ -562,7 +562,7 @@ class Engine:
                     raise refused
             return await self._tails.of_send(call, send, taken)
         finally:
-            self.tasks.unpin(taken.task)
+            taken.task.unpin()
 
     # -- CancelTask (A2A 1.0 §3.1.5) -----------------------------------------------------------------------------------
 
@@ -583,7 +583,7 @@ class Engine:
                 raise TaskNotCancelable(task_id, task.state.value)
             return task.record()
         finally:
-            self.tasks.unpin(task)
+            task.unpin()
 
     async def _note_cancel(self, call: Call, task: TaskLog) -> None:
         """Write into the log of an open task that an operator cancels it."""
@@ -670,7 +670,7 @@ class Engine:
                 raise InvalidParams("id", f"task {report.id} is {record.state.value}: nothing was changed")
             return record
         finally:
-            self.tasks.unpin(task)
+            task.unpin()
 
 
 def _unavailable(error: StoreError) -> Unavailable:

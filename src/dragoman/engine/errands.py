@@ -80,10 +80,10 @@ class Errands:
 
     def do_late(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         """As `do`, also at the end of a drain."""
-        task.pins += 1  # now, since the errand's caller may unpin the task before the errand starts
+        task.pin()  # now, since the errand's caller may unpin the task before the errand starts
         asyncio_task = self._begun().create_task(self._guard(task, errand))
         self._count(task.head.id, asyncio_task)
-        asyncio_task.add_done_callback(lambda _: self._tasks.unpin(task))
+        asyncio_task.add_done_callback(lambda _: task.unpin())
 
     def do_on(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
         """As `do`, for a task that is loaded first. Does nothing if there is no such task."""
@@ -139,7 +139,7 @@ class Errands:
                 return
             if task is not None:
                 self.do(task, partial(errand, task))
-                self._tasks.unpin(task)
+                task.unpin()
             return
 
     def _count(self, task_id: str, errand: "asyncio.Task[None]") -> None:

@@ -8,30 +8,13 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from dragoman.engine.announcements import Audience
-from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Message
 from dragoman.model.task import TaskHead
-from dragoman.store.api import Append, Appended, Stored
+from dragoman.store.api import Append, Appended
 
 L = TypeVar("L")
 C = TypeVar("C", contravariant=True)
-
-
-class LogOwner(Protocol[C]):
-    """Keeps the logs of a process in memory, and hears from each what concerns the process."""
-
-    def release(self, log: C) -> None:
-        """Drop a log, because its last write has landed and nothing pins it."""
-        ...
-
-    def ended(self, log: C, event: StatusChanged, own: bool) -> None:
-        """Take note that the end of a task is committed, by this engine if `own`."""
-        ...
-
-    async def renew_audience(self, log: C, stored: Stored) -> None:
-        """Read the webhooks of a task anew, because another engine has changed them. Raises StoreError."""
-        ...
 
 
 class Peers(Protocol[C]):
@@ -59,17 +42,16 @@ class Attached(Protocol):
 
 
 class Followers(Generic[L]):
-    """The followers of one task: those who wait for a change, its run, its webhooks, its owner, and other engines.
+    """The followers of one task: those who wait for a change, its run, its webhooks, and other engines.
 
     `audience` holds the webhooks. There are `peers` if other engines write to the store. The log comes with each
     call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
     """
 
-    __slots__ = ("_attached", "_owner", "_peers", "_waiting", "audience")
+    __slots__ = ("_attached", "_peers", "_waiting", "audience")
 
-    def __init__(self, owner: LogOwner[L], peers: Peers[L] | None = None) -> None:
+    def __init__(self, peers: Peers[L] | None = None) -> None:
         self.audience: Audience | None = None
-        self._owner = owner
         self._peers = peers
         self._attached: Attached | None = None
         self._waiting: dict[Future[bool], TimerHandle | None] = {}
@@ -91,18 +73,6 @@ class Followers(Generic[L]):
             self.audience.committed(append)
         if self._peers is not None:
             self._peers.announce(log, append, written)
-
-    def ended(self, log: L, event: StatusChanged, own: bool) -> None:
-        """The end of the task is committed, by this engine if `own`."""
-        self._owner.ended(log, event, own)
-
-    def rested(self, log: L) -> None:
-        """The last write has landed, and nothing pins the log."""
-        self._owner.release(log)
-
-    async def renew_audience(self, log: L, stored: Stored) -> None:
-        """Another engine has changed the webhooks. Raises StoreError."""
-        await self._owner.renew_audience(log, stored)
 
     # -- the run -----------------------------------------------------------------------------------------------------
 

@@ -159,8 +159,7 @@ class Intake:
                 return taken
         head, message = self._head(call, send, now_ms, origin)
         submitted = replace(message, parts=await files.kept(head.id, message.parts)) if large else message
-        task = self._tasks.new(head)
-        task.shown = call.shown
+        task = self._tasks.new(head, call.shown)  # pinned: no run keeps it if other replicas serve the agent
         quota = policy.quota(self._settings, call.principal.limits, now_ms) if origin is None else None
         holder = None if runner is None else self._leases.holder
         new = new_task(head, submitted, now_ms, new_write(), holder, dedupe=dedupe, quota=quota)
@@ -169,23 +168,22 @@ class Intake:
             if not isinstance(registered, NewTask):
                 return registered
             new = registered
-        task.pins += 1  # now, since no run keeps it in memory if other replicas serve the agent
         try:
             written = await self._create(runner, task, new, message)
             while isinstance(written, Repeat):
                 assert dedupe is not None  # a call without a key is never a repeat
                 if (taken := await self._repeated(call, written, dedupe)) is not None:
-                    self._tasks.unpin(task)
+                    task.unpin()
                     return taken
                 another = replace(new, dedupe=self._instead(call, written, dedupe))
                 written = await self._create(runner, task, another, message)
         except OverQuota as over:
             if large:
                 await files.forget(head.id)
-            self._tasks.unpin(task)
+            task.unpin()
             raise policy.over_quota(over.limit, new.quota, now_ms) from over
         except BaseException:
-            self._tasks.unpin(task)
+            task.unpin()
             raise
         return Taken(task, len(new.events), repeated=False)
 
@@ -236,7 +234,7 @@ class Intake:
             return repeat.answer if call.manners.answers_with_message else None
         task = await self._tasks.pin(call, repeat.task_id)
         if task.terminal and refusal_of(task.record()) is not None:
-            self._tasks.unpin(task)
+            task.unpin()
             return None
         return Taken(task, repeat.seq, repeated=True)
 
@@ -259,7 +257,7 @@ class Intake:
             return True
         taken = await self._repeated(call, repeat, dedupe)
         if isinstance(taken, Taken):
-            self._tasks.unpin(taken.task)
+            taken.task.unpin()
         return taken is not None
 
     def _create(
@@ -367,7 +365,7 @@ class Intake:
                     return Taken(task, written.seq, repeated=True)
                 dedupe = None
         except BaseException as error:
-            self._tasks.unpin(task)
+            task.unpin()
             if isinstance(error, Unknown):  # the sweep has deleted it
                 raise TaskNotFound(task_id) from error
             raise
@@ -412,7 +410,7 @@ class Intake:
 
         def committed() -> None:
             if call.operator is None:  # else the caller's latest credentials stay
-                task.shown = call.shown
+                task.note_credentials(call.shown)
             if answers and addressee == self._leases.holder:
                 self._supervisor.answer(task, message)
             elif answers:
@@ -519,9 +517,7 @@ class Intake:
     async def _make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
         """Write the task that a run has become, and let the run go on with it. Every failure is the run's outcome."""
         head, message, now_ms = run.head, run.message, self._clock.now_ms()
-        task = self._tasks.new(head)
-        task.shown = call.shown
-        task.pins += 1
+        task = self._tasks.new(head, call.shown)
         quota = policy.quota(self._settings, call.principal.limits, now_ms)
         new = new_task(head, message, now_ms, new_write(), self._leases.holder, dedupe=dedupe, quota=quota)
         try:
@@ -530,7 +526,7 @@ class Intake:
                 assert dedupe is not None  # a call without a key is never a repeat
                 taken = await self._repeated(call, written, dedupe)
                 if isinstance(taken, Taken):
-                    self._tasks.unpin(taken.task)
+                    taken.task.unpin()
                     run.drop(BecameTask(taken.task.head.id, taken.seq))
                 elif taken is not None:
                     run.drop(taken)
@@ -553,7 +549,7 @@ class Intake:
             run.drop(self._supervisor.refusal())
             raise
         finally:
-            self._tasks.unpin(task)
+            task.unpin()
 
 
 class _Undecided:

@@ -59,8 +59,7 @@ class LogReader:
             logger.error(
                 "task %s: the store has lost committed events; the task goes on from %d", log.head.id, stored.seq
             )
-            if stored.webhooks_version != log.row.webhooks_version:
-                await log.followers.renew_audience(log, stored)
+            await log.renew_audience(stored)
             log.rewind(stored)
 
     async def _continues(self, log: TaskLog, stored: Stored) -> bool:

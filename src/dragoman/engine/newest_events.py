@@ -22,6 +22,14 @@ class NewestEvents:
         self._events: list[Logged] = []
         self._bytes = 0
 
+    def enter(self) -> None:
+        """Count one more who follows the task."""
+        self.followers += 1
+
+    def leave(self) -> None:
+        """Undo one `enter`."""
+        self.followers -= 1
+
     def keep(self, seq: int, event: Event, size: int) -> None:
         """Add the next event, which takes `size` bytes of the log, not counting the bytes of its files."""
         parts: Sequence[Part] = ()  # callers never see the files of a delegation

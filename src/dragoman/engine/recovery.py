@@ -206,7 +206,7 @@ class Recovery:
         except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
             self._supervisor.give_up_on(task, error)
         finally:
-            self._tasks.unpin(task)
+            task.unpin()
 
     async def _go_on(self, task: TaskLog, stored: Stored) -> None:
         """Cancel a claimed task, run it, or let it fail. One that cannot be read is set aside: it fails.

@@ -49,7 +49,6 @@ class Tail:
         "_keepalive_s",
         "_loop",
         "_recent",
-        "_released",
         "_rewound",
         "_since",
         "_snapshot",
@@ -77,7 +76,6 @@ class Tail:
         ends_with_snapshot: bool = False,
         keepalive_s: float,
         stopping: Stopping,
-        released: Callable[[TaskLog], None],
     ) -> None:
         self.head: TaskHead | None = task.head
         self.retry = False
@@ -91,7 +89,6 @@ class Tail:
         self._ends_when_interrupted = ends_when_interrupted
         self._keepalive_s = keepalive_s
         self._stopping = stopping
-        self._released = released
         self._closed = False
         self._ended = ends_with_snapshot or (task.terminal and after >= task.seq)
         self._waiting: Future[bool] | None = None
@@ -199,7 +196,6 @@ class Tail:
         if self._waiting is not None:
             self._task.followers.expire(self._waiting)
         self._task.unfollow()
-        self._released(self._task)
         for done in self._when_closed:
             done()
 
@@ -272,7 +268,7 @@ class Tails:
             tells_end = ends and call.manners.subscribes_to_ended and task.state in INTERRUPTED
             return self._tail(task, task.seq, Snapshot(task.record(), subscribed=True), ends=ends, over=tells_end)
         finally:
-            self._tasks.unpin(task)
+            task.unpin()
 
     async def of_log(self, task_id: str, after: str) -> Tail:
         """Open a stream of the events after `after` until the task ends, whoever owns it.
@@ -285,7 +281,7 @@ class Tails:
         try:
             return await self._after(task, after, ends=False, folds=False)
         finally:
-            self._tasks.unpin(task)
+            task.unpin()
 
     async def _resumed(self, call: Call, task: TaskLog, after: str, *, ends: bool) -> Tail:
         return await self._after(task, after, ends=ends, folds=call.folds)
@@ -333,5 +329,4 @@ class Tails:
             ends_with_snapshot=over,
             keepalive_s=self._keepalive_s,
             stopping=self._supervisor.stopping,
-            released=self._tasks.release,
         )

@@ -233,10 +233,11 @@ class Supervisor:
             run=None if auto is None else auto.run,
         )
         self.runs.add(run)
-        task.pins += 1
+        task.pin()
         task.followers.attach(run)
         context = None if execution is None else execution.context
-        asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
+        asyncio_task = self.loop.create_task(run.run_to_end(), context=context)
+        run.begin(asyncio_task)
         self.errands.active.add(asyncio_task)
         asyncio_task.add_done_callback(partial(self._done, run, task, execution))
 
@@ -345,7 +346,7 @@ class Supervisor:
     def _forget(self, run: TaskRun, task: TaskLog) -> None:
         if self.runs.remove(run):
             task.followers.detach()
-            self._tasks.unpin(task)
+            task.unpin()
 
     async def take_over(self, task: TaskLog) -> None:
         """Run a working task here from now on, in place of whoever has its lease. Nothing that they do counts any more.
@@ -655,7 +656,7 @@ class Supervisor:
         Streams end at once, with the hint to come back. Callers that wait for a task wait until the runs are over. Runs
         of restartable agents run again at the next start. The others fail now, with reason `interrupted`.
         """
-        self.stopping.begun = True
+        self.stopping.begin()
         self.leases.close()
         for task_log in self._tasks.all():
             task_log.followers.wake()
@@ -680,7 +681,7 @@ class Supervisor:
                 watching.cancel()
         if self._hints is not None:
             self._hints.stop()
-        self.stopping.done = True
+        self.stopping.end()
         for task_log in self._tasks.all():
             task_log.followers.wake()
 

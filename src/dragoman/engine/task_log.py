@@ -7,11 +7,12 @@ or by its page (`adopt`).
 
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Sequence
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.followers import Followers, LogOwner, Peers
+from dragoman.engine.followers import Followers, Peers
 from dragoman.engine.newest_events import NewestEvents
 from dragoman.engine.rules import Decision, Row
 from dragoman.engine.writes import WriteQueue
@@ -60,6 +61,30 @@ class Stopping:
         self.begun = False
         self.done = False
 
+    def begin(self) -> None:
+        """The server takes no new work from now on."""
+        self.begun = True
+
+    def end(self) -> None:
+        """The runs are over."""
+        self.done = True
+
+
+class LogOwner(Protocol):
+    """Keeps the logs of a process in memory, and hears from each what concerns the process."""
+
+    def release(self, log: "TaskLog") -> None:
+        """Drop a log, because no write of it is under way any more and nothing pins it."""
+        ...
+
+    def ended(self, log: "TaskLog", event: StatusChanged, own: bool) -> None:
+        """Take note that the end of a task is committed, by this engine if `own`."""
+        ...
+
+    async def renew_audience(self, log: "TaskLog", stored: Stored) -> None:
+        """Read the webhooks of a task anew, because another engine has changed them. Raises StoreError."""
+        ...
+
 
 class TaskLog:
     """A task that somebody here runs, waits for, follows or writes to.
@@ -75,6 +100,7 @@ class TaskLog:
     __slots__ = (
         "_bytes_at_snapshot",
         "_log_bytes",
+        "_owner",
         "_recent",
         "children",
         "fold",
@@ -93,7 +119,14 @@ class TaskLog:
     )
 
     def __init__(
-        self, head: TaskHead, store: Store, owner: "LogOwner[TaskLog]", peers: "Peers[TaskLog] | None" = None
+        self,
+        head: TaskHead,
+        store: Store,
+        owner: LogOwner,
+        peers: "Peers[TaskLog] | None" = None,
+        *,
+        shown: CallerCredentials | None = None,
+        pins: int = 0,
     ) -> None:
         """There are `peers` if other engines write to the store."""
         self.head = head
@@ -101,23 +134,22 @@ class TaskLog:
         self.row = Row()
         self.fold = Fold(head)
         self.settled_seq = 0
-        self.followers: Followers[TaskLog] = Followers(owner, peers)
+        self.followers: Followers[TaskLog] = Followers(peers)
         self.store = store
         self.writes: WriteQueue[TaskLog] = WriteQueue(store)
-        self.pins = 0
-        self.shown: CallerCredentials | None = None
+        self.pins = pins
+        self.shown = shown
         self.taken_on = False
         self.rewound = 0
         self.gone = False
         self.children: tuple[str, ...] | None = ()
+        self._owner = owner
         self._recent: NewestEvents | None = None
         self._log_bytes = 0
         self._bytes_at_snapshot = 0
 
     @classmethod
-    def of(
-        cls, stored: Stored, store: Store, owner: "LogOwner[TaskLog]", peers: "Peers[TaskLog] | None" = None
-    ) -> "TaskLog":
+    def of(cls, stored: Stored, store: Store, owner: LogOwner, peers: "Peers[TaskLog] | None" = None) -> "TaskLog":
         """Build the log of a task from what the store has."""
         log = cls(stored.head, store, owner, peers)
         log.children = None
@@ -173,6 +205,32 @@ class TaskLog:
     def record(self) -> Record:
         """The task as it stands."""
         return self.fold.record()
+
+    # -- for those who work on it ------------------------------------------------------------------------------------
+
+    def pin(self) -> None:
+        """Keep the log in memory until `unpin`."""
+        self.pins += 1
+
+    def unpin(self) -> None:
+        """Undo one `pin`. The owner drops a log that is neither pinned nor written to."""
+        self.pins -= 1
+        if self.pins <= 0 and not self.writes.busy:
+            self._owner.release(self)
+
+    def note_credentials(self, shown: CallerCredentials | None) -> None:
+        """Keep what the caller has shown with its latest message."""
+        self.shown = shown
+
+    def note_contact(self) -> None:
+        """An agent elsewhere has the task: those who wait for that hear of it."""
+        self.taken_on = True
+        self.followers.wake()
+
+    def add_child(self, child_id: str) -> None:
+        """Keep the id of a task that this one delegates, unless another process may have made some."""
+        if self.children is not None and child_id not in self.children:
+            self.children = (*self.children, child_id)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -236,6 +294,11 @@ class TaskLog:
         self.publish(append.events, written, append.status_ms, ahead)
         return True
 
+    def rest(self) -> None:
+        """See `engine.writes.Prefix`."""
+        if self.pins <= 0:
+            self._owner.release(self)
+
     def take_in_new(self, new: NewTask, written: Appended) -> None:
         """See `engine.writes.Prefix`."""
         if self.followers.audience is not None and new.deliveries:
@@ -281,7 +344,7 @@ class TaskLog:
             holder = None if end is not None else row.holder
             self.row = Row(state, status_ms, written.epoch, holder, row.keeper, row.webhooks_version)
         if end is not None:
-            self.followers.ended(self, end, own)
+            self._owner.ended(self, end, own)
         self.followers.wake()
 
     # -- what others wrote -------------------------------------------------------------------------------------------
@@ -298,10 +361,14 @@ class TaskLog:
 
     async def catch_up_with(self, stored: Stored) -> bool:
         """As `refresh`, with the task as the store has just given it."""
-        if stored.webhooks_version != self.row.webhooks_version:
-            await self.followers.renew_audience(self, stored)
-            self.change_webhooks(stored.webhooks_version)
+        await self.renew_audience(stored)
         return self.go_to(stored)
+
+    async def renew_audience(self, stored: Stored) -> None:
+        """Read the webhooks anew, if another engine has changed them. Raises StoreError."""
+        if stored.webhooks_version != self.row.webhooks_version:
+            await self._owner.renew_audience(self, stored)
+            self.change_webhooks(stored.webhooks_version)
 
     def go_to(self, stored: Stored) -> bool:
         """Extend the prefix to what the store has. Returns whether it has grown.
@@ -331,7 +398,7 @@ class TaskLog:
             if not was_terminal:
                 status = self.record().status
                 end = StatusChanged(status.state, status.timestamp, duration_ms=self.fold.duration_ms)
-                followers.ended(self, end, False)
+                self._owner.ended(self, end, False)
             followers.lose_run()  # the run's own end is never written after events of others
         followers.wake()
         return True
@@ -394,17 +461,17 @@ class TaskLog:
         """Pin the task for a follower, and return its newest events: those committed from now on, for a while."""
         if self._recent is None:
             self._recent = NewestEvents()
-        self._recent.followers += 1
-        self.pins += 1
+        self._recent.enter()
+        self.pin()
         return self._recent
 
     def unfollow(self) -> None:
         """Undo one `follow`."""
         assert self._recent is not None
-        self._recent.followers -= 1
-        self.pins -= 1
+        self._recent.leave()
         if not self._recent.followers:
             self._recent = None
+        self.unpin()
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Forbidden, InvalidParams, TaskNotFound
 from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import SPELLED, fold
-from dragoman.model.operations import Call, CancelTask, ListTasks, TaskPage
+from dragoman.model.operations import Call, CallerCredentials, CancelTask, ListTasks, TaskPage
 from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.store.api import ListQuery, Store, Stored, StoreError, Unknown
 
@@ -60,9 +60,9 @@ class Tasks:
         """Every task in memory."""
         return list(self._logs.values())
 
-    def new(self, head: TaskHead) -> TaskLog:
-        """The log of a task that is not written yet. It is not kept before `add`."""
-        return TaskLog(head, self._store, self, self._hints)
+    def new(self, head: TaskHead, shown: CallerCredentials | None) -> TaskLog:
+        """The log of a task that is not written yet, pinned once. It is not kept before `add`."""
+        return TaskLog(head, self._store, self, self._hints, shown=shown, pins=1)
 
     def add(self, task: TaskLog) -> None:
         """Keep a task that was just made or loaded, as long as it is pinned or written to."""
@@ -121,18 +121,18 @@ class Tasks:
 
     async def catch_up(self, task: TaskLog) -> None:
         """Read what other engines wrote to a task in memory. Raises TaskNotFound if it has been deleted."""
-        task.pins += 1
+        task.pin()
         try:
             await self._reader.catch_up(task)
         except Unknown as error:
             raise TaskNotFound(task.head.id) from error
         finally:
-            self.unpin(task)
+            task.unpin()
 
     async def reread(self, retry_s: float) -> None:
         """Compare all tasks in memory with the store, which may go on from an earlier moment, and take what it has."""
         for task in self.all():
-            task.pins += 1
+            task.pin()
             try:
                 while True:
                     try:
@@ -144,7 +144,7 @@ class Tasks:
             except Unknown:
                 self.forget(task.head.id)  # whoever works on it or follows it meets that at the next write or read
             finally:
-                self.unpin(task)
+                task.unpin()
 
     async def pin_stored(self, stored: Stored) -> TaskLog:
         """As `pin`, for a task as the store has just given it."""
@@ -199,7 +199,7 @@ class Tasks:
         return await fold_aside(len(stored.events), lambda: fold(stored.head, stored.snapshot, stored.events))
 
     async def pin(self, call: Call, task_id: str) -> TaskLog:
-        """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
+        """The caller's task, kept in memory until its `unpin`. Raises TaskNotFound like `find`."""
         return self._hold(await self.find(call, task_id))
 
     async def pin_reported(self, call: Call, task_id: str) -> TaskLog:
@@ -230,13 +230,8 @@ class Tasks:
     def _hold(self, task: TaskLog) -> TaskLog:
         if task.head.id not in self._logs:
             self.add(task)
-        task.pins += 1
+        task.pin()
         return task
-
-    def unpin(self, task: TaskLog) -> None:
-        """Undo one `pin`."""
-        task.pins -= 1
-        self.release(task)
 
     def forget(self, task_id: str) -> None:
         """Drop a task that has been deleted. Streams that read its end have it until then."""
@@ -245,7 +240,7 @@ class Tasks:
             self._hints.forget(task)
 
     def release(self, task: TaskLog) -> None:
-        """Drop the task from memory if it is neither pinned nor written to."""
+        """See `LogOwner`."""
         if task.pins <= 0 and not task.writes.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
             if self._hints is not None:

@@ -91,7 +91,7 @@ class WebhookOperations:
         except Unknown as error:  # the sweep has deleted it
             raise TaskNotFound(config.task_id) from error
         finally:
-            self._tasks.unpin(task)
+            task.unpin()
 
     def number(self, task: TaskLog, registration: Registration) -> int:
         """How many webhooks a task has with this one, by an id of its own or in place of one."""
@@ -147,7 +147,7 @@ class WebhookOperations:
                         audience.leave(told)
                     task.change_webhooks(task.row.webhooks_version + 1)
         finally:
-            self._tasks.unpin(task)
+            task.unpin()
 
 
 def shown(config: PushConfig) -> PushConfig:

@@ -79,6 +79,10 @@ class Prefix(Protocol):
         """Take in a committed write. Returns False if events of others stand before it, which have to be read first."""
         ...
 
+    def rest(self) -> None:
+        """Take note that no write is under way: whoever keeps the log drops it, unless it is pinned."""
+        ...
+
     def take_in_new(self, new: NewTask, written: Appended) -> None:
         """Take in the first events of a task."""
         ...
@@ -274,8 +278,7 @@ class WriteQueue(Generic[P]):
         """Begin the oldest queued write, or report that none is left."""
         while not self.busy:
             if not self._waiting:
-                if prefix.pins <= 0:
-                    prefix.followers.rested(prefix)
+                prefix.rest()
                 return
             first = self._waiting.popleft()
             if isinstance(first, Write):

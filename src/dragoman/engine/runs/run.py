@@ -164,6 +164,10 @@ class TaskRun:
         """Whether nobody works on the task yet, although it was at work before: see `model.task.phase_of`."""
         return self.sink.silent and self.log.state is TaskState.WORKING
 
+    def begin(self, task: "asyncio.Task[None]") -> None:
+        """Take note of the asyncio task in which `run_to_end` runs."""
+        self.task = task
+
     # -- stopping it ---------------------------------------------------------------------------------------------------
 
     def cancel(self) -> None:

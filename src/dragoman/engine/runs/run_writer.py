@@ -129,6 +129,10 @@ class RunWriter:
                 self._loop.call_soon(self._log.writes.submit, self._log, self._page, self._landed)
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
+    def note_taken(self, taken: Taken) -> None:
+        """Have the next event record that a question has taken a message."""
+        self.taken += (taken,)
+
     def _record_taken(self, event: Event) -> Event:
         if isinstance(event, Submitted | MessageReceived | Intervened):
             return event  # no run writes one

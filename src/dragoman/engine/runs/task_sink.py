@@ -209,8 +209,7 @@ class TaskSink:
                     self._deadline.begin()
                 self.announce()
                 if not self.log.taken_on:
-                    self.log.taken_on = True
-                    self.log.followers.wake()
+                    self.log.note_contact()
             case Note(note, "next", with_usage):
                 if with_usage and self.used is not None:
                     note = note | {USED: spell_usage(self.used)}
@@ -279,7 +278,7 @@ class TaskSink:
     def _note_taken(self, place: str, message: Message) -> None:
         """Have the next event record which question took a message of the caller."""
         if place:
-            self.writer.taken += (Taken(place, message.message_id),)
+            self.writer.note_taken(Taken(place, message.message_id))
 
     async def written(self) -> None:
         """See `engine.api.Sink`."""
