@@ -75,7 +75,9 @@ def test_a_slot_is_left_once() -> None:
 def test_hosts_without_room_are_found_among_those_with_something_under_way() -> None:
     hosts = Hosts()
     for name, in_flight in (("a", 0), ("b", 1), ("c", 4)):
-        hosts.engage(name).in_flight = in_flight
+        host = hosts.engage(name)
+        for _ in range(in_flight):
+            host.begin()
     assert hosts.without_room(WINDOW_START) == ["b", "c"]
     assert hosts.without_room() == ["a", "b", "c"]
 

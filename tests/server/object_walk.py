@@ -209,8 +209,10 @@ def _fits(member: object, protocol: type) -> bool:
     return all(hasattr(member, name) for name in vars(protocol) if not name.startswith("_"))
 
 
-def _package(module: str) -> str:
-    return ".".join(module.split(".")[:2])
+@cache
+def _is_own(kind: type, module: str, function: str) -> bool:
+    """Whether a function of this name is a method of the class or of one that it inherits from, or lies in one."""
+    return any(module == each.__module__ and function.startswith(f"{each.__qualname__}.") for each in kind.__mro__)
 
 
 def name_of(kind: type) -> str:
@@ -220,10 +222,7 @@ def name_of(kind: type) -> str:
 
 @contextmanager
 def watched_sets(found: set[SetFromOutside]) -> Iterator[None]:
-    """Note each attribute of an object that is set by code of another one of Dragoman's packages than the object's.
-
-    Inside a package the modules that keep a record may write in it.
-    """
+    """Note each attribute of an object that is set by a function of the package which is no method of its class."""
     watched: dict[type, Callable[[object, str, object], None]] = {}
     for kind in _settable():
         watched[kind] = kind.__setattr__
@@ -267,7 +266,7 @@ def _watching(
             caller = caller.f_back
         assert caller is not None
         module = caller.f_globals.get("__name__")
-        if ours(module) and _package(module) not in {_package(kind.__module__) for kind in type(self).__mro__}:
+        if ours(module) and not _is_own(type(self), module, caller.f_code.co_qualname):
             found.add(SetFromOutside(name_of(type(self)), name, f"{module}.{caller.f_code.co_qualname}"))
         inherited(self, name, value)
 

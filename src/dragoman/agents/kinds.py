@@ -38,4 +38,4 @@ def share_threads(threads: Threads, agents: Iterable[Runner]) -> None:
     """Let those with plain functions run them in the same threads, so that one bound holds for all."""
     for agent in agents:
         if isinstance(agent, Agent):
-            agent.threads = threads
+            agent.use_threads(threads)

@@ -305,7 +305,7 @@ async def stream_response(
                     return
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 if visit is not None:
-                    visit.bytes_out += len(piece)
+                    visit.sent(len(piece))
         await send({"type": "http.response.body", "body": b""})
     finally:
         if visit is not None:
@@ -343,7 +343,7 @@ async def send_events(
                 if visit is not None:
                     if not visit.bytes_out and batch:
                         visit.begun()
-                    visit.bytes_out += len(piece)
+                    visit.sent(len(piece))
                 turns += 1
                 if turns >= TURNS:
                     turns = 0

@@ -82,9 +82,7 @@ class Listener:
         """
         if self._server is not None:
             self._server.close()
-        self._connections.retiring = True
-        for connection in tuple(self._connections.open):
-            connection.retire()
+        self._connections.retire()
 
     async def close(self, within_s: float) -> None:
         """Accept no more connections and wait for the answers under way; then cut the connections that are left.
@@ -94,11 +92,8 @@ class Listener:
         connections = self._connections
         if self._server is not None:
             self._server.close()
-        connections.closing = True
         self._handshakes.close()
-        for connection in tuple(connections.open):
-            connection.shutdown()
-        connections.left()
+        connections.shutdown()
         try:
             if not await self._ended(max(0.0, within_s - 2 * CUT_S)):
                 for connection in tuple(connections.open):
@@ -132,7 +127,7 @@ class Listener:
 
     def _date(self) -> None:
         """Set the Date of all answers, now and every second."""
-        self._connections.date = f"date: {formatdate(usegmt=True)}\r\n".encode()
+        self._connections.set_date(formatdate(usegmt=True))
         self._dating = asyncio.get_running_loop().call_later(1.0, self._date)
 
 

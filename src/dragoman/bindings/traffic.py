@@ -190,6 +190,10 @@ class StreamVisit:
         self._metered = metered
         self._note = note
 
+    def sent(self, size: int) -> None:
+        """Count bytes that were sent."""
+        self.bytes_out += size
+
     def begun(self) -> None:
         """Note that the first event has been sent."""
         took_s = perf_counter() - self._began_s

@@ -242,7 +242,7 @@ class GrpcTransport:
         """Return the error for a status that ended a stream which had begun."""
         error = self._error(request, reply)
         if position is not None and isinstance(error, A2AError) and error.retry_after_s is not None:
-            position.retry_ms = error.retry_after_s * 1000
+            position.note_end(error.retry_after_s * 1000)
         if reply.code in _CUT or isinstance(error, HttpRefusal):
             return CallBroken(self._to.shown, f"the stream ended with the gRPC status {reply.code}", sent=True)
         return error

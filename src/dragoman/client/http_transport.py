@@ -158,7 +158,7 @@ class HttpTransport:
                 raise no_answer(error, "idle_s") from error
             finally:
                 if position is not None:
-                    position.retry_ms = parser.retry_ms
+                    position.note_end(parser.retry_ms)
 
     async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
         return await self._retrier.call(

@@ -179,7 +179,7 @@ class TaskStream:
     def _open(self) -> AsyncGenerator[Batch, None]:
         """Begin to read at the source that the state names."""
         task_id, position = self.fold.task_id, self.position
-        position.retry_ms = None
+        position.begin()
         match self._state.source:
             case PieceSource.RESUME:
                 return self._agent.events(
@@ -276,7 +276,7 @@ class TaskStream:
             else:
                 fold.add(update)
                 news.append(update)
-            position.id = event_id or position.id
+            position.move(event_id)
             if type(update) is not ArtifactUpdate and self._complete:
                 break
         if news and self._state.attempt:

@@ -80,6 +80,18 @@ class StreamPosition:
         self.retry_ms: int | None = None
         self._known: dict[str, int] = {}
 
+    def begin(self) -> None:
+        """A stream begins that goes on from here: its end has yet to come."""
+        self.retry_ms = None
+
+    def move(self, event_id: str) -> None:
+        """The newest complete event has this id; without one, the id before it counts."""
+        self.id = event_id or self.id
+
+    def note_end(self, retry_ms: int | None) -> None:
+        """The stream has ended, and the server asked for this delay."""
+        self.retry_ms = retry_ms
+
     def repeats(self, event_id: str, data: str | bytes) -> bool:
         """Record an event, and return whether it came before."""
         if not event_id:

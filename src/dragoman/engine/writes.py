@@ -140,24 +140,16 @@ def state_after(state: WriteState, outcome: Outcome, *, appends: bool) -> WriteS
 
 
 class Write(Generic[P]):
-    """One write to the log of `prefix`. `land` tells whoever asked for it."""
+    """One write to the log of `prefix`. `land` tells whoever asked for it. The queue knows how far it has come."""
 
-    __slots__ = ("ahead", "append", "decide", "land", "new", "prefix", "seq", "state", "times_overtaken")
+    __slots__ = ("decide", "land", "new", "prefix")
 
     def __init__(self, prefix: P, decide: Decide[P] | None, land: Landed, new: NewTask | None = None) -> None:
-        self.state = WriteState.QUEUED
         self.prefix = prefix
         self.decide = decide
         self.land = land
         self.new = new
         """The task that this write makes; None if it appends to one."""
-        self.append: Append | None = None
-        """The write as it was decided."""
-        self.ahead: Fold | None = None
-        """The fold after it, if a snapshot goes with it."""
-        self.seq = 0
-        """The seq upon which it was decided."""
-        self.times_overtaken = 0
 
 
 class Turn(Generic[P]):
@@ -173,14 +165,29 @@ class Turn(Generic[P]):
 class WriteQueue(Generic[P]):
     """The writes of one task. `busy` says that one is under way or queued.
 
+    `state` is that of the write whose turn it is; None if there is none.
+
     The queue belongs to a prefix, which comes with each write: if the queue kept it, the two would form a cycle, which
     waits for the garbage collector.
     """
 
-    __slots__ = ("_reading", "_store", "_waiting", "_write", "busy", "failing_since", "failure")
+    __slots__ = (
+        "_ahead",
+        "_append",
+        "_reading",
+        "_seq",
+        "_store",
+        "_times_overtaken",
+        "_waiting",
+        "busy",
+        "failing_since",
+        "failure",
+        "state",
+    )
 
     def __init__(self, store: Store) -> None:
         self.busy = False
+        self.state: WriteState | None = None
         self.failure: StoreError | None = None
         """Why the run's last write failed; None if it was committed or refused."""
         self.failing_since = 0.0
@@ -188,12 +195,13 @@ class WriteQueue(Generic[P]):
         self._store = store
         self._waiting: deque[Write[P] | Turn[P]] = deque()
         self._reading: Task[None] | None = None
-        self._write: Write[P] | None = None
-
-    @property
-    def state(self) -> WriteState | None:
-        """The state of the write whose turn it is; None if there is none."""
-        return None if self._write is None else self._write.state
+        self._append: Append | None = None
+        """The write whose turn it is, as it was decided."""
+        self._ahead: Fold | None = None
+        """The fold after it, if a snapshot goes with it."""
+        self._seq = 0
+        """The seq upon which it was decided."""
+        self._times_overtaken = 0
 
     # -- asking for a write ------------------------------------------------------------------------------------------
 
@@ -249,8 +257,8 @@ class WriteQueue(Generic[P]):
         check_types("task", new.head)
         _check_events(new.events)
         self.busy = True
-        write = self._write = Write(prefix, None, landed, new)
-        write.state = WriteState.UNDER_WAY
+        write = Write(prefix, None, landed, new)
+        self.state = WriteState.UNDER_WAY
         self._send(write).add_done_callback(partial(self._take_outcome, write))
 
     @asynccontextmanager
@@ -290,7 +298,8 @@ class WriteQueue(Generic[P]):
     def _begin(self, write: Write[P], held: Held | None = None) -> "Future[Appended | Repeat] | None":
         """Decide and send a write, and return it; None if it has landed without. `held`: nobody else writes."""
         self.busy = True
-        self._write = write
+        if self.state is None:  # else it is decided again
+            self.state = WriteState.QUEUED
         prefix = write.prefix
         assert write.decide is not None
         try:
@@ -300,10 +309,10 @@ class WriteQueue(Generic[P]):
                 return None
             if not decision.checked:
                 _check_events(decision.events)
-            write.seq = prefix.seq
-            write.append, write.ahead = prefix.prepare(decision)
-            write.state = WriteState.UNDER_WAY
-            sent = self._store.append(write.append) if held is None else held.append(write.append)
+            self._seq = prefix.seq
+            append, self._ahead = prefix.prepare(decision)
+            self._append, self.state = append, WriteState.UNDER_WAY
+            sent = self._store.append(append) if held is None else held.append(append)
         except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
             self._land(write, refusal)
             return None
@@ -314,29 +323,30 @@ class WriteQueue(Generic[P]):
         """Give a write that was decided to the store, for the first time or once more."""
         if write.new is not None:
             return self._store.create(write.new)
-        assert write.append is not None
-        return self._store.append(write.append)
+        assert self._append is not None
+        return self._store.append(self._append)
 
     def _take_outcome(self, write: Write[P], done: "Future[Appended | Repeat]") -> None:
         """Go on from `under way`, or from `in doubt`."""
         outcome: Outcome = done.exception() or done.result()
-        after = state_after(write.state, outcome, appends=write.append is not None)
+        assert self.state is not None
+        after = state_after(self.state, outcome, appends=write.new is None)
         if after is WriteState.IN_DOUBT:
             self._doubt(write, outcome)
             return
-        if write.state is WriteState.IN_DOUBT:
+        if self.state is WriteState.IN_DOUBT:
             self.note_success()
             logger.warning("task %s: the outcome of its write is known again", write.prefix.head.id)
         if after is WriteState.OVERTAKEN:
             assert isinstance(outcome, Refused)
-            write.state = after
+            self.state = after
             self._read(self._decide_again(write, outcome))
             return
         if isinstance(outcome, Appended):
             if not self._take_in(write, outcome):
                 self._read(self._fill_gap(write, outcome))
                 return
-        elif write.append is not None:
+        elif write.new is None:
             write.prefix.followers.wake()
         self._land(write, outcome)
         if self._waiting or write.prefix.pins <= 0:
@@ -347,8 +357,8 @@ class WriteQueue(Generic[P]):
         prefix = write.prefix
         try:
             if write.new is None:
-                assert write.append is not None
-                return prefix.take_in(write.append, write.ahead, written)
+                assert self._append is not None
+                return prefix.take_in(self._append, self._ahead, written)
             prefix.take_in_new(write.new, written)
         except Exception:
             logger.exception("task %s: a committed write cannot be applied", prefix.head.id)
@@ -357,8 +367,8 @@ class WriteQueue(Generic[P]):
 
     def _land(self, write: Write[P], outcome: Outcome) -> None:
         """Tell the one who asked for a write that it is over. Their reaction does not keep the turn."""
-        write.state = WriteState.LANDED
-        self._write = None
+        self.state = self._append = self._ahead = None
+        self._times_overtaken = 0
         try:
             write.land(outcome)
         except Exception:
@@ -372,8 +382,8 @@ class WriteQueue(Generic[P]):
 
         After `STALLED_S` whoever asked for it is told, and may stop waiting; so is everybody whose turn comes after it.
         """
-        if write.state is not WriteState.IN_DOUBT:
-            write.state = WriteState.IN_DOUBT
+        if self.state is not WriteState.IN_DOUBT:
+            self.state = WriteState.IN_DOUBT
             logger.warning(
                 "task %s: the outcome of a write is unknown, so it is repeated until it is known: %s",
                 write.prefix.head.id,
@@ -424,7 +434,7 @@ class WriteQueue(Generic[P]):
 
     async def _fill_gap(self, write: Write[P], written: Appended) -> None:
         """A write may follow events of others; followers need those too. The prefix stays short if this fails."""
-        prefix, append = write.prefix, write.append
+        prefix, append = write.prefix, self._append
         assert append is not None
         try:
             await prefix.refresh()
@@ -442,12 +452,12 @@ class WriteQueue(Generic[P]):
 
         If there is nothing, the store is behind the prefix: after a failover, which will be noticed (`Rewound`).
         """
-        prefix, append, seq = write.prefix, write.append, write.seq
+        prefix, append, seq = write.prefix, self._append, self._seq
         assert append is not None
         outcome: BaseException = refused
-        write.times_overtaken += 1
+        self._times_overtaken += 1
         try:
-            if write.times_overtaken >= OVERTAKEN_MAX:
+            if self._times_overtaken >= OVERTAKEN_MAX:
                 await self._decide_alone(write)
                 return
             await prefix.refresh()

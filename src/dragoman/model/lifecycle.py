@@ -81,9 +81,8 @@ class Fold:
         self._base = None
         self._history = list(record.history)
         for artifact in record.artifacts:
-            pile = _Pile(artifact, artifact.artifact_id in record.open_artifacts)
-            pile.chunked = artifact.artifact_id in record.chunked_artifacts
-            self._artifacts[artifact.artifact_id] = pile
+            key = artifact.artifact_id
+            self._artifacts[key] = _Pile(artifact, key in record.open_artifacts, key in record.chunked_artifacts)
 
     def add(self, seq: int, event: Event) -> None:
         """Add the event that follows `self.seq`."""
@@ -95,12 +94,9 @@ class Fold:
             case ArtifactChunk(artifact, append, last_chunk):
                 pile = self._artifacts.get(artifact.artifact_id) if append else None
                 if pile is None:
-                    pile = self._artifacts[artifact.artifact_id] = _Pile(artifact, not last_chunk)
-                    pile.chunked = append or not last_chunk
+                    self._artifacts[artifact.artifact_id] = _Pile(artifact, not last_chunk, append or not last_chunk)
                 else:
-                    pile.add(artifact)
-                    pile.open = not last_chunk
-                    pile.chunked = True
+                    pile.add(artifact, last_chunk)
             case StatusChanged():
                 self.status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
                 self._progress = event.progress or self._progress
@@ -108,7 +104,8 @@ class Fold:
                 if event.state in TERMINAL:
                     self.duration_ms = event.duration_ms
                     for pile in self._artifacts.values():
-                        pile.open = False
+                        if pile.open:
+                            pile.close()
             case MessageReceived(message, _):
                 if self.status is not None and self.status.state in INTERRUPTED and self.status.message is not None:
                     self._history.append(self.status.message)  # the question stands before its answer
@@ -200,17 +197,19 @@ class _Pile:
 
     __slots__ = ("_first", "_made", "_parts", "_texts", "chunked", "open")
 
-    def __init__(self, artifact: Artifact, is_open: bool) -> None:
+    def __init__(self, artifact: Artifact, is_open: bool, chunked: bool) -> None:
         self._first = artifact
         self._parts: list[Part] = []
         self._texts: list[str] = []
-        self.open = is_open
-        self.chunked = False
-        self.add(artifact)
+        self.add(artifact, not is_open)
         self._made: Artifact | None = artifact
+        self.chunked = chunked
 
-    def add(self, artifact: Artifact) -> None:
+    def add(self, artifact: Artifact, last_chunk: bool) -> None:
+        """Add a chunk."""
         self._made = None
+        self.open = not last_chunk
+        self.chunked = True
         for index, part in enumerate(artifact.parts):
             plain = part.media_type is None and part.metadata is None and part.filename is None
             text = part.text if plain else None
@@ -220,6 +219,10 @@ class _Pile:
                 self._parts.append(part)
             else:
                 self._texts.append(text)
+
+    def close(self) -> None:
+        """No chunk follows."""
+        self.open = False
 
     def copy(self) -> "_Pile":
         """A copy to which more can be added. Pieces of text are joined first, so that the copy does not double them."""

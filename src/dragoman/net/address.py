@@ -216,6 +216,14 @@ class _Channel(Struct, eq=False):
     opened_s: float
     asking: int = 0
 
+    def begin(self) -> None:
+        """Count a lookup as under way."""
+        self.asking += 1
+
+    def end(self) -> None:
+        """Undo one `begin`: the lookup is over."""
+        self.asking -= 1
+
 
 class Resolver:
     """Looks up hosts. Belongs to the event loop of its first lookup; close it there.
@@ -248,7 +256,7 @@ class Resolver:
                 raise Unresolved("does not exist, or has no address: check its name") from error
             raise Unresolved("could not be looked up: DNS does not answer, or fails") from error
         finally:
-            channel.asking -= 1
+            channel.end()
         nodes = {str(node.addr[0], "ascii"): None for node in found.nodes}
         if not nodes:
             raise Unresolved("does not exist, or has no address: check its name")
@@ -280,7 +288,7 @@ class Resolver:
             )
             self._channels.append(_Channel(driver, now))
         newest = self._channels[-1]
-        newest.asking += 1
+        newest.begin()
         for channel in idle:
             await channel.driver.close()
         return newest

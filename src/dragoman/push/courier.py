@@ -297,7 +297,7 @@ class Courier:
 
     def _begin(self, due: Due, host: Host, lane: Lane) -> None:
         assert self._jobs is not None
-        host.in_flight += 1
+        host.begin()
         hurried = lane is Lane.UNKNOWN and due.attempts == 0 and self._lanes.crowded(lane)
         timeout_s = min(self._settings.first_s if hurried else math.inf, self._settings.attempt_s)
         attempt = self._jobs.create_task(self._attempt(due, host, self._lanes.take(lane), timeout_s))
@@ -326,7 +326,7 @@ class Courier:
                 leaving.cancel()
             self._lanes.release(slot)
             self._lanes.release_bytes(slot.lane, due.delivery.body)
-            host.in_flight -= 1
+            host.end()
             if done:
                 self._held_ms.pop(due.number, None)
                 self._unwritten.append((self._together(done), 0))

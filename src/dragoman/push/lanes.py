@@ -39,6 +39,10 @@ class Slot(Struct):
     lane: Lane
     left: bool = False
 
+    def leave(self) -> None:
+        """Leave it to another call, because this one takes long."""
+        self.left = True
+
 
 class Lanes:
     """Counts the slots and bytes in use."""
@@ -89,7 +93,7 @@ class Lanes:
         lane = slot.lane
         if slot.left or self._lingering[lane] >= LINGERING[lane]:
             return False
-        slot.left = True
+        slot.leave()
         self._taken[lane] -= 1
         self._lingering[lane] += 1
         return True
@@ -112,6 +116,14 @@ class Host:
         self.in_flight = 0
         self.window = Window()
         self.waiting: deque[tuple[Due, Lane, int]] = deque()
+
+    def begin(self) -> None:
+        """Count a delivery as under way."""
+        self.in_flight += 1
+
+    def end(self) -> None:
+        """Undo one `begin`: the delivery is over."""
+        self.in_flight -= 1
 
     @property
     def room(self) -> int:

@@ -90,6 +90,10 @@ class AgentRuns:
     def __init__(self) -> None:
         self.active = 0
 
+    def begin(self) -> None:
+        """A run begins."""
+        self.active += 1
+
     def finished(self, state: str) -> None:
         """A run is over."""
         self.active -= 1
@@ -173,7 +177,7 @@ class Counts:
         runs = self.runs.get(agent)
         if runs is None:
             runs = self.runs[agent] = AgentRuns()
-        runs.active += 1
+        runs.begin()
         return runs
 
     def refused(self, reason: str) -> None:

@@ -35,7 +35,7 @@ class MetricsPage:
 
     def text(self, accept: str, gauges: Gauges) -> tuple[str, bytes]:
         """Return content type and body, in the format that the scraper asks for."""
-        self._families.gauges = gauges
+        self._families.show(gauges)
         encode, content_type = choose_encoder(accept)
         return content_type, encode(self._registry)
 
@@ -48,6 +48,10 @@ class Families(Collector):
         self._counts = counts
         self._prefix = prefix
         self._version = version
+
+    def show(self, gauges: Gauges) -> None:
+        """Take these figures as those of the moment."""
+        self.gauges = gauges
 
     def collect(self) -> Iterator[Metric]:
         """All families as they stand now."""

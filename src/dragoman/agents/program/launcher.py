@@ -40,9 +40,11 @@ class Child:
     `ended` is its exit code, negative for a signal.
     """
 
-    def __init__(self, launcher: "Launcher", number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, launcher: "Launcher", number: int, pipes: Sequence[int], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.number = number
-        self.stdin, self.stdout, self.stderr = -1, -1, -1
+        self.stdin, self.stdout, self.stderr = pipes
         self.started: asyncio.Future[int] = loop.create_future()
         self.ended: asyncio.Future[int] = loop.create_future()
         self._launcher = launcher
@@ -129,7 +131,6 @@ class Launcher:
         await self.open()
         loop = asyncio.get_running_loop()
         self._number += 1
-        child = Child(self, self._number, loop)
         theirs: list[int] = []
         ours: list[int] = []
         try:
@@ -141,7 +142,7 @@ class Launcher:
         except OSError:
             _close(theirs + ours)
             raise
-        child.stdin, child.stdout, child.stderr = ours
+        child = Child(self, self._number, ours, loop)
         self._children[child.number] = child
         child.ended.add_done_callback(lambda _: self._children.pop(child.number, None))
         self._send({"start": child.number, "env": dict(variables)}, theirs)

@@ -148,6 +148,10 @@ class OutputBudget(Struct):
 
     left_bytes: int
 
+    def take(self, size: int) -> None:
+        """Count bytes that were written."""
+        self.left_bytes -= size
+
 
 class TooMuch(Exception):
     """The program wrote more than its task may."""
@@ -192,7 +196,7 @@ class Statements:
     def _read(self, piece: bytes) -> list[Statement]:
         """Parse a piece, or the end. A fault is kept for later."""
         said: list[Statement] = []
-        self._budget.left_bytes -= len(piece)
+        self._budget.take(len(piece))
         if self._budget.left_bytes < 0:
             self._fault = TooMuch()
             return said

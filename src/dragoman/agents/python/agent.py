@@ -145,6 +145,10 @@ class Agent(Runner):
         if direct is True:
             self.profile = replace(self.profile, pushes=False)
 
+    def use_threads(self, threads: Threads) -> None:
+        """Run the plain functions in these threads from now on, which other agents may share."""
+        self.threads = threads
+
     async def run(self, run: Run) -> None:
         """Do the task with the skill that the run names. Raises Ended if the skill calls `finish` or `fail`."""
         skill_id = self._choose(run)

@@ -69,6 +69,14 @@ class Crossing(Generic[T]):
         self._post(_Asked(serve, future.set_exception))
         return future.result()
 
+    def cancel(self) -> None:
+        """The run is over, and its thread still runs."""
+        self.canceled = True
+
+    def finish(self) -> None:
+        """The thread's work is over."""
+        self.ended = True
+
     def end(self, result: T | None, error: BaseException | None = None) -> None:
         """Report the thread's end; its last call."""
         try:
@@ -159,7 +167,7 @@ class Threads:
         finally:
             with self._lock:
                 if not crossing.ended:
-                    crossing.canceled = True
+                    crossing.cancel()
                     self._left_behind += 1
 
     def _work(self, work: Callable[[Crossing[T]], T], crossing: Crossing[T]) -> None:
@@ -173,7 +181,7 @@ class Threads:
             error = RuntimeError(f"{type(raised).__name__} in the thread of a skill")
             error.__cause__ = raised
         with self._lock:
-            crossing.ended = True
+            crossing.finish()
             self._left_behind -= crossing.canceled
         self._give_back()
         crossing.end(result, error)

@@ -79,6 +79,10 @@ class Relay:
         self._mended = False
         self._overlaps: dict[str, Overlap] = {}
 
+    def expect_deltas(self, deltas: bool) -> None:
+        """Take the chunks from now on as those of a connection that has `deltas`, or has not."""
+        self.deltas = deltas
+
     @property
     def usage_note(self) -> str:
         """The usage counted so far, as a note for a later run."""

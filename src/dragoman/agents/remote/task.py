@@ -248,7 +248,7 @@ class UpstreamTask:
     async def _follow(self, stream: TaskStream, connection: Connection) -> TaskStatus | None:
         """Pass on a stream to its end, and return how the task stands then. None: the answer was a message."""
         route, relay, fold, asked_s = self._route, self._relay, stream.fold, time.monotonic()
-        relay.deltas = connection.tongue.deltas
+        relay.expect_deltas(connection.tongue.deltas)
         self._resumptions = stream.resumptions
         batches = stream.batches()
         if self._ids.task_id:
@@ -440,7 +440,7 @@ class UpstreamTask:
         run, relay = self._run, self._relay
         assert self._read is not None
         (task, connection), self._read = self._read, None
-        relay.deltas = connection.tongue.deltas
+        relay.expect_deltas(connection.tongue.deltas)
         try:
             await relay.pass_snapshot(task)
             if not subscribe:

@@ -293,7 +293,7 @@ class Procedures:
                         if visit is not None:
                             if not visit.bytes_out:
                                 visit.begun()
-                            visit.bytes_out += len(frame)
+                            visit.sent(len(frame))
                     if renewed_s:
                         patience.reschedule(None)
                     batch = ()  # hold no bytes while the stream is silent

@@ -163,6 +163,23 @@ class Connections:
         self.none_left = asyncio.Event()
         """Set once the listener is closing and has no connection."""
 
+    def set_date(self, value: str) -> None:
+        """Take the Date of all answers from now on."""
+        self.date = f"date: {value}\r\n".encode()
+
+    def retire(self) -> None:
+        """Close each connection after the answers that are due on it."""
+        self.retiring = True
+        for connection in tuple(self.open):
+            connection.retire()
+
+    def shutdown(self) -> None:
+        """Complete the answers under way, and close each connection after that."""
+        self.closing = True
+        for connection in tuple(self.open):
+            connection.shutdown()
+        self.left()
+
     def left(self) -> None:
         """Note that a connection may have been the last one."""
         if self.closing and not self.open:

@@ -6,6 +6,7 @@ Invariant: a path variable overrides the same field in query or body, as the ann
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.dialects import json_fields
 from dragoman.dialects.api import RestRequest
@@ -38,10 +39,8 @@ def decode_rest(request: RestRequest) -> Operation:
     else:
         _check_text(request.query)
         fields = json_fields.convert(_values(request.query), method.decoder.type)
-    for name in _VARIABLES:
-        if name in request.path and name in fields.__struct_fields__:
-            setattr(fields, name, request.path[name])
-    return method.operation(fields)
+    named = {name: request.path[name] for name in _VARIABLES if name in request.path}
+    return method.operation(replace(fields, **{k: v for k, v in named.items() if k in fields.__struct_fields__}))
 
 
 def _values(query: Any) -> dict[str, Any]:

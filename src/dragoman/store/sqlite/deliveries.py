@@ -63,13 +63,13 @@ def _add_webhooks(tables: Tables, begun: Sequence[Begun], now_ms: int, wakes: _W
     rows: list[Row] = []
     for task, webhook, deliveries in begun:
         host = _host(tables, webhook.host)
-        tables.last_config += 1
+        number = next(tables.config_numbers)
         owed = [delivery for delivery in deliveries if delivery.config_id == webhook.id]
         size = len(owed[0].body) if owed else 0
         due_ms = now_ms if owed else None
         large = size > SMALL_BYTES_MAX
-        webhooks.append((tables.last_config, task, webhook.id, host, webhook.settings, due_ms, large, webhook.key))
-        rows += [_row(tables.last_config, delivery, now_ms) for delivery in owed]
+        webhooks.append((number, task, webhook.id, host, webhook.settings, due_ms, large, webhook.key))
+        rows += [_row(number, delivery, now_ms) for delivery in owed]
         if owed:
             wakes.add(host, now_ms, size)
     tables.execute_rows("add_webhooks", webhooks)

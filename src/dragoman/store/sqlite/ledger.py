@@ -185,7 +185,7 @@ class Ledger:
     def _plan_creation(self, plan: Plan, creation: Creation) -> Appended:
         tables, new, head, page = self.tables, creation.new, creation.new.head, creation.page
         scope = tables.scopes.get((head.owner, head.agent)) or tables.scope(head.owner, head.agent)
-        task = tables.last_task = tables.last_task + 1
+        task = next(tables.task_numbers)
         leased, last = int(new.holder is not None), len(new.events)
         plan.add_tasks.append((task, creation.id, scope, *creation.row))
         plan.add_pages.append((task, 1, last, page, new.write, leased))

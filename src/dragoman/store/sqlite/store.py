@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
 from operator import attrgetter
 from typing import Any
 
@@ -145,7 +144,7 @@ class SqliteStore:
                 self._lock.release()
                 self._lock = None
             raise error if isinstance(error, StoreError) else translated(error, location) from error
-        self._files = TaskFiles(count(tables.last_file + 1))
+        self._files = TaskFiles(tables.file_numbers)
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate, self._damage)
         behind = [Reads(connection, sql, self._codec, gate, self._damage) for connection in others]

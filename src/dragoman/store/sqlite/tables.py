@@ -5,7 +5,7 @@ scope (an owner with an agent) are the sums over its contexts.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, count
 
 import apsw
 import msgspec
@@ -57,7 +57,10 @@ class Tables:
         self.usage: dict[tuple[int, int, str], list[Used]] = {}
         """The usage of the runs that end in this transaction, by day, scope and model."""
         self._forms: dict[tuple[str, int], str] = {}
-        self.last_task, self.last_file, self.last_config = self.cursor.execute(sql["last_numbers"]).get
+        last_task, last_file, last_config = self.cursor.execute(sql["last_numbers"]).get
+        self.task_numbers = count(last_task + 1)
+        self.file_numbers = count(last_file + 1)
+        self.config_numbers = count(last_config + 1)
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
