@@ -275,3 +275,20 @@ async def test_a_drain_lets_a_question_on_its_way_be_asked(tmp_path: Path, turns
     async with house(Scripted(script), url=url) as h:
         assert (await h.get(task_id)).state is S.INPUT_REQUIRED
         assert text_of(await h.send("yes", task_id=task_id)) == "yes"
+
+
+async def test_a_word_that_waits_for_a_question_is_said_once_that_is_canceled() -> None:
+    async def script(run: Run) -> None:
+        asking = asyncio.create_task(run.ask((Part(text="which?"),)))
+        await asyncio.sleep(0)
+        reporting = asyncio.create_task(run.status((Part(text="on my way"),)))
+        await asyncio.sleep(0)
+        asking.cancel()
+        async with asyncio.timeout(DEADLINE_S / 10):
+            await reporting
+        await say(run, "done")
+
+    async with house(Scripted(script)) as h:
+        task = await h.send()
+        assert task.state is TaskState.COMPLETED, task.status
+        assert text_of(task) == "done"

@@ -115,6 +115,7 @@ class Questions:
         finally:
             if expiry is not None:
                 expiry.cancel()
+            answer.cancel()  # of an agent that waits no more: what waits for its question goes on
             self._answer = self._asks_for = None
             self.any_open = False
 
