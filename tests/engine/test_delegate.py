@@ -682,3 +682,23 @@ async def test_an_answer_waits_for_an_agent_that_nobody_serves_for_a_while() -> 
         assert (await h.get(task_id)).state is S.WORKING
         h.engine.serve({"agent": ours, "other": other})
         assert text_of(await h.reach(task_id, S.COMPLETED)) == "other says this"
+
+
+async def test_a_stop_does_not_wait_for_a_delegation_that_an_agent_has_left_behind() -> None:
+    """An asyncio task that an agent starts, and waits for in no group, outlives its run."""
+    delegating: list[asyncio.Task[Delegated]] = []
+
+    async def leaves(run: Run) -> None:
+        order = Delegation(agent="asker", parts=(Part(text="go"),))
+        delegating.append(asyncio.create_task(run.delegate(order)))
+        await asyncio.Event().wait()
+
+    async def asks(run: Run) -> None:
+        await run.ask((Part(text="which?"),))
+
+    async with asyncio.timeout(DEADLINE_S / 4):
+        async with house(Scripted(leaves, restartable=True), Scripted(asks, "asker", restartable=True)) as h:
+            await h.reach(await h.begin(), TaskState.INPUT_REQUIRED)
+            await h.drain(0.05)
+        await asyncio.wait(delegating)
+    assert delegating[0].cancelled()

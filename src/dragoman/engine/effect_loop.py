@@ -59,6 +59,8 @@ class EffectLoop:
         for job in (self._reading, self._looking):
             if job is not None:
                 job.cancel()
+        for outcome in tuple(self._under_way):  # of asyncio tasks that agents have left behind
+            outcome.cancel()
 
     async def _read(self) -> None:
         while True:
