@@ -241,7 +241,8 @@ class Outbox(Protocol):
     async def reclaim(self, now_ms: int) -> None:
         """Void the claims of processes that are gone, at the start. Deliveries that they had in flight are due now.
 
-        Those of a replica that dies later are due as soon as `Store.claim` finds that it is dead.
+        Those of a replica that dies later are due as soon as `Store.claim` finds that it is dead, and those of one that
+        has left once its last lease is over.
         """
         ...
 

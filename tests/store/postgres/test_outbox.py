@@ -287,6 +287,26 @@ async def test_calls_in_flight_at_a_replica_that_dies_are_due_once_it_is_known_d
     assert await check_store(used_postgres_url) == []
 
 
+async def test_calls_in_flight_at_a_replica_that_has_left_are_due_once_its_lease_is_over(
+    used_postgres_url: str,
+) -> None:
+    """Until then it may still send them; it releases what it cannot, unless it is killed before."""
+    async with process(used_postgres_url, "h1") as leaves, process(used_postgres_url, "h2") as other:
+        await leaves.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
+        until_ms = other.clock.now_ms() + LONG_MS
+        (first,) = await leaves.outbox.claim(Lane.UNKNOWN, 1 << 50, until_ms, 1, 1)
+        await leaves.replicas.leave("h1")
+        assert await other.claim("h2", 10, ()) == ()
+        assert await other.outbox.next_due_ms() == until_ms
+        pool = await open_pool(parse_address(used_postgres_url))
+        await pool.write("UPDATE dragoman.replicas SET beats_until = clock_timestamp() WHERE id = 'h1'")
+        await pool.close()
+        assert await other.claim("h2", 10, ()) == ()
+        (again,) = await other.outbox.claim(Lane.UNKNOWN, other.clock.now_ms(), until_ms, 9, 9)
+        assert (again.number, again.delivery.id) == (first.number, first.delivery.id)
+    assert await check_store(used_postgres_url) == []
+
+
 async def test_a_replica_that_has_left_claims_no_calls_and_reports_no_failure(used_postgres_url: str) -> None:
     async with process(used_postgres_url, "h1") as leaves:
         await leaves.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))

@@ -54,7 +54,8 @@ SELECT ARRAY(SELECT id FROM beaten), extract(epoch FROM clock_timestamp())::floa
 
 -- name: bury
 -- Declares those dead who have not beaten in time, and forgets who has been dead for a day. A row that is being renewed is
--- left alone, so that nobody is buried whose beat is under way. The webhook calls that the dead had in flight are due at $1.
+-- left alone, so that nobody is buried whose beat is under way. The webhook calls that the dead had in flight are due at $1;
+-- a replica that has left may send its own until its last lease is over.
 WITH silent AS (
     SELECT id FROM dragoman.replicas WHERE NOT dead AND beats_until <= clock_timestamp() FOR UPDATE SKIP LOCKED
 ), forgotten AS (
@@ -67,8 +68,9 @@ WITH silent AS (
     SELECT agent, max(beats_until) FROM buried, unnest(agents) AS agent GROUP BY agent ORDER BY agent
     ON CONFLICT (agent) DO UPDATE SET seen = greatest(s.seen, excluded.seen)
 ), in_flight AS (
-    SELECT c.config FROM buried b JOIN dragoman.push_configs c ON c.claimant = b.id
-    WHERE c.claimed IS NOT NULL ORDER BY c.config FOR NO KEY UPDATE OF c
+    SELECT c.config FROM dragoman.replicas r JOIN dragoman.push_configs c ON c.claimant = r.id
+    WHERE r.beats_until <= clock_timestamp() AND (r.dead OR r.id IN (SELECT id FROM buried)) AND c.claimed IS NOT NULL
+    ORDER BY c.config FOR NO KEY UPDATE OF c
 ), voided AS (
     UPDATE dragoman.push_configs c SET due_ms = $1, claimed = NULL, claimant = NULL
     FROM in_flight f WHERE c.config = f.config
