@@ -379,6 +379,44 @@ async def test_what_was_in_flight_when_the_process_before_ended_goes_out_again(r
     assert receiver.bodies == [b"x"]
 
 
+class Rewinding:
+    """An outbox that may go back to an earlier moment: see `Outbox.rewinds`."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.rewinds = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outbox, name)
+
+
+async def test_a_call_whose_outcome_the_store_has_lost_goes_out_again_and_none_that_is_under_way(
+    receiver: Receiver,
+) -> None:
+    made: list[Rewinding] = []
+
+    def rewinding(outbox: Outbox) -> Rewinding:
+        made.append(Rewinding(outbox))
+        return made[0]
+
+    async with receiving() as slow, rig(around=rewinding) as it:
+        under_way, lost = await it.task(slow.url), await it.task(receiver.url)
+        slow.hold.clear()
+        await it.owe(under_way, slow.url, b"under way")
+        await slow.came(1)
+        await it.webhook(lost, receiver.url, [delivery(b"lost")])
+        for lane in Lane:  # in the turn in which it is owed, so that the courier does not know of this claim
+            await it.store.outbox.claim(lane, 2**50, 2**51, 10, 10)
+        await asyncio.sleep(3 * QUICK.look_s)
+        assert receiver.bodies == []
+        (outbox,) = made
+        outbox.rewinds += 1
+        await receiver.came(1)
+        slow.hold.set()
+        await it.settled()
+        assert (slow.bodies, receiver.bodies) == ([b"under way"], [b"lost"])
+
+
 async def test_calls_under_way_end_before_the_courier_does(receiver: Receiver) -> None:
     async with rig() as it:
         task = await it.task(receiver.url)

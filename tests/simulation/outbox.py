@@ -25,6 +25,7 @@ class Owing(Struct):
     made_ms: int
     due_ms: int
     claimed_until_ms: int = 0
+    claimant: str = ""
     attempts: int = 0
     dead: bool = False
     reason: str = ""
@@ -103,13 +104,12 @@ class OutboxRows:
         for key in [key for key in self._webhooks if key[0] == task_id]:
             del self._webhooks[key]
 
-    def reclaim(self, now_ms: int) -> None:
+    def reclaim(self, by: str, now_ms: int, held: Collection[int]) -> None:
         """As the protocol says: the claims of other replicas run out by themselves."""
-        if self._database.lease_ms is not None:
-            return
+        one = self._database.lease_ms is None
         for webhook in self._webhooks.values():
             for owing in webhook.owing:
-                if owing.claimed_until_ms:
+                if owing.claimed_until_ms and owing.number not in held and (one or (by and owing.claimant == by)):
                     owing.claimed_until_ms, owing.due_ms = 0, now_ms
 
     def release(self, numbers: Collection[int], now_ms: int) -> None:
@@ -123,7 +123,14 @@ class OutboxRows:
         return next((owing for owing in webhook.owing if not owing.dead), None)
 
     def claim(
-        self, lane: Lane, now_ms: int, until_ms: int, limit: int, per_host: int, busy: Collection[str]
+        self,
+        by: str,
+        lane: Lane,
+        now_ms: int,
+        until_ms: int,
+        limit: int,
+        per_host: int,
+        busy: Collection[str],
     ) -> tuple[Due, ...]:
         """As the protocol says. Nothing comes along behind a delivery."""
         fronts: list[tuple[int, str, int, Webhook, Owing]] = []
@@ -140,7 +147,7 @@ class OutboxRows:
             if len(taken) >= limit or by_host.get(host, 0) >= per_host:
                 continue
             by_host[host] = by_host.get(host, 0) + 1
-            owing.claimed_until_ms = until_ms
+            owing.claimed_until_ms, owing.claimant = until_ms, by
             row = self._database.rows[webhook.task_id]
             due = Due(
                 number=owing.number,

@@ -449,6 +449,7 @@ class SimulatedReplicas:
 
     def rewound(self) -> None:
         """A server is behind the address that may lack what was read before."""
+        self._store.outbox.rewinds += 1
         self._events.put_nowait(Rewound())
 
     async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
@@ -570,6 +571,7 @@ class SimulatedOutbox:
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
         self._rows = store.database.outbox
+        self.rewinds = 0
 
     def register(self, task_id: str, registration: Registration, deliveries: tuple[Delivery, ...]) -> "Future[None]":
         act = partial(self._rows.register, task_id, registration, deliveries)
@@ -583,8 +585,8 @@ class SimulatedOutbox:
         removed: bool = await self._store.request(partial(self._rows.remove, task_id, config_id), task_id=task_id)
         return removed
 
-    async def reclaim(self, now_ms: int) -> None:
-        await self._store.request(partial(self._rows.reclaim, now_ms))
+    async def reclaim(self, now_ms: int, held: Collection[int] = ()) -> None:
+        await self._store.request(partial(self._rows.reclaim, self._store.replicas.joined, now_ms, held))
 
     async def release(self, numbers: Collection[int], now_ms: int) -> None:
         await self._store.request(partial(self._rows.release, numbers, now_ms))
@@ -602,7 +604,8 @@ class SimulatedOutbox:
         alone: bool = False,
         with_behind: bool = False,
     ) -> tuple[Due, ...]:
-        act = partial(self._rows.claim, lane, now_ms, until_ms, limit, per_host, tuple(busy))
+        claimant = self._store.replicas.joined
+        act = partial(self._rows.claim, claimant, lane, now_ms, until_ms, limit, per_host, tuple(busy))
         taken: tuple[Due, ...] = await self._store.request(act)
         return taken
 

@@ -12,8 +12,8 @@ of a delivery are those of `store.deliveries`; here is what happens in this proc
          left to its claim: its host is paused, or its claim ends too soon         abandoned, after `WRITES_MAX`
 
 A delivery that is released is due at once. One that is left to its claim, or abandoned, is due when its claim runs out,
-as are those of a process that dies: it is sent again. A call holds a slot of its lane (`lanes.Slot`): taken, after
-`SLOW_S` lingering in the lanes where calls may linger, then released.
+and so is one of a process that dies, if nobody finds that out before: it is sent again. A call holds a slot of its lane
+(`lanes.Slot`): taken, after `SLOW_S` lingering in the lanes where calls may linger, then released.
 
 Invariant: a delivery without a recorded outcome is sent again: at least once, with the same `webhook-id`. Slow, dead
 and unknown hosts have their own slots, so that they take none from healthy hosts.
@@ -141,7 +141,8 @@ class Courier:
         self._overtaken = False
         """Whether a claim was made while outcomes were being written, so that it may not have seen them."""
         self._stopping = False
-        self._reclaimed = False
+        self._reclaimed: int | None = None
+        """How often the store had gone back when claims were last voided that nobody has under way."""
         self._jobs: JobGroup | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -194,9 +195,9 @@ class Courier:
         while True:
             self._moved.clear()
             try:
-                if not self._reclaimed:
-                    await self._outbox.reclaim(self._clock.now_ms())
-                    self._reclaimed = True
+                if self._reclaimed != (rewinds := self._outbox.rewinds):
+                    await self._reclaim()
+                    self._reclaimed = rewinds
                 for lane in Lane:
                     if lane in self._asked and loop.time() >= self._not_before[lane]:
                         self._asked.discard(lane)
@@ -216,6 +217,13 @@ class Courier:
                 await asyncio.sleep(self._settings.look_s)
                 continue
             await self._wait(look_at)
+
+    async def _reclaim(self) -> None:
+        """Void the claims of processes that are gone, and those of this one whose outcomes the store has lost."""
+        self._write_outcomes()
+        if self._writes:
+            await asyncio.wait(self._writes)
+        await self._outbox.reclaim(self._clock.now_ms(), tuple(self._held_ms))
 
     async def _wait(self, look_at: float) -> None:
         """Wait until something moves, or until a lane's next claim, the next delivery or the next look is due."""

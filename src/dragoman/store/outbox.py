@@ -238,8 +238,16 @@ class Outbox(Protocol):
         """Delete a configuration and its deliveries. Returns whether there was one."""
         ...
 
-    async def reclaim(self, now_ms: int) -> None:
+    @property
+    def rewinds(self) -> int:
+        """How often this process has noticed that the store may have lost commits. See `store.replicas.Rewound`."""
+        ...
+
+    async def reclaim(self, now_ms: int, held: Collection[int] = ()) -> None:
         """Void the claims of processes that are gone, at the start. Deliveries that they had in flight are due now.
+
+        So are those that this process has in flight, but for those `held`, by their numbers: it does not know of them
+        after a failover that lost their outcomes.
 
         Those of a replica that dies later are due as soon as `Store.claim` finds that it is dead, and those of one that
         has left once its last lease is over.

@@ -79,6 +79,16 @@ class OutboxTables:
         self._settled: list[tuple[Settled, asyncio.Future[None]]] = []
         """Outcomes to write, each with the future that waits for it."""
         self._settling = False
+        self._rewinds = 0
+
+    @property
+    def rewinds(self) -> int:
+        """As the protocol says."""
+        return self._rewinds
+
+    def rewound(self) -> None:
+        """Another server, or another history of it, is behind the address."""
+        self._rewinds += 1
 
     # -- in the transactions of others ---------------------------------------------------------------------------------
 
@@ -156,9 +166,10 @@ class OutboxTables:
 
     # -- claims and outcomes -------------------------------------------------------------------------------------------
 
-    async def reclaim(self, now_ms: int) -> None:
-        """As the protocol says, for dead processes only. Deliveries that live ones have in flight stay in flight."""
-        await self._twice(lambda: self._door().write(self._sql["void_claims"], now_ms))
+    async def reclaim(self, now_ms: int, held: Collection[int] = ()) -> None:
+        """As the protocol says. Deliveries that others that live have in flight stay in flight."""
+        values = now_ms, self._claimant(), sorted(held)
+        await self._twice(lambda: self._door().write(self._sql["void_claims"], *values))
 
     async def release(self, numbers: Collection[int], now_ms: int) -> None:
         """As the protocol says. It is not repeated, because somebody else may have claimed the deliveries since."""

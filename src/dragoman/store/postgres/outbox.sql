@@ -174,10 +174,10 @@ SELECT c.settings FROM dragoman.deliveries d JOIN dragoman.push_configs c ON c.c
 WHERE d.delivery = $1 AND c.host NOT IN (SELECT host FROM dragoman.paused_push_hosts);
 
 -- name: void_claims
--- Make due what replicas had in flight that are dead.
+-- Make due what replicas had in flight that are dead, and what $2 has in flight besides the deliveries $3.
 UPDATE dragoman.push_configs c SET due_ms = $1, claimed = NULL, claimant = NULL
-WHERE c.claimed IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM dragoman.replicas r WHERE r.id = c.claimant AND NOT r.dead AND r.beats_until > clock_timestamp())
+WHERE c.claimed IS NOT NULL AND ((c.claimant = $2 AND c.claimed <> ALL ($3::bigint[])) OR NOT EXISTS (
+    SELECT 1 FROM dragoman.replicas r WHERE r.id = c.claimant AND NOT r.dead AND r.beats_until > clock_timestamp()))
 RETURNING c.config;
 
 -- name: release

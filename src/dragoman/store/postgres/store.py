@@ -149,6 +149,7 @@ class PostgresStore:
         """Let the replica know for ever whenever another history of the database has come."""
         while True:
             await self._history.changed()
+            self._webhooks.rewound()
             self._replicas.rewound()
 
     # -- writes --------------------------------------------------------------------------------------------------------

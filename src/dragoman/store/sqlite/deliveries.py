@@ -182,9 +182,9 @@ def _row(config: int, delivery: Delivery, now_ms: int) -> Row:
     )
 
 
-def reclaim(tables: Tables, now_ms: int) -> None:
-    """Make every delivery that was in flight due now."""
-    _wake(tables, set(_rows(tables, "void_claims", now_ms)), now_ms)
+def reclaim(tables: Tables, now_ms: int, held: Iterable[int]) -> None:
+    """Make every delivery that is in flight due now, but for those held."""
+    _wake(tables, set(_rows(tables, "void_claims", now_ms, _numbers(held))), now_ms)
 
 
 def release(tables: Tables, numbers: Iterable[int], now_ms: int) -> None:

@@ -159,9 +159,10 @@ SELECT body FROM deliveries WHERE delivery = ?1;
 UPDATE push_configs SET due_ms = v.column2, claimed = v.column3 FROM (VALUES ROWS(3)) v WHERE config = v.column1;
 
 -- name: void_claims
--- Void all claims. Returns the hosts, and whether the claimed delivery was large.
+-- Void all claims but those of deliveries, by a JSON array of their numbers. Returns the hosts, and whether the claimed delivery was large.
 UPDATE push_configs SET due_ms = ?1, claimed = NULL
 WHERE config IN (SELECT config FROM push_configs INDEXED BY push_configs_due WHERE due_ms IS NOT NULL AND claimed IS NOT NULL)
+    AND claimed NOT IN (SELECT value FROM json_each(?2))
 RETURNING host, large;
 
 -- name: release

@@ -161,6 +161,18 @@ async def claims_of_the_process_before_are_void(bench: Bench) -> None:
         assert sorted(await any_claimed(bench, store)) == ["w-1", "w-3"]
 
 
+async def claims_of_which_the_process_does_not_know_are_void(bench: Bench) -> None:
+    """As after a failover that lost the outcome of a call."""
+    async with bench.store() as store:
+        await pushed_task(store, "t1", 1)
+        await pushed_task(store, "t2", 3, host=DEAD)
+        known, lost = await claimed(bench, store)
+        await store.outbox.reclaim(bench.clock.ms, [known.number])
+        assert await claimed(bench, store) == [lost]
+        await store.outbox.reclaim(bench.clock.ms, [known.number, lost.number])
+        assert await any_claimed(bench, store) == []
+
+
 async def a_claim_that_is_given_up_is_due_at_once(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2)
@@ -204,6 +216,7 @@ CLAIMS: tuple[Case, ...] = (
     a_host_that_fails_delays_no_other,
     the_next_time_is_known,
     claims_of_the_process_before_are_void,
+    claims_of_which_the_process_does_not_know_are_void,
     a_claim_that_is_given_up_is_due_at_once,
     a_swept_task_takes_its_webhooks_with_it,
 )
