@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot
+from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
 from dragoman.store.replicas import LocalReplicas
@@ -334,3 +336,38 @@ async def test_a_message_to_a_queued_task_has_others_look_for_it_again() -> None
         assert stored.holder == other.engine.replica_id
         stage.pieces.put_nowait(None)
         await other.reach("queued", S.COMPLETED)
+
+
+class AsksTwice(Stage):
+    """The first question is answered by a message that has come before it. It works on for ever after the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asks = asyncio.Event()
+
+    async def _run(self, run: Run) -> None:
+        self.begun.set()
+        await self.asks.wait()
+        for question in ("first?", "second?"):
+            await run.ask((Part(text=question),))
+        await asyncio.Event().wait()
+
+
+async def test_a_blocking_call_returns_at_a_question_that_somebody_else_has_answered_before_it_is_heard() -> None:
+    stage, hub = AsksTwice(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        waiting = asyncio.create_task(other.send("more", task_id=task_id))
+        await until(lambda: other.seq(task_id) == one.seq(task_id) == 3)
+        hub.down = True
+        stage.asks.set()
+        asked = await one.reach(task_id, S.INPUT_REQUIRED)
+        await one.send("answer", task_id=task_id, return_immediately=True)
+        hub.down = False
+        following = await other.open(Subscribe(id=task_id))  # which reads what the replica has not heard
+        task = await asyncio.wait_for(waiting, 5)
+        assert (task.state, task.status, task.seq) == (S.INPUT_REQUIRED, asked.status, asked.seq)
+        assert (await other.get(task_id)).state is S.WORKING
+        following.close()
+        await one.cancel(task_id)

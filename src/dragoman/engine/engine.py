@@ -20,6 +20,7 @@ from dragoman.engine.delegation import Delegations
 from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import Effects
 from dragoman.engine.files import Files
+from dragoman.engine.folding import fold_aside
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.hints import Hints
@@ -37,7 +38,7 @@ from dragoman.engine.runs.registry import Runs
 from dragoman.engine.served_agents import Served
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import LEAVE_S, Supervisor
-from dragoman.engine.task_log import TaskLog, await_contact, await_settled
+from dragoman.engine.task_log import TaskLog, await_contact, await_settled, read_whole
 from dragoman.engine.tasks import Tasks, list_tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
@@ -54,7 +55,7 @@ from dragoman.model.errors import (
 )
 from dragoman.model.events import Submitted
 from dragoman.model.ids import Clock
-from dragoman.model.lifecycle import SETTLED
+from dragoman.model.lifecycle import SETTLED, fold
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     Call,
@@ -404,10 +405,13 @@ class Engine:
                         timeout_s,
                         self._stopping,
                         operation.message.message_id,
+                        # A repeated call waits for what comes next, not for what the first one may have missed.
+                        taken.task.last_settled_seq if taken.repeated else 0,
                     )
                 except Unknown as error:
                     raise Unavailable("the server's store has lost the message: send it once more", 1) from error
-                return self._outcome(call, operation, taken.task, settled=settled)
+                record = await self._settled_record(taken.task, settled)
+                return self._outcome(call, operation, taken.task, record, settled=settled > 0)
             finally:
                 taken.task.unpin()
         except StoreError as error:
@@ -514,15 +518,23 @@ class Engine:
 
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 
-    def _outcome(self, call: Call, send: SendMessage, task: TaskLog, *, settled: bool) -> Record:
+    async def _settled_record(self, task: TaskLog, settled: int) -> Record:
+        """The task as it stood with the event `settled`, if it has gone on since. Raises StoreError."""
+        if settled == task.settled_seq or not settled:
+            return task.record()
+        log = [logged for logged in await read_whole(task) if logged.seq <= settled]
+        if not log or log[0].seq != 1:  # it has been pruned
+            return task.record()
+        return await fold_aside(len(log), lambda: fold(task.head, None, log))
+
+    def _outcome(self, call: Call, send: SendMessage, task: TaskLog, record: Record, *, settled: bool) -> Record:
         """Return the task to the sender that waited for it. Raises the error that its dialect has instead."""
-        record = task.record()
         began = not send.message.task_id
         if began and task.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
             raise refused
         if not settled:
             self._refuse_late(call, send, task)
-        if call.manners.failure_is_error and task.state in (TaskState.FAILED, TaskState.REJECTED):
+        if call.manners.failure_is_error and record.state in (TaskState.FAILED, TaskState.REJECTED):
             raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
         return record
 

@@ -90,8 +90,9 @@ class TaskLog:
     """A task that somebody here runs, waits for, follows or writes to.
 
     `seq`, `row`, `fold` and all else show committed events only. `settled_seq` is the seq of the status in which it
-    settled (terminal or interrupted), 0 while it has not. `writes` are those made here, and `followers`
-    hear of these and of what others wrote. `pins` keep the log in memory. `children` are the tasks it delegated, as far
+    settled (terminal or interrupted), 0 while it has not, and `last_settled_seq` that of the newest such status that is
+    known here, even if the task has gone on since. `writes` are those made here, and `followers` hear of these and of
+    what others wrote. `pins` keep the log in memory. `children` are the tasks it delegated, as far
     as this process knows; None means that another process may have made some. `shown` holds the caller's latest
     credentials, if an agent of the server passes them on. `taken_on` says that an agent elsewhere is known to have the
     task. `rewound` counts how often the store has lost what was read here; with `gone` it has lost the whole task.
@@ -107,6 +108,7 @@ class TaskLog:
         "followers",
         "gone",
         "head",
+        "last_settled_seq",
         "pins",
         "rewound",
         "row",
@@ -133,7 +135,7 @@ class TaskLog:
         self.seq = 0
         self.row = Row()
         self.fold = Fold(head)
-        self.settled_seq = 0
+        self.settled_seq = self.last_settled_seq = 0
         self.followers: Followers[TaskLog] = Followers(peers)
         self.store = store
         self.writes: WriteQueue[TaskLog] = WriteQueue(store)
@@ -163,6 +165,8 @@ class TaskLog:
         for logged in stored.events:
             if logged.seq > self.fold.seq:
                 self.fold.add(logged.seq, logged.event)
+            if isinstance(logged.event, StatusChanged) and logged.event.state in SETTLED:
+                self.last_settled_seq = logged.seq
         self.seq = stored.seq
         self.row = row_of(stored)
         self.settled_seq = stored.seq if stored.state in SETTLED else 0
@@ -338,6 +342,8 @@ class TaskLog:
             if isinstance(event, StatusChanged):
                 state = event.state
                 self.settled_seq = seq if state in SETTLED else 0
+                if self.settled_seq:
+                    self.last_settled_seq = seq
                 if state in TERMINAL:
                     end = event
         if end is not None or state is not row.state or status_ms != row.status_ms or written.epoch != row.epoch:
@@ -425,7 +431,7 @@ class TaskLog:
         if stored is None:
             self.gone = True
         else:
-            self.children = None
+            self.children, self.last_settled_seq = None, 0
             self._take(stored)
             if self._recent is not None:
                 self._recent.go_on(())
@@ -486,25 +492,34 @@ async def read_whole(task: TaskLog) -> tuple[Logged, ...]:
 
 
 async def await_settled(
-    task: TaskLog, loop: AbstractEventLoop, after: int, timeout_s: float, stopping: Stopping, message_id: str = ""
-) -> bool:
+    task: TaskLog,
+    loop: AbstractEventLoop,
+    after: int,
+    timeout_s: float,
+    stopping: Stopping,
+    message_id: str = "",
+    known: int = 0,
+) -> int:
     """Wait until the task settles with a status later than seq `after`, where a message was written.
 
-    Returns False after `timeout_s`, and when the runs of a stopping server are over. While the store is away the
-    task may still settle, so it is waited for. Raises Unknown if the store has lost it, or the message.
+    Returns the seq of that status. The task may have gone on since, if somebody else has answered its question at once:
+    that is heeded only if the status is later than seq `known`, too. Returns 0 after `timeout_s`, and when the runs of
+    a stopping server are over. While the store is away the task may still settle, so it is waited for. Raises Unknown
+    if the store has lost it, or the message.
     """
     deadline, rewound = loop.time() + timeout_s, task.rewound
-    while task.settled_seq <= after or task.gone or task.rewound != rewound:
+    gone_on = max(after, known)
+    while (task.settled_seq <= after and task.last_settled_seq <= gone_on) or task.gone or task.rewound != rewound:
         if task.gone or task.rewound != rewound:
             rewound = task.rewound
             if task.gone or all(message.message_id != message_id for message in task.record().history):
                 raise Unknown(task.head.id)
             continue
         if stopping.done or (task.settled_seq == 0 and task.terminal):
-            return False
+            return 0
         if not await task.wait(loop, deadline):
-            return False
-    return True
+            return 0
+    return task.settled_seq or task.last_settled_seq
 
 
 async def await_contact(task: TaskLog, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:
