@@ -371,3 +371,22 @@ async def test_a_blocking_call_returns_at_a_question_that_somebody_else_has_answ
         assert (await other.get(task_id)).state is S.WORKING
         following.close()
         await one.cancel(task_id)
+
+
+async def test_a_follower_hears_of_the_end_of_a_task_whose_log_has_been_pruned_since() -> None:
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        following = await other.follow(task_id)
+        await until(lambda: other.bus.followed[task_id])
+        await until(lambda: other.seq(task_id) == one.seq(task_id) == 2)
+        hub.down = True
+        stage.pieces.put_nowait(None)
+        ended = await one.reach(task_id, S.COMPLETED)
+        far_ms = 1 << 50
+        await one.store.sweep(far_ms, -1, 0, -1)
+        assert await one.log(task_id) == []
+        hub.down = False
+        one.bus.publish(task_id, ended.seq)  # a hint that comes late
+        assert seqs(await asyncio.wait_for(following, 5))[-1] == ended.seq

@@ -23,7 +23,8 @@ READ_BYTES = 1 << 20
 """About how many bytes of other replicas' events one read returns."""
 
 EARLY_S = (0.02, 0.1, 0.5)
-"""When the store is read again for an announced event that is not visible yet. After these tries the poll finds it."""
+"""When the store is read again for an announced event that is not visible yet. After these tries its task is read
+once more as a whole; then the poll finds it."""
 
 _pages = msgspec.msgpack.Decoder(Page)
 
@@ -190,10 +191,19 @@ class Hints:
             self._reading = None
 
     def _await_early(self, wanted: Mapping[str, int], tries: int = 0) -> None:
-        """Look again later at tasks whose announced events were not there."""
+        """Look again later at tasks whose announced events were not there. At last the tasks are read as a whole.
+
+        A log that has been pruned has no events to read any more, but the task has its end.
+        """
         early = {task_id: seq for task_id, seq in wanted.items() if seq and self._misses(task_id, seq)}
-        if early and tries < len(EARLY_S) and not self._stopped:
+        if not early or self._stopped:
+            return
+        if tries < len(EARLY_S):
             asyncio.get_running_loop().call_later(EARLY_S[tries], self._look_again, early, tries + 1)
+            return
+        for task_id, seq in early.items():
+            if (task := self._behind(task_id, seq)) is not None:
+                self._catch_up(task, seq, again=False)
 
     def _look_again(self, early: Mapping[str, int], tries: int) -> None:
         still = {task_id: seq for task_id, seq in early.items() if self._misses(task_id, seq)}
@@ -269,15 +279,18 @@ class Hints:
         self._catch_up(task, following[-1].seq)
         return False
 
-    def _catch_up(self, task: TaskLog, seq: int) -> None:
-        """Read a task as a whole, with its lease, in its turn, unless it has got as far as `seq` by then."""
+    def _catch_up(self, task: TaskLog, seq: int, *, again: bool = True) -> None:
+        """Read a task as a whole, with its lease, in its turn, unless it has got as far as `seq` by then.
+
+        With `again` it is read again if that is not there yet.
+        """
         task_id = task.head.id
         underway = task_id in self._catching_up
         self._catching_up[task_id] = max(seq, self._catching_up.get(task_id, 0))
         if not underway and not self._stopped:
-            self._spawn(self._read_whole(task))
+            self._spawn(self._read_whole(task, again=again))
 
-    async def _read_whole(self, task: TaskLog) -> None:
+    async def _read_whole(self, task: TaskLog, *, again: bool) -> None:
         task_id = task.head.id
         try:
             async with task.writes.turn(task):
@@ -287,7 +300,8 @@ class Hints:
             log.warning("task %s cannot be read now: %s", task_id, error)
         finally:
             seq = self._catching_up.pop(task_id)
-        self._await_early({task_id: seq})
+        if again:
+            self._await_early({task_id: seq})
 
     def _spawn(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
