@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, get_args
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
@@ -14,6 +16,7 @@ from dragoman.engine.lineage import child_of
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
+from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.bench import new_task
@@ -228,3 +231,43 @@ async def test_a_queued_task_is_claimed(used_postgres_url: str) -> None:
         await h.store.create(new_task("queued", owner="anna", agent="agent", holder=None))
         await h.reach("queued", S.COMPLETED)
         watch.check((ClaimSoon,), ClaimSoon)
+
+
+class Asked:
+    """The store, which counts what the engine asks of it, by name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = Waited(store)
+        self.asked: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked[name] += 1
+        return getattr(self._store, name)
+
+
+ONLY_HELD = frozenset({"outage", "outbox", "replicas"})
+"""The parts of a store that cost nothing to be looked at."""
+
+
+@in_virtual_time
+async def test_an_idle_server_writes_nothing_and_reads_two_indices_every_claim_s(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    seen: list[Asked] = []
+
+    def watched(store: Store) -> Any:
+        seen.append(Asked(store))
+        return seen[0]
+
+    async with house(Scripted(echo), url=url, seen_as=watched, claim_s=CLAIM_S, poll_s=0.0) as h:
+        assert (await h.send()).state is S.COMPLETED
+        await asyncio.sleep(CLAIM_S / 2)
+        before, files = Counter(seen[0].asked), as_they_are(tmp_path)
+        await asyncio.sleep(10 * CLAIM_S)
+        asked = {name: count for name, count in (seen[0].asked - before).items() if name not in ONLY_HELD}
+        assert asked == {"overdue": 10, "orphans": 10}
+        assert as_they_are(tmp_path) == files
+
+
+def as_they_are(folder: Path) -> dict[str, tuple[int, int]]:
+    """The sizes of the files in a folder, and when they were written."""
+    return {file.name: ((stat := file.stat()).st_size, stat.st_mtime_ns) for file in folder.iterdir()}
