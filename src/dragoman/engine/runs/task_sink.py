@@ -57,12 +57,12 @@ class TaskSink:
         "_keeps_files",
         "_next_note",
         "_places",
+        "_questions",
         "_services",
         "_speaks_soon",
         "_written",
         "head",
         "log",
-        "questions",
         "replay",
         "silent",
         "traceparent",
@@ -86,7 +86,6 @@ class TaskSink:
         self.head = log.head
         self.replay = replay
         self.traceparent = traceparent
-        self.questions = Questions(log, replay.late, services, deadline)
         self.writer = RunWriter(log, services.loop, self, retry_s=services.retry_s)
         self.silent = waits
         """Whether nobody has taken the task on yet in this run, nor said anything."""
@@ -97,11 +96,26 @@ class TaskSink:
         self._keeps_files = services.files.keeps
         self._deadline = deadline
         self._speaks_soon = speaks_soon
-        self._places = Places(counted=not replay.places)
+        self._questions: Questions | None = None
+        self._places: Places | None = None
         self._written: set[str] = set()
         """The artifacts of which this run has written."""
         self._next_note: Noted | None = None
         """A note that goes into the write of the next event."""
+
+    @property
+    def questions(self) -> Questions:
+        """The question of the run, and the messages for it. Made when first asked for: most runs have neither."""
+        if self._questions is None:
+            self._questions = Questions(self.log, self.replay.late, self._services, self._deadline)
+        return self._questions
+
+    @property
+    def places(self) -> Places:
+        """The places of the numbered words of the run. Made by the first of them: most runs have none."""
+        if self._places is None:
+            self._places = Places(counted=not self.replay.places)
+        return self._places
 
     # -- engine.api.Sink -----------------------------------------------------------------------------------------------
 
@@ -146,7 +160,7 @@ class TaskSink:
             self.check()
         if self.replay.repeats and self.replay.drops(present_branch(), word):
             return None
-        if self.questions.any_open:
+        if self._questions is not None and self._questions.any_open:
             return self._say_later(word)
         if type(word) is Say:  # costs less than `isinstance`, for every chunk of a stream
             if self._keeps_files and self._services.files.large(word.parts):
@@ -231,7 +245,7 @@ class TaskSink:
 
     async def ask(self, word: Ask) -> Message:
         """See `engine.api.Sink`."""
-        with self._places.tell("question", question_name(word.parts), word.place) as (place, _):
+        with self.places.tell("question", question_name(word.parts), word.place) as (place, _):
             try:
                 recorded = self.replay.answer(word.parts, place)
             except ReplayMismatch as mismatch:
@@ -253,7 +267,7 @@ class TaskSink:
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """See `engine.api.Sink`."""
         given = "" if order.number else None
-        with self._places.tell("delegation", order.agent, given) as (place, number):
+        with self.places.tell("delegation", order.agent, given) as (place, number):
             number = order.number or number
             try:
                 delegated = self.replay.delegated(number, order.agent, place)
@@ -358,7 +372,8 @@ class TaskSink:
         self._execution = OVER_CANCELED if canceled else OVER
         if self._deadline is not None:
             self._deadline = None
-            self.questions.release()
+            if self._questions is not None:
+                self._questions.release()
         self.writer.release()
 
     # -- within --------------------------------------------------------------------------------------------------------
