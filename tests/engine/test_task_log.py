@@ -235,7 +235,7 @@ async def test_a_replica_with_a_new_id_follows_the_tasks_that_it_has_lost(store:
     hints = Hints(store, bus, poll_s=1, healthy_poll_s=1)
     hints.serve("here", ["agent"])
     hints.add(log)
-    log.wait(asyncio.get_running_loop())
+    log.followers.wait(log, asyncio.get_running_loop())
     hints.serve("here", ["another"])
     assert not bus.followed
     hints.serve("there", ["another"])

@@ -322,7 +322,7 @@ class Delegations:
                 task = self._tasks.being_made(task_id)
                 if task is None:
                     return await self._tasks.pin_known(task_id)
-                await task.wait(loop, loop.time() + self._retry_s)
+                await task.followers.wait(task, loop, loop.time() + self._retry_s)
             except StoreError:
                 await asyncio.sleep(self._retry_s)
 
@@ -508,7 +508,7 @@ async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEve
         if watch is not None:
             await watch.next(None if deadline is None else max(0.0, deadline - loop.time()))
         else:
-            await child.wait(loop, deadline)
+            await child.followers.wait(child, loop, deadline)
     return True
 
 

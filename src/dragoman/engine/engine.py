@@ -367,7 +367,7 @@ class Engine:
         for task in self.tasks.all():
             while task.head.agent in ids and task.writes.busy and self._runs.of(task) is None:
                 # The sender did not wait, so that the generation does not count this call.
-                await task.wait(loop, loop.time() + self._settings.retry_s)
+                await task.followers.wait(task, loop, loop.time() + self._settings.retry_s)
         await self._supervisor.wait_for(left)
         for agent in ids:
             if self._leaving.get(agent) in left:
@@ -675,7 +675,7 @@ class Engine:
                 while end is not None and not task.terminal and self._runs.of(task) is run:
                     if (failure := task.writes.stalled) is not None:
                         raise failure
-                    await task.wait(self._supervisor.loop)
+                    await task.followers.wait(task, self._supervisor.loop)
                 fits = end is None or task.state is end
             record = task.record()
             if not fits:

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from dragoman.engine.announcements import Audience
-from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Message
-from dragoman.model.task import TaskHead
 from dragoman.store.api import Append, Appended
 
 L = TypeVar("L")
@@ -44,17 +42,18 @@ class Attached(Protocol):
 class Followers(Generic[L]):
     """The followers of one task: those who wait for a change, its run, its webhooks, and other engines.
 
-    `audience` holds the webhooks. There are `peers` if other engines write to the store. The log comes with each
-    call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
+    `audience` holds the webhooks, None if there are none. There are `peers` if other engines write to the store.
+    `waiters` are the futures of those who wait for a change, with the timers of their deadlines. The log comes with
+    each call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
     """
 
-    __slots__ = ("_attached", "_peers", "_waiting", "audience")
+    __slots__ = ("_attached", "audience", "peers", "waiters")
 
     def __init__(self, peers: Peers[L] | None = None) -> None:
         self.audience: Audience | None = None
-        self._peers = peers
+        self.peers = peers
         self._attached: Attached | None = None
-        self._waiting: dict[Future[bool], TimerHandle | None] = {}
+        self.waiters: dict[Future[bool], TimerHandle | None] = {}
 
     def announce_to(self, audience: Audience) -> Audience:
         """Tell the webhooks of `audience` from now on. Returns it."""
@@ -63,16 +62,12 @@ class Followers(Generic[L]):
 
     # -- what is committed -------------------------------------------------------------------------------------------
 
-    def add_deliveries(self, head: TaskHead, fold: Fold, append: Append) -> Append:
-        """The append with the deliveries for its events. `fold` is the task before it."""
-        return append if self.audience is None else self.audience.told(head, fold, append)
-
     def committed(self, log: L, append: Append, written: Appended) -> None:
         """An append of this engine is committed, which `log` has yet to take in."""
         if self.audience is not None:
             self.audience.committed(append)
-        if self._peers is not None:
-            self._peers.announce(log, append, written)
+        if self.peers is not None:
+            self.peers.announce(log, append, written)
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
@@ -112,28 +107,26 @@ class Followers(Generic[L]):
 
     def wait(self, log: L, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
         """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False."""
-        if self._peers is not None:
-            self._peers.follow(log)
+        if self.peers is not None:
+            self.peers.follow(log)
         future: Future[bool] = loop.create_future()
-        self._waiting[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
+        self.waiters[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
         return future
 
     @property
     def waiting(self) -> int:
         """The number of those who wait for the next change."""
-        return len(self._waiting)
+        return len(self.waiters)
 
     def expire(self, future: "Future[bool]") -> None:
         """Finish a future of `wait` with False."""
-        self._waiting.pop(future, None)
+        self.waiters.pop(future, None)
         if not future.done():
             future.set_result(False)
 
     def wake(self) -> None:
         """Wake all waiters, because something changed."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiters = self.waiters, {}
         for future, timer in waiting.items():
             if timer is not None:
                 timer.cancel()

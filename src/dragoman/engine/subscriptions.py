@@ -137,7 +137,8 @@ class Tail:
                 self.retry = True
                 break
             self._since = loop.time()
-            future = self._waiting = task.wait(loop, None if wait_s is None else self._since + wait_s)
+            deadline = None if wait_s is None else self._since + wait_s
+            future = self._waiting = task.followers.wait(task, loop, deadline)
             if self._timer is None:
                 self._timer = loop.call_later(self._keepalive_s, self._tick)
             try:

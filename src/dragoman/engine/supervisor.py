@@ -207,7 +207,7 @@ class Supervisor:
         observer = self._observer
         if observer is not None and replay is None:
             observer.submitted(task.head.agent)
-        if self.errands.closed or self.leases.fenced or task.holder != self.leases.holder:
+        if self.errands.closed or self.leases.fenced or task.row.holder != self.leases.holder:
             if auto is not None:
                 auto.drop()
             return
@@ -243,7 +243,7 @@ class Supervisor:
 
     def _done(self, run: TaskRun, task: TaskLog, execution: Execution | None, done: "asyncio.Task[None]") -> None:
         if execution is not None:
-            execution.finished(SPELLED[task.state])
+            execution.finished(SPELLED[task.row.state])
         self.errands.active.discard(done)
         error = None if done.cancelled() else done.exception()
         run.release()
@@ -260,7 +260,8 @@ class Supervisor:
             again, epoch = self.leases.release if phase is RunPhase.ELSEWHERE else self._run_again, run.lease
             self.errands.do(task, lambda: again(task, epoch))
         self._forget(run, task)
-        task.followers.wake()
+        if task.followers.waiters:
+            task.followers.wake()
 
     def _report_lost(self, task: TaskLog) -> None:
         """Say that another server has taken a task over that was run here."""
@@ -482,7 +483,7 @@ class Supervisor:
         """Let the agent clean up for `cancel_grace_s`. Then its task fails without it."""
         task, deadline = run.log, self.loop.time() + self._settings.cancel_grace_s
         while not task.terminal and self.runs.of(task) is run:
-            if not await task.wait(self.loop, deadline):
+            if not await task.followers.wait(task, self.loop, deadline):
                 break
         while not task.terminal and self.runs.of(task) is run:
             assert run.deadline is not None
@@ -506,7 +507,7 @@ class Supervisor:
             self._hints.tell(task.holder)
         deadline = self.loop.time() + self._settings.cancel_grace_s
         while not task.terminal and (self.runs.of(task) is not None or self.leases.is_elsewhere(task)):
-            if not await task.wait(self.loop, deadline):
+            if not await task.followers.wait(task, self.loop, deadline):
                 return
 
     async def end(

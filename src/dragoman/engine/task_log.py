@@ -5,7 +5,7 @@ committed alone: by a write of this engine (`engine.writes`), by what another en
 or by its page (`adopt`).
 """
 
-from asyncio import AbstractEventLoop, Future
+from asyncio import AbstractEventLoop
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -174,6 +174,7 @@ class TaskLog:
         self._log_bytes = stored.snapshot_bytes + stored.log_bytes_since
 
     # -- as it stands ------------------------------------------------------------------------------------------------
+    # What every send or event passes reads `row` itself, which costs no call.
 
     @property
     def state(self) -> TaskState:
@@ -277,11 +278,14 @@ class TaskLog:
             webhooks_version=row.webhooks_version,
             content_bytes=decision.content_bytes if ahead is None else None,
         )
-        return self.followers.add_deliveries(self.head, self.fold, append), ahead
+        audience = self.followers.audience
+        return append if audience is None else audience.told(self.head, self.fold, append), ahead
 
     def take_in(self, append: Append, ahead: Fold | None, written: Appended) -> bool:
         """See `engine.writes.Prefix`."""
-        self.followers.committed(self, append, written)
+        followers = self.followers
+        if followers.audience is not None or followers.peers is not None:
+            followers.committed(self, append, written)
         row, leases = self.row, append.holder is not None
         moved = written.epoch != row.epoch + leases  # a lease that adds no event came before
         if moved or written.last_seq - len(append.events) != self.seq:
@@ -351,7 +355,8 @@ class TaskLog:
             self.row = Row(state, status_ms, written.epoch, holder, row.keeper, row.webhooks_version)
         if end is not None:
             self._owner.ended(self, end, own)
-        self.followers.wake()
+        if self.followers.waiters:
+            self.followers.wake()
 
     # -- what others wrote -------------------------------------------------------------------------------------------
 
@@ -479,12 +484,6 @@ class TaskLog:
             self._recent = None
         self.unpin()
 
-    # -- waiting -----------------------------------------------------------------------------------------------------
-
-    def wait(self, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
-        """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False."""
-        return self.followers.wait(self, loop, deadline)
-
 
 async def read_whole(task: TaskLog) -> tuple[Logged, ...]:
     """Read the whole log, as far as it has not been pruned. Raises StoreError."""
@@ -515,9 +514,9 @@ async def await_settled(
             if task.gone or all(message.message_id != message_id for message in task.record().history):
                 raise Unknown(task.head.id)
             continue
-        if stopping.done or (task.settled_seq == 0 and task.terminal):
+        if stopping.done or (task.settled_seq == 0 and task.row.state in TERMINAL):
             return 0
-        if not await task.wait(loop, deadline):
+        if not await task.followers.wait(task, loop, deadline):
             return 0
     return task.settled_seq or task.last_settled_seq
 
@@ -526,7 +525,7 @@ async def await_contact(task: TaskLog, loop: AbstractEventLoop, timeout_s: float
     """Wait, `timeout_s` at most, until the task is taken on or settled, or the server is stopping."""
     deadline = loop.time() + timeout_s
     while not (task.taken_on or task.state in SETTLED or stopping.begun):
-        if not await task.wait(loop, deadline):
+        if not await task.followers.wait(task, loop, deadline):
             return
 
 

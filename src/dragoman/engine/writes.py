@@ -330,7 +330,9 @@ class WriteQueue(Generic[P]):
         """Go on from `under way`, or from `in doubt`."""
         outcome: Outcome = done.exception() or done.result()
         assert self.state is not None
-        after = state_after(self.state, outcome, appends=write.new is None)
+        after = WriteState.LANDED  # as almost every write
+        if not isinstance(outcome, Appended):
+            after = state_after(self.state, outcome, appends=write.new is None)
         if after is WriteState.IN_DOUBT:
             self._doubt(write, outcome)
             return

@@ -547,7 +547,7 @@ class Leases:
                     return None
                 if self._closed or _now() >= deadline:
                     return Beat(cancel=False)
-                await log.wait(loop, deadline)
+                await log.followers.wait(log, loop, deadline)
         raise LeaseLost
 
     async def wait_for_answer(self, token: str, wait_s: float) -> bool:
@@ -566,7 +566,7 @@ class Leases:
             while log is not None and log.state in INTERRUPTED:
                 if self._closed or _now() >= deadline:
                     return False
-                await log.wait(loop, deadline)
+                await log.followers.wait(log, loop, deadline)
         return True
 
     async def hold(self, token: str, *, confirmed: bool = False) -> WorkItem:

@@ -142,7 +142,7 @@ class TaskRun:
             speaks_soon=traits.speaks_soon,
             traceparent=traceparent,
         )
-        self.run = run or Run(head, message, self.sink, services.bounds, epoch=log.epoch, traceparent=traceparent)
+        self.run = run or Run(head, message, self.sink, services.bounds, epoch=log.row.epoch, traceparent=traceparent)
 
     @property
     def lease(self) -> int:

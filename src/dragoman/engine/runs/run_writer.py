@@ -73,13 +73,14 @@ class RunWriter:
     )
 
     def __init__(self, log: TaskLog, loop: asyncio.AbstractEventLoop, speaker: Speaker, *, retry_s: float) -> None:
-        self.epoch = log.epoch
+        row = log.row
+        self.epoch = row.epoch
         self.lost = False
         self._log = log
         self._loop = loop
         self._retry_s = retry_s
         self._speaker = speaker
-        self.state = log.state
+        self.state = row.state
         self.taken: tuple[Taken, ...] = ()
         """The messages that questions have taken, which the next event records: see `model.events.Placed`."""
         self._status_ms = 0
@@ -261,7 +262,8 @@ class RunWriter:
 
     def _landed(self, outcome: Outcome) -> None:
         if not isinstance(outcome, BaseException):
-            self._log.writes.note_success()
+            if self._log.writes.failure is not None:
+                self._log.writes.note_success()
         elif isinstance(outcome, OutcomeUnknown):
             return  # the log repeats the write until the outcome is known
         elif self.lost:  # a run that is lost stalls nobody: the task goes on without it
