@@ -56,7 +56,7 @@ def _struct_fits(value: Struct) -> bool:
         if len(_shapes) < SHAPES_MAX:
             _shapes[shape] = inner
     for place, fits in inner:  # noqa: SIM110  a generator would take as long as the check
-        if not fits(held[place]):
+        if (whole := held[place]) and not fits(whole):  # an empty tuple or dict holds nothing
             return False
     return True
 
