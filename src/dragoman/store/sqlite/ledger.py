@@ -126,14 +126,14 @@ class Ledger:
         plan = Plan([None] * len(writes))
         creations: list[tuple[int, Creation]] = []
         additions: list[tuple[int, Addition]] = []
-        seen = Seen(set(), set())
+        seen, alone = Seen(set(), set()), len(writes) == 1  # then it is the first
         for place, write in enumerate(writes):
             if isinstance(write, Creation):
-                if seen.first(write.id, write.new.dedupe):
+                if alone or seen.first(write.id, write.new.dedupe):
                     creations.append((place, write))
                     continue
             elif isinstance(write, Addition):
-                if seen.first(write.id, write.append.dedupe) and write.webhook is None:
+                if (alone or seen.first(write.id, write.append.dedupe)) and write.webhook is None:
                     additions.append((place, write))
                     continue
             elif isinstance(write, Settlement):

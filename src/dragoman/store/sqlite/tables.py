@@ -153,7 +153,7 @@ class Tables:
             if sum(counts) < 0:
                 left.append(key)
         for scope, parts in by_scope.items():
-            total = [sum(column) for column in zip(*parts, strict=True)]
+            total = tuple(map(sum, zip(*parts, strict=True)))
             if any(total):
                 self.cursor.execute(self.sql["count_scope"], (scope, *total))
         if len(rows) == 1:
