@@ -153,12 +153,14 @@ class Ledger:
         cursor, connection = tables.cursor, tables.connection
         for name in STATEMENTS:
             rows = getattr(plan, name)
+            if not rows:
+                continue
             values = (now_ms,) if name == "add_calls" else ()
             if len(rows) == 1:
                 cursor.execute(tables.one_row[name], rows[0] + values)
                 if connection.changes() != 1:
                     raise NotSimple(name)
-            elif rows and tables.execute_rows(name, rows, *values) != len(rows):
+            elif tables.execute_rows(name, rows, *values) != len(rows):
                 raise NotSimple(name)
         if plan.owing or plan.begun:
             owe(tables, plan.owing, now_ms, plan.begun)

@@ -123,8 +123,9 @@ class Writer:
         self._turns += 1
         if self._turns == 1:
             self._until_s = self._loop.time() + GATHERING_S
-        self._quiet = 0 if len(self._arrived) > self._gathered else self._quiet + 1
-        self._gathered = len(self._arrived)
+        arrived = len(self._arrived)
+        self._quiet = 0 if arrived > self._gathered else self._quiet + 1
+        self._gathered = arrived
         few = self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS
         if few and self._loop.time() < self._until_s:
             self._loop.call_soon(self._gather)
