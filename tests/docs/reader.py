@@ -85,7 +85,17 @@ class Reader:
             )  # fmt: skip
         self.terminals.append(terminal)
         self.processes.append(process)
-        self._await(lambda: READY.search(terminal.read_text()) is not None, command, process)
+        programs = self._programs(command)
+        self._await(
+            lambda: sum(map(bool, map(READY.search, terminal.read_text().splitlines()))) >= programs, command, process
+        )
+
+    def _programs(self, command: str) -> int:
+        """How many programs a command starts. A script of workers starts several, and the slowest one counts."""
+        script = self.at / command.split()[0]
+        if script.suffix != ".sh" or not script.is_file():
+            return 1
+        return max(1, script.read_text(encoding="utf-8").count("/dragoman worker "))
 
     def _expect(self, text: str) -> None:
         lines = steady(text).splitlines()
