@@ -29,6 +29,10 @@ DEPTH = 5
 """How deep containers may lie in each other."""
 
 
+TEST_RUNNERS = frozenset({"_pytest", "pluggy", "xdist"})
+"""The packages whose objects lead to all tests, and so to what those hold."""
+
+
 class Held(Struct, frozen=True, order=True):
     """A callable of the module `above` in the attribute of an object of a lower class."""
 
@@ -75,17 +79,23 @@ def ours(module: object) -> bool:
 
 
 def reachable(roots: Iterable[object]) -> Iterator[object]:
-    """The package's objects that can be reached from the roots, in whatever way: by attributes, closures and tasks."""
-    seen: dict[int, object] = {}
+    """The package's objects that can be reached from the roots, in whatever way: by attributes, closures and tasks.
+
+    The state of modules is not the server's: neither through a function nor through a frame that runs. Nor is what the
+    runner of the tests has collected, which the frame of a test leads to.
+    """
+    seen: dict[int, object] = {id(vars(module)): module for module in tuple(sys.modules.values())}
     pending = list(roots)
     while pending:
         found = pending.pop()
         if id(found) in seen or isinstance(found, type | types.ModuleType | types.CodeType):
             continue
+        if type(found).__module__.partition(".")[0] in TEST_RUNNERS:
+            continue
         seen[id(found)] = found
         if ours(type(found).__module__):
             yield found
-        if isinstance(found, types.FunctionType):  # without its globals: the state of modules is not the server's
+        if isinstance(found, types.FunctionType):  # without its globals
             pending += [*(found.__closure__ or ()), *(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values()]
         else:
             pending += gc.get_referents(found)
