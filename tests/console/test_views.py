@@ -415,7 +415,7 @@ async def test_calls_that_failed_are_shown_with_the_reason(browser: Browser, tmp
         await site.send("echo", webhook=str(hook.make_url("/hook")))
         async with console(browser, url, site.token) as (page, _):
             await page.get_by_role("link", name="Webhooks").click()
-            failed = page.get_by_role("row").filter(has_text="503")
+            failed = page.get_by_role("row").filter(has_text="HTTP 503")
             await expect(failed).to_have_count(1)
             await expect(failed).to_contain_text("echo")
             await page.get_by_role("combobox", name="Calls").select_option("Given up")
