@@ -35,7 +35,7 @@ from dragoman.model.principal import AccessRole, Principal
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
-from dragoman.store.replicas import Fenced, ReplicaEvent, Replicas
+from dragoman.store.replicas import ReplicaEvent, ReplicaFenced, Replicas
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.repeats import Unacknowledged
 
@@ -266,7 +266,7 @@ class House:
     async def crash(self) -> None:
         """Nothing is written any more, and everything stops."""
         self.store.cut = True
-        await self.store.replicas.say(Fenced(self.engine.replica_id))
+        await self.store.replicas.say(ReplicaFenced(self.engine.replica_id))
         await self.engine.drain(0)
 
 

@@ -14,7 +14,7 @@ from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import StoreFull, Unknown
 from dragoman.store.open import open_store
-from dragoman.store.replicas import ReplicaEvent, Rewound
+from dragoman.store.replicas import ReplicaEvent, StoreRewound
 from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import House, Scripted, StandingClock, echo, house
 
@@ -132,7 +132,7 @@ async def test_a_server_that_goes_down_begins_nothing_that_its_store_asks_for(mo
             try:
                 await asyncio.Event().wait()
             finally:
-                events.put_nowait(Rewound())
+                events.put_nowait(StoreRewound())
                 await asyncio.sleep(0)
     assert [type(error) for error in caught.value.exceptions] == [ValueError]
     await store.close()

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.engine.api import Run
 from dragoman.engine.runs.places import (
-    Places,
+    RunPlaces,
     begin_first_branch,
     place_tasks,
     present_branch,
@@ -28,7 +28,7 @@ from dragoman.model.events import (
     Placed,
     StatusChanged,
     Submitted,
-    Taken,
+    TakenMessage,
 )
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskHead, TaskState
@@ -41,7 +41,7 @@ HEAD = TaskHead(id="t", context_id="c", agent="agent", owner="anna", dialect="1.
 
 
 def tell(kind: str = "question", name: str = "") -> tuple[str, int]:
-    with Places(counted=False).tell(kind, name, None) as told:  # type: ignore[arg-type]
+    with RunPlaces(counted=False).tell(kind, name, None) as told:  # type: ignore[arg-type]
         return told
 
 
@@ -144,7 +144,7 @@ async def test_a_task_in_a_context_of_its_own_is_a_branch_too() -> None:
 async def test_a_task_that_the_factory_has_not_seen_has_no_place_of_its_own() -> None:
     """It has that of its occurrence, and two of one name at once cannot be told apart."""
     place_tasks(asyncio.get_running_loop())
-    loop, places = asyncio.get_running_loop(), Places(counted=False)
+    loop, places = asyncio.get_running_loop(), RunPlaces(counted=False)
 
     async def told() -> str:
         assert present_branch() is None
@@ -195,7 +195,7 @@ def message(text: str, role: Role = Role.USER) -> Message:
     return Message(message_id=text, role=role, parts=(Part(text=text),))
 
 
-def asked(text: str, place: str | None, *taken: Taken) -> StatusChanged:
+def asked(text: str, place: str | None, *taken: TakenMessage) -> StatusChanged:
     placed = None if place is None else Placed(place, taken)
     return StatusChanged(S.INPUT_REQUIRED, AT, message(text, Role.AGENT), placed=placed)
 
@@ -260,10 +260,10 @@ def test_a_message_belongs_to_the_question_that_took_it_once_that_is_written() -
     early = MessageReceived(message("early"), AT)
     untaken = replay(early)
     assert [late.text for late in untaken.late] == ["early"]
-    taken = replay(early, Noted({"x": "y"}, Placed(taken=(Taken("0/f#1/1", "early"),))))
+    taken = replay(early, Noted({"x": "y"}, Placed(taken=(TakenMessage("0/f#1/1", "early"),))))
     assert taken.late == ()
     assert answers(taken, ("b", "0/f#2/1"), ("a", "0/f#1/1")) == [None, "early"]
-    behind = replay(early, asked("b", "0/f#2/1", Taken("0/f#1/1", "early")), MessageReceived(message("b!"), AT))
+    behind = replay(early, asked("b", "0/f#2/1", TakenMessage("0/f#1/1", "early")), MessageReceived(message("b!"), AT))
     assert behind.late == ()
     assert answers(behind, ("b", "0/f#2/1"), ("a", "0/f#1/1")) == ["b!", "early"]
 
@@ -314,9 +314,9 @@ def test_events_of_an_earlier_version_are_read_and_the_fields_are_kept() -> None
     assert [getattr(event, "placed", None) for event in read] == [None] * 5
     new = (
         Submitted(message("go"), AT, places=True),
-        asked("a", "0/f#1/1", Taken("1", "m")),
+        asked("a", "0/f#1/1", TakenMessage("1", "m")),
         Delegated(1, "other", "child", S.COMPLETED, AT, placed=Placed("2")),
-        Noted({"a": "b"}, Placed(taken=(Taken("1", "m"),))),
+        Noted({"a": "b"}, Placed(taken=(TakenMessage("1", "m"),))),
         chunk("x", placed=Placed(replaces=3, kept=1)),
     )
     assert codec.events(codec.encode(new)) == new

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.model.errors import Unavailable
-from dragoman.store.replicas import Buried, Fenced
+from dragoman.store.replicas import ReplicaBuried, ReplicaFenced
 from dragoman.testing.buses import Hub
 from tests.engine.house import DEADLINE_S, Scripted, echo
 from tests.engine.replicas import Replica, Stage, replicas
@@ -34,9 +34,9 @@ async def test_agents_that_are_replaced_while_a_replica_joins_anew_are_known_to_
             await go_on.wait()
 
         registry.join = join_slowly
-        await registry.say(Fenced("r0"))
+        await registry.say(ReplicaFenced("r0"))
         await registry.leave("r0")
-        await registry.say(Buried("r0"))
+        await registry.say(ReplicaBuried("r0"))
         await joined.wait()
         one.engine.serve({"other": Scripted(echo, "other")})
         go_on.set()
@@ -76,6 +76,6 @@ async def test_a_replica_that_is_cut_off_refuses_at_once_to_take_the_task_of_a_w
     async with replicas(2, stage, Hub().bus) as (one, other):
         task_id = await one.begin()
         await stage.begun.wait()
-        await other.store.replicas.say(Fenced("r1"))
+        await other.store.replicas.say(ReplicaFenced("r1"))
         with pytest.raises(Unavailable, match="lost touch with its store"):
             await other.engine.take_over(task_id)

@@ -303,7 +303,7 @@ def nothing() -> None:
 
 
 REQUESTS: dict[str, Kind] = {
-    "CallerMessage": Kind(
+    "AddMessage": Kind(
         send,
         run=("none", "at work under the lease", "asks under the lease"),
         keeper=KEEPERS,
@@ -311,7 +311,7 @@ REQUESTS: dict[str, Kind] = {
         agent=AGENTS,
         one_message=BOTH,
     ),
-    "CallerMessage with a webhook": Kind(
+    "AddMessage with a webhook": Kind(
         send, run=("none", "at work under the lease"), agent=AGENTS, with_a_webhook=("yes",), webhooks=(1, 19, 20)
     ),
     "OperatorAnswer": Kind(

@@ -9,23 +9,23 @@ from msgspec.structs import replace
 from dragoman.engine import rules
 from dragoman.engine.rules import (
     AcceptOffer,
+    AddMessage,
     AddWebhook,
-    CallerMessage,
     Decision,
     Disown,
     EndTask,
     GiveBack,
-    Guard,
-    Lease,
+    LawRule,
+    LeaseChange,
     NoteCancel,
     OperatorAnswer,
     Request,
-    Rule,
     TakeAgain,
     TakeOver,
     UseClaim,
     View,
     WithdrawQuestion,
+    WriteGuard,
     WritePage,
 )
 from dragoman.model.errors import A2AError
@@ -91,13 +91,13 @@ def request_of(name: str, facts: Facts) -> Request:
     received = MessageReceived(SAID, "")
     push = Registration(config=PushConfig(url="https://example.org/new", id="new"), host="")
     match name:
-        case "CallerMessage" | "CallerMessage with a webhook":
+        case "AddMessage" | "AddMessage with a webhook":
             one = facts.get("one message") == "yes" and facts["agent"] != "elsewhere"
             attached = facts["run"] != "none"
-            if name == "CallerMessage":
-                return CallerMessage(received, one_message=one, in_order=attached)
+            if name == "AddMessage":
+                return AddMessage(received, one_message=one, in_order=attached)
             place = "configuration.taskPushNotificationConfig.id"
-            return CallerMessage(received, push=push, in_order=attached, webhooks=facts["webhooks"] + 1, place=place)
+            return AddMessage(received, push=push, in_order=attached, webhooks=facts["webhooks"] + 1, place=place)
         case "OperatorAnswer":
             return OperatorAnswer(received, Intervened("op", "answer", AT))
         case "NoteCancel":
@@ -167,7 +167,7 @@ def test_every_kind_of_request_has_rules_and_cells() -> None:
     assert {name.split()[0] for name in REQUESTS} == {request.__name__ for request in rules.LAW}
 
 
-def changed(rule: Rule) -> Iterator[tuple[str, Rule]]:
+def changed(rule: LawRule) -> Iterator[tuple[str, LawRule]]:
     """The rules that differ from a rule in one thing."""
     for state in sorted(rule.states):
         yield f"not for {state}", replace(rule, states=rule.states - {state})
@@ -179,10 +179,10 @@ def changed(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield "not refused", replace(rule, refusal=None)
     elif rule.writes is not None:
         yield "writes nothing", replace(rule, writes=None)
-        for lease in Lease:
+        for lease in LeaseChange:
             if lease is not rule.lease:
                 yield f"the lease is {lease.name}", replace(rule, lease=lease)
-        for guard in Guard:
+        for guard in WriteGuard:
             if guard is not rule.guard:
                 yield f"the guard is {guard.name}", replace(rule, guard=guard)
         for entry in rule.writes:
@@ -202,7 +202,7 @@ MUTATIONS = [
 
 @pytest.mark.parametrize(("request_type", "number", "mutated"), MUTATIONS)
 def test_a_changed_rule_is_noticed(
-    request_type: type[Request], number: int, mutated: Rule, monkeypatch: pytest.MonkeyPatch
+    request_type: type[Request], number: int, mutated: LawRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     law = list(rules.LAW[request_type])
     law[number] = mutated

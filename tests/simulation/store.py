@@ -40,7 +40,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, PausedHost, Registration, Settled
-from dragoman.store.replicas import Buried, Fenced, Replica, ReplicaEvent, Rewound
+from dragoman.store.replicas import Replica, ReplicaBuried, ReplicaEvent, ReplicaFenced, StoreRewound
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
 from tests.simulation.database import Database, Moment, Row
@@ -450,7 +450,7 @@ class SimulatedReplicas:
     def rewound(self) -> None:
         """A server is behind the address that may lack what was read before."""
         self._store.outbox.rewinds += 1
-        self._events.put_nowait(Rewound())
+        self._events.put_nowait(StoreRewound())
 
     async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
         store, anew = self._store, self.joined != replica_id
@@ -494,7 +494,7 @@ class SimulatedReplicas:
 
     def _fence(self, replica_id: str) -> None:
         self.joined = ""
-        self._events.put_nowait(Fenced(replica_id))
+        self._events.put_nowait(ReplicaFenced(replica_id))
         self._try_again(replica_id)
 
     def _try_again(self, replica_id: str) -> None:
@@ -503,7 +503,7 @@ class SimulatedReplicas:
 
         def asked(done: "Future[None]") -> None:
             if done.exception() is None:
-                self._events.put_nowait(Buried(replica_id))
+                self._events.put_nowait(ReplicaBuried(replica_id))
             else:
                 store.loop.post(store.process, self._lease_s / BEATS_A_LEASE, self._try_again, replica_id)
 

@@ -1,4 +1,4 @@
-"""What keeps a server from taking work.
+"""Obstacles: the reasons why a server takes no work.
 
 Invariant: each reason names what has to happen before the server takes work again.
 """
@@ -10,7 +10,7 @@ from dragoman.telemetry.job_group import JobFailures
 
 
 class Obstacles:
-    """What keeps the server of `engine` from taking work; its store is looked at elsewhere (`Health`)."""
+    """The reasons why the server of `engine` takes no work; its store is looked at elsewhere (`Health`)."""
 
     def __init__(self, engine: Engine, threads: Threads, jobs: JobFailures) -> None:
         self._engine = engine

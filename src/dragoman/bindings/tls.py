@@ -5,7 +5,7 @@
       │  └─ no TLS: told why ─┼───────────────────────────────────────────────►┘
       └──── too late          └── TLS fails, `abort` ──► aborted
 
-HANDSHAKE ends when `_secured` is set, CLOSING begins with `_closing`. What is spoken on it is not covered
+HANDSHAKE ends when `_secured` is set, CLOSING begins with `_closing`. The bytes that it carries are not covered
 (`http1.connection`).
 
 Invariant: nothing is buffered here in clear, and everything written is handed to the socket's transport at once. So its

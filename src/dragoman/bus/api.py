@@ -19,7 +19,7 @@ SIGNAL_BYTES_MAX = 4096
 """The largest payload of a signal."""
 
 UNREAD_MAX = 10_000
-"""Most hints that wait to be read. Of more the oldest are dropped: a poll, at once, finds what they would have told."""
+"""Most hints that wait to be read. Beyond it the oldest are dropped, and a poll at once finds what they told of."""
 
 Hint = tuple[str, int | None, bytes | None]
 """A task's id, the seq that its log has reached, and perhaps the bytes of its last page, as published.
@@ -29,7 +29,7 @@ The seq is None if hints about the task may have been lost: whoever follows it l
 
 
 class Inbox:
-    """What other replicas tell one replica, until it reads it. One reader, on the loop of the bus."""
+    """The hints of other replicas to one replica, until it reads them. One reader, on the loop of the bus."""
 
     __slots__ = ("_arrived", "_hints", "dropped", "work")
 

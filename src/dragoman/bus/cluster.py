@@ -7,7 +7,7 @@
 
     Beside it: ALONE, while no other replica was heard for `ALONE_S`: only echoes are sent      `_others_s`
 
-What the others follow is not covered (`interest`), nor how a carrier connects (`nats`, `postgres`).
+The tasks that others follow are not covered (`interest`), nor how a carrier connects (`nats`, `postgres`).
 
 Invariant: nothing waits for the carrier. A message that cannot be sent now is dropped, and every new connection begins
 with the news that hints were lost. The bus is healthy only while this replica hears itself.

@@ -1,4 +1,4 @@
-"""What agents are written against: a Runner works on tasks, a Run is its handle on one of them.
+"""The interface of agents: a Runner works on tasks, a Run is its handle on one of them.
 
 Invariant: an agent knows nothing of streams, and nothing of the engine beyond this module. All that it says is a word
 (`engine.words`) by the time that a Sink has it.
@@ -99,7 +99,7 @@ Hear = Callable[[ArtifactChunk], Awaitable[None]]
 
 
 class Past(Protocol):
-    """What the agent of a run may read beside its task, which `head` says."""
+    """The past that the agent of a run may read, beside its task, which `head` names."""
 
     async def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
         """The named tasks that exist and are the caller's own, in the order named."""
@@ -183,8 +183,8 @@ class Sink(Protocol):
         ...
 
     async def past(self, *, context: bool = False) -> Past:
-        """What the agent may read. With `context` that is the conversation, which consists of tasks: a run that may
-        still answer with a Message becomes one of them first."""
+        """The past that the agent may read. With `context` that is the conversation, which has tasks alone: a run that
+        may still answer with a Message becomes one of them first."""
         ...
 
 

@@ -50,7 +50,7 @@ class EffectLoop:
         self._reading = jobs.keep("effects", self._read)
 
     def watch(self) -> None:
-        """Look for lost effects from now on. What an earlier process left behind must have been claimed."""
+        """Look for lost effects from now on. The tasks that an earlier process left behind must have been claimed."""
         assert self._jobs is not None
         self._looking = self._jobs.keep("lost effects", self._look)
 

@@ -4,9 +4,9 @@ Invariant: an effect points up, and is never the only copy. The code that finds 
 here, and knows nothing of the code that carries it out (`engine.effect_loop`), after the commit. An effect that gets
 lost is found again, within two `claim_s`, and one that is carried out twice does no harm.
 
-`EffectLoop` looks for lost effects at the start and every `claim_s`, on every store. What follows from rows, it asks of
-the store. What runs want is kept until it has been carried out (`Effects.wanted`). A run that died is in the rows: its
-holder is dead, so that `Recovery` claims its task, at the start, and among several replicas every `claim_s`.
+`EffectLoop` looks for lost effects at the start and every `claim_s`, on every store. It asks the store for those that
+follow from rows, and keeps those that runs want until they are carried out (`Effects.wanted`). A run that died is found
+by its dead holder: `Recovery` claims its task, at the start, and among several replicas every `claim_s`.
 
 | Effect | carried out by | found again by | if the process died | twice |
 |---|---|---|---|---|

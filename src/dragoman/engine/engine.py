@@ -78,7 +78,7 @@ from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
 from dragoman.store.damage import UNKNOWN_MOUNT
 from dragoman.store.figures import StoreFigures, count_idle
-from dragoman.store.replicas import Buried, Fenced, Rewound
+from dragoman.store.replicas import ReplicaBuried, ReplicaFenced, StoreRewound
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class Engine:
         except StoreError:
             if await self._store.replicas.alive(self._leases.holder):
                 raise
-            log.warning("the store has not heard of this server for too long while it started")  # `Fenced` comes next
+            log.warning("the store has not heard of this server for too long while it started")  # an event says so next
         await self._delegations.left(await self._store.asking())
         self._recovery.start(group)
         self._effect_loop.watch()
@@ -260,13 +260,13 @@ class Engine:
         """Follow for ever what becomes of this replica."""
         while True:
             match await self._store.replicas.next_event():
-                case Fenced(replica_id):
+                case ReplicaFenced(replica_id):
                     if replica_id == self._leases.holder:  # others may take its tasks soon
                         self._supervisor.fence()
-                case Buried(replica_id):
+                case ReplicaBuried(replica_id):
                     if replica_id == self._leases.holder and not self._stopping.begun:
                         self._supervisor.errands.background(self._rejoin())
-                case Rewound():  # the store may have lost what is in memory here
+                case StoreRewound():  # the store may have lost what is in memory here
                     self._supervisor.errands.background(self._reread())
 
     async def _reread(self) -> None:

@@ -1,7 +1,7 @@
 """Errands: the asyncio tasks of an engine beside its runs, such as cancels and recovery.
 
-Invariant: an errand that goes wrong ends its own task, and nothing else. What is left at the end of a drain is done by
-the next start.
+Invariant: an errand that goes wrong ends its own task, and nothing else. The next start does what is left at the
+end of a drain.
 """
 
 import asyncio

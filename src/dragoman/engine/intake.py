@@ -15,7 +15,7 @@ from dragoman.engine.bounds import Bounds
 from dragoman.engine.files import Files
 from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.rules import CallerMessage, Decision, OperatorAnswer, decide, new_task
+from dragoman.engine.rules import AddMessage, Decision, OperatorAnswer, decide, new_task
 from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.runs.direct import DirectRun
 from dragoman.engine.runs.endings import refusal_of
@@ -391,9 +391,9 @@ class Intake:
         def decide_now(log: TaskLog) -> Decision | None:
             nonlocal answers, addressee
             answers, now_ms = log.state in INTERRUPTED, self._clock.now_ms()
-            request: CallerMessage | OperatorAnswer
+            request: AddMessage | OperatorAnswer
             if call.operator is None:
-                request = CallerMessage(
+                request = AddMessage(
                     logged,
                     dedupe,
                     push,

@@ -134,7 +134,7 @@ class TaskLeases:
         )
 
     def decide(self, request: Request, task: TaskLog) -> Decision | None:
-        """What the rules say to a request, as the task stands. Raises what they raise."""
+        """The decision of the rules on a request, as the task stands. Raises what they raise."""
         return decide(self.view(task), request, self._clock.now_ms())
 
     # -- changes of a lease ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Invariant: pure. A decision depends on the arguments alone, and no other module 
 The rules in prose
 ------------------
 * Nothing follows an end. The first end to be committed counts; whatever comes after it writes nothing, or is refused.
-* One replica has the lease of a task, or nobody. Whoever takes it raises the epoch, so that the one before is fenced.
+* One replica has the lease of a task, or nobody. Taking it raises the epoch, so that the holder before is fenced.
 * A task is written before anybody works on it: submitted, and leased to a replica that serves its agent, or queued.
 * A question ends the lease. Its answer, or its withdrawal, says how the task goes on, and gives the next lease: to the
   replica that keeps the suspended run, else to this one, else to nobody, and then the task waits in its agent's queue.
@@ -32,13 +32,13 @@ another end that was committed first.
 
 Write: queued, under way, in doubt, overtaken, landed: `engine.writes`. A write that is overtaken is decided again.
 
-What the tables do not cover
-----------------------------
+Not covered by the tables
+-------------------------
 * Whether a guard still holds when the write arrives: the store checks it (`store.api.Append`).
 * Claims of tasks that nobody works on: one statement of the store, `Store.claim`.
 * How an agent's words become events, and which of them a replay leaves out: `engine.runs`.
-* What has to follow a commit elsewhere, and what finds it again after a crash: `engine.effects`. An end is followed by
-  `CancelChildren`, a suspended run that is kept too long by `DropSuspended`.
+* Effects, which follow a commit elsewhere, and the queries that find them again: `engine.effects`. An end is followed
+  by `CancelChildren`, a suspended run that is kept too long by `DropSuspended`.
 * Calls that are repeated, quotas, files: `engine.intake`, before anything is decided here.
 * Leases of workers: `agents.worker`. They are leases on the run, not on the task.
 """
@@ -70,7 +70,7 @@ WEBHOOKS_MAX = 20
 
 
 class Row(Struct, frozen=True):
-    """What the task's row says: the state, reached at `status_ms`, the lease, and how often its webhooks have changed.
+    """The facts in the task's row: its state, reached at `status_ms`, its lease, how often its webhooks have changed.
 
     `holder` has the lease; None if nobody has. `keeper` keeps the suspended run.
     """
@@ -108,7 +108,7 @@ class View(Struct, frozen=True):
     closed: bool = False
 
 
-class CallerMessage(Struct, frozen=True):
+class AddMessage(Struct, frozen=True):
     """A caller's message to the task, with the webhook that it asks for.
 
     `one_message` is a trait of the agent. `in_order`: a run here has to hear the messages in the order of the log.
@@ -190,7 +190,7 @@ class EndTask(Struct, frozen=True):
 
 
 class WritePage(Struct, frozen=True):
-    """What a run has said since its last write, under the lease `epoch`. `state` is that of the task after it.
+    """The words of a run since its last write, under the lease `epoch`. `state` is that of the task after it.
 
     A question stands behind everything that is said with it, except for notes. `status_ms` is when `state` was reached.
     """
@@ -203,7 +203,7 @@ class WritePage(Struct, frozen=True):
 
 
 Request = (
-    CallerMessage
+    AddMessage
     | OperatorAnswer
     | NoteCancel
     | AddWebhook
@@ -217,7 +217,7 @@ Request = (
     | EndTask
     | WritePage
 )
-"""What somebody wants written to a task."""
+"""A wish to write to a task."""
 
 
 # -- what is decided ---------------------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     checked: bool = False
 
 
-class Entry(Enum):
-    """What is written. Several entries are one write, in their order."""
+class LogEntry(Enum):
+    """A thing that is written to the log. Several entries are one write, in their order."""
 
     MESSAGE = "the caller's message"
     INTERVENTION = "the word that an operator did it"
@@ -260,8 +260,8 @@ class Entry(Enum):
     WORDS = "what the run has said"
 
 
-class Lease(Enum):
-    """What becomes of the lease."""
+class LeaseChange(Enum):
+    """The lease after the write."""
 
     STAYS = "it stays as it is, whoever has it, unless the task ends: then nobody has it"
     TAKEN = "this replica takes it; the epoch grows"
@@ -270,15 +270,15 @@ class Lease(Enum):
     SUSPENDED = "nobody has it; its holder keeps the suspended run"
 
 
-class Guard(Enum):
-    """What must not have changed when the write arrives."""
+class WriteGuard(Enum):
+    """The thing that must not have changed when the write arrives."""
 
     RUN = "the lease under which it is said"
     LEASE = "the lease and the state, whatever a run has added to the log"
     LOG = "the log"
 
 
-class Refusal(Enum):
+class RefusalReason(Enum):
     """Why the one who asked gets an error: see `refuse`."""
 
     WAITS_FOR_NO_ANSWER = auto()
@@ -289,7 +289,7 @@ class Refusal(Enum):
 
 
 class Fact(Enum):
-    """What a rule may depend on beside the task's state. `TRUTH` says when each is so."""
+    """A condition of a rule, beside the task's state. `TRUTH` says when each is so."""
 
     UNMOVED = "the task still has the epoch that the request names"
     UNDER_LEASE = "the request names an epoch"
@@ -309,7 +309,7 @@ class Fact(Enum):
     ASKS = "the run asks"
 
 
-class Rule(Struct, frozen=True):
+class LawRule(Struct, frozen=True):
     """A row of the law. It fits a task in one of `states`, if all of `when` are so and none of `unless`.
 
     `writes` None writes nothing, and `()` changes the lease alone.
@@ -318,13 +318,13 @@ class Rule(Struct, frozen=True):
     states: frozenset[TaskState]
     when: tuple[Fact, ...] = ()
     unless: tuple[Fact, ...] = ()
-    writes: tuple[Entry, ...] | None = None
-    lease: Lease = Lease.STAYS
-    guard: Guard = Guard.LOG
-    refusal: Refusal | None = None
+    writes: tuple[LogEntry, ...] | None = None
+    lease: LeaseChange = LeaseChange.STAYS
+    guard: WriteGuard = WriteGuard.LOG
+    refusal: RefusalReason | None = None
 
 
-NOTHING = Rule(frozenset(STATES))
+NOTHING = LawRule(frozenset(STATES))
 """Nothing is written, and nobody gets an error."""
 
 
@@ -336,57 +336,57 @@ OPEN = AT_WORK | ASKED
 ENDED = TERMINAL
 ANY = OPEN | ENDED
 
-F, E = Fact, Entry
+F, E = Fact, LogEntry
 
-NEXT_PAGE = Rule(OPEN, writes=(E.WORDS,), guard=Guard.RUN)
+NEXT_PAGE = LawRule(OPEN, writes=(E.WORDS,), guard=WriteGuard.RUN)
 """By far most writes are by this rule."""
 
-LAW: Mapping[type[Request], tuple[Rule, ...]] = {
+LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
     # Callers and operators.
-    CallerMessage: (
-        Rule(ENDED, refusal=Refusal.HAS_ENDED),
-        Rule(AT_WORK, (F.ONE_MESSAGE,), refusal=Refusal.TAKES_ONE_MESSAGE),
-        Rule(OPEN, (F.TOO_MANY_WEBHOOKS,), refusal=Refusal.TOO_MANY_WEBHOOKS),
-        Rule(AT_WORK, (F.IN_ORDER,), writes=(E.MESSAGE,)),
-        Rule(AT_WORK, writes=(E.MESSAGE,), guard=Guard.LEASE),
-        Rule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.MESSAGE, E.GOES_ON), lease=Lease.OFFERED),
-        Rule(ASKED, (F.SERVED_HERE,), writes=(E.MESSAGE, E.GOES_ON), lease=Lease.TAKEN),
-        Rule(ASKED, writes=(E.MESSAGE, E.GOES_ON)),
+    AddMessage: (
+        LawRule(ENDED, refusal=RefusalReason.HAS_ENDED),
+        LawRule(AT_WORK, (F.ONE_MESSAGE,), refusal=RefusalReason.TAKES_ONE_MESSAGE),
+        LawRule(OPEN, (F.TOO_MANY_WEBHOOKS,), refusal=RefusalReason.TOO_MANY_WEBHOOKS),
+        LawRule(AT_WORK, (F.IN_ORDER,), writes=(E.MESSAGE,)),
+        LawRule(AT_WORK, writes=(E.MESSAGE,), guard=WriteGuard.LEASE),
+        LawRule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.OFFERED),
+        LawRule(ASKED, (F.SERVED_HERE,), writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.TAKEN),
+        LawRule(ASKED, writes=(E.MESSAGE, E.GOES_ON)),
     ),
     OperatorAnswer: (
-        Rule(AT_WORK | ENDED, refusal=Refusal.WAITS_FOR_NO_ANSWER),
-        Rule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=Lease.OFFERED),
-        Rule(ASKED, (F.SERVED_HERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=Lease.TAKEN),
-        Rule(ASKED, writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON)),
+        LawRule(AT_WORK | ENDED, refusal=RefusalReason.WAITS_FOR_NO_ANSWER),
+        LawRule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=LeaseChange.OFFERED),
+        LawRule(ASKED, (F.SERVED_HERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=LeaseChange.TAKEN),
+        LawRule(ASKED, writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON)),
     ),
-    NoteCancel: (Rule(OPEN, writes=(E.INTERVENTION,), guard=Guard.LEASE),),
+    NoteCancel: (LawRule(OPEN, writes=(E.INTERVENTION,), guard=WriteGuard.LEASE),),
     AddWebhook: (
-        Rule(ANY, (F.TOO_MANY_WEBHOOKS,), refusal=Refusal.TOO_MANY_WEBHOOKS),
-        Rule(OPEN, writes=()),  # on an ended task, nothing is written to the log: `engine.webhooks`
+        LawRule(ANY, (F.TOO_MANY_WEBHOOKS,), refusal=RefusalReason.TOO_MANY_WEBHOOKS),
+        LawRule(OPEN, writes=()),  # on an ended task, nothing is written to the log: `engine.webhooks`
     ),
     # The replica.
     TakeOver: (
-        Rule(AT_WORK, (F.LEASED_HERE, F.RUN_HERE)),
-        Rule(AT_WORK, (F.TAKES_WORK,), writes=(), lease=Lease.TAKEN, guard=Guard.LEASE),
+        LawRule(AT_WORK, (F.LEASED_HERE, F.RUN_HERE)),
+        LawRule(AT_WORK, (F.TAKES_WORK,), writes=(), lease=LeaseChange.TAKEN, guard=WriteGuard.LEASE),
     ),
-    TakeAgain: (Rule(OPEN, (F.UNMOVED,), (F.RUN_HERE,), (E.GOES_ON,), Lease.TAKEN, Guard.LEASE),),
-    UseClaim: (Rule(OPEN, (F.LEASED_HERE,), (F.RUN_HAS_LEASE,), (E.GOES_ON,), guard=Guard.RUN),),
-    AcceptOffer: (Rule(OPEN, (F.UNMOVED, F.LEASED_HERE, F.RUN_WAITS), writes=(), guard=Guard.RUN),),
+    TakeAgain: (LawRule(OPEN, (F.UNMOVED,), (F.RUN_HERE,), (E.GOES_ON,), LeaseChange.TAKEN, WriteGuard.LEASE),),
+    UseClaim: (LawRule(OPEN, (F.LEASED_HERE,), (F.RUN_HAS_LEASE,), (E.GOES_ON,), guard=WriteGuard.RUN),),
+    AcceptOffer: (LawRule(OPEN, (F.UNMOVED, F.LEASED_HERE, F.RUN_WAITS), writes=(), guard=WriteGuard.RUN),),
     WithdrawQuestion: (
-        Rule(ASKED, (F.FOR_CHILD, F.KEPT_ELSEWHERE), (F.CLOSED,), (E.GOES_ON,), Lease.OFFERED),
-        Rule(ASKED, (F.FOR_CHILD, F.SERVED_HERE), (F.CLOSED,), (E.GOES_ON,), Lease.TAKEN),
-        Rule(ASKED, (F.FOR_CHILD,), (F.CLOSED,), (E.GOES_ON,)),
+        LawRule(ASKED, (F.FOR_CHILD, F.KEPT_ELSEWHERE), (F.CLOSED,), (E.GOES_ON,), LeaseChange.OFFERED),
+        LawRule(ASKED, (F.FOR_CHILD, F.SERVED_HERE), (F.CLOSED,), (E.GOES_ON,), LeaseChange.TAKEN),
+        LawRule(ASKED, (F.FOR_CHILD,), (F.CLOSED,), (E.GOES_ON,)),
     ),
-    GiveBack: (Rule(OPEN, (F.UNMOVED, F.LEASED_HERE), (F.RUN_HERE,), (), Lease.ENDED, Guard.RUN),),
-    Disown: (Rule(ASKED, (F.KEPT_HERE,), (F.RUN_HERE,), (), Lease.ENDED, Guard.LEASE),),
+    GiveBack: (LawRule(OPEN, (F.UNMOVED, F.LEASED_HERE), (F.RUN_HERE,), (), LeaseChange.ENDED, WriteGuard.RUN),),
+    Disown: (LawRule(ASKED, (F.KEPT_HERE,), (F.RUN_HERE,), (), LeaseChange.ENDED, WriteGuard.LEASE),),
     EndTask: (
-        Rule(OPEN, (F.UNMOVED,), writes=(E.END,), guard=Guard.RUN),
-        Rule(OPEN, (), (F.UNDER_LEASE,), (E.END,)),
+        LawRule(OPEN, (F.UNMOVED,), writes=(E.END,), guard=WriteGuard.RUN),
+        LawRule(OPEN, (), (F.UNDER_LEASE,), (E.END,)),
     ),
     # A run.
     WritePage: (
-        Rule(ENDED, refusal=Refusal.ENDED_FOR_RUN),
-        Rule(OPEN, (F.ASKS,), writes=(E.WORDS,), lease=Lease.SUSPENDED, guard=Guard.RUN),
+        LawRule(ENDED, refusal=RefusalReason.ENDED_FOR_RUN),
+        LawRule(OPEN, (F.ASKS,), writes=(E.WORDS,), lease=LeaseChange.SUSPENDED, guard=WriteGuard.RUN),
         NEXT_PAGE,
     ),
 }
@@ -450,7 +450,7 @@ def new_task(
 
 
 def decide(view: View, request: Request, now_ms: int) -> Decision | None:
-    """What is written at a request, `now_ms` in milliseconds since the epoch; None if nothing is.
+    """The write that a request leads to, `now_ms` in milliseconds since the epoch; None if nothing is written.
 
     Raises UnsupportedOperation or InvalidParams for the caller, TaskEnded for a run.
     """
@@ -460,7 +460,7 @@ def decide(view: View, request: Request, now_ms: int) -> Decision | None:
     return carry_out(rule, view, request, now_ms)
 
 
-def find_rule(request: type[Request], state: TaskState, is_so: Callable[[Fact], bool]) -> Rule:
+def find_rule(request: type[Request], state: TaskState, is_so: Callable[[Fact], bool]) -> LawRule:
     """The rule for a kind of request to a task in `state`, as the facts are."""
     for rule in LAW[request]:
         if state in rule.states and all(map(is_so, rule.when)) and not any(map(is_so, rule.unless)):
@@ -468,18 +468,18 @@ def find_rule(request: type[Request], state: TaskState, is_so: Callable[[Fact], 
     return NOTHING
 
 
-def find_page_rule(state: TaskState, then: TaskState) -> Rule:
+def find_page_rule(state: TaskState, then: TaskState) -> LawRule:
     """The rule for a page of a run, after which a task in `state` is in the state `then`."""
     return find_rule(WritePage, state, {F.ASKS: then in INTERRUPTED}.__getitem__)
 
 
-PAGES: Mapping[tuple[TaskState, TaskState], Rule] = {
+PAGES: Mapping[tuple[TaskState, TaskState], LawRule] = {
     (state, then): find_page_rule(state, then) for state in STATES for then in STATES
 }
 """The rules for pages, found once: a run that streams writes many, and a look through the table takes 2 µs."""
 
 
-def carry_out(rule: Rule, view: View, request: Request, now_ms: int) -> Decision | None:
+def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decision | None:
     """The decision that a rule stands for. Raises what `refuse` raises."""
     if rule.refusal is not None:
         refuse(rule.refusal, view, request)
@@ -490,14 +490,14 @@ def carry_out(rule: Rule, view: View, request: Request, now_ms: int) -> Decision
     return Decision(
         events=write_out(rule.writes, view, request, now_ms),
         now_ms=now_ms,
-        epoch=None if rule.guard is not Guard.RUN else view.epoch if page is None else page.epoch,
-        expected_epoch=view.epoch if rule.guard is Guard.LEASE else None,
-        holder=view.here if lease is Lease.TAKEN else view.keeper if lease is Lease.OFFERED else None,
-        release=lease in (Lease.ENDED, Lease.SUSPENDED),
-        keeper=view.holder if lease is Lease.SUSPENDED else None,
-        offered_ms=OFFERED_MS if lease is Lease.OFFERED else None,
-        dedupe=request.dedupe if isinstance(request, CallerMessage | OperatorAnswer) else None,
-        push=request.push if isinstance(request, CallerMessage | AddWebhook) else None,
+        epoch=None if rule.guard is not WriteGuard.RUN else view.epoch if page is None else page.epoch,
+        expected_epoch=view.epoch if rule.guard is WriteGuard.LEASE else None,
+        holder=view.here if lease is LeaseChange.TAKEN else view.keeper if lease is LeaseChange.OFFERED else None,
+        release=lease in (LeaseChange.ENDED, LeaseChange.SUSPENDED),
+        keeper=view.holder if lease is LeaseChange.SUSPENDED else None,
+        offered_ms=OFFERED_MS if lease is LeaseChange.OFFERED else None,
+        dedupe=request.dedupe if isinstance(request, AddMessage | OperatorAnswer) else None,
+        push=request.push if isinstance(request, AddMessage | AddWebhook) else None,
         content_bytes=None if page is None else page.content_bytes,
         checked=page is not None,
     )
@@ -517,20 +517,20 @@ def decide_page(view: View, page: WritePage) -> Decision | None:
     )
 
 
-def write_out(entries: tuple[Entry, ...], view: View, request: Request, now_ms: int) -> tuple[Event, ...]:
+def write_out(entries: tuple[LogEntry, ...], view: View, request: Request, now_ms: int) -> tuple[Event, ...]:
     """The events of a request that a rule has written, in that order."""
     events: list[Event] = []
     for entry in entries:
         match entry, request:
-            case Entry.MESSAGE, CallerMessage() | OperatorAnswer():
+            case LogEntry.MESSAGE, AddMessage() | OperatorAnswer():
                 events.append(replace(request.received, timestamp=timestamp(now_ms)))
-            case Entry.INTERVENTION, OperatorAnswer() | NoteCancel():
+            case LogEntry.INTERVENTION, OperatorAnswer() | NoteCancel():
                 events.append(request.intervened)
-            case Entry.GOES_ON, _:
+            case LogEntry.GOES_ON, _:
                 events.append(StatusChanged(goes_on_as(view), timestamp(now_ms)))
-            case Entry.END, EndTask(end=end):
+            case LogEntry.END, EndTask(end=end):
                 events.append(end)
-            case Entry.WORDS, WritePage(events=said):
+            case LogEntry.WORDS, WritePage(events=said):
                 events += said
             case _:
                 raise ValueError(f"no rule writes {entry} at a {type(request).__name__}")
@@ -542,25 +542,25 @@ def goes_on_as(view: View) -> TaskState:
     return TaskState.SUBMITTED if view.waits and view.state is TaskState.SUBMITTED else TaskState.WORKING
 
 
-def refuse(refusal: Refusal, view: View, request: Request) -> NoReturn:
+def refuse(refusal: RefusalReason, view: View, request: Request) -> NoReturn:
     """Raise the error of a refusal."""
     head, state = view.head, view.state
     match refusal:
-        case Refusal.WAITS_FOR_NO_ANSWER:
+        case RefusalReason.WAITS_FOR_NO_ANSWER:
             raise UnsupportedOperation(f"task {head.id} is {SPELLED[state]}: it waits for no answer")
-        case Refusal.HAS_ENDED:
+        case RefusalReason.HAS_ENDED:
             raise UnsupportedOperation(
                 f"task {head.id} has ended ({state.value}): send without taskId, with contextId {head.context_id}"
             )
-        case Refusal.TAKES_ONE_MESSAGE:
+        case RefusalReason.TAKES_ONE_MESSAGE:
             raise UnsupportedOperation(f"{head.agent} takes no further message while it works: wait for the task")
-        case Refusal.TOO_MANY_WEBHOOKS:
-            assert isinstance(request, CallerMessage | AddWebhook)
+        case RefusalReason.TOO_MANY_WEBHOOKS:
+            assert isinstance(request, AddMessage | AddWebhook)
             raise InvalidParams(
                 request.place,
                 f"the task has {WEBHOOKS_MAX} webhooks, the most there may be: give the id of one to replace it",
             )
-        case Refusal.ENDED_FOR_RUN:
+        case RefusalReason.ENDED_FOR_RUN:
             raise TaskEnded(head.id)
         case _:
             assert_never(refusal)

@@ -174,7 +174,7 @@ class TaskLog:
         self._log_bytes = stored.snapshot_bytes + stored.log_bytes_since
 
     # -- as it stands ------------------------------------------------------------------------------------------------
-    # What every send or event passes reads `row` itself, which costs no call.
+    # The code that every send or event passes reads `row` itself, which costs no call.
 
     @property
     def state(self) -> TaskState:

@@ -98,7 +98,7 @@ class WebhookOperations:
         return len(joined(self.audience(task).configs, registration.config))
 
     def _decide(self, registration: Registration, task: TaskLog) -> Decision | None:
-        """What the rules say to a new webhook, which gets the task as it stands; None if the task has ended."""
+        """The decision of the rules on a new webhook, which gets the task as it stands; None if the task has ended."""
         return self._leases.decide(AddWebhook(registration, self.number(task, registration), "id"), task)
 
     async def _register(self, task: TaskLog, audience: Audience, registration: Registration) -> None:

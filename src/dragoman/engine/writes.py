@@ -452,7 +452,7 @@ class WriteQueue(Generic[P]):
     async def _decide_again(self, write: Write[P], refused: Refused) -> None:
         """Read what somebody else wrote to the task, and decide the write again.
 
-        If there is nothing, the store is behind the prefix: after a failover, which will be noticed (`Rewound`).
+        If there is nothing, the store is behind the prefix: after a failover, which will be noticed (`StoreRewound`).
         """
         prefix, append, seq = write.prefix, self._append, self._seq
         assert append is not None

@@ -13,7 +13,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import TERMINAL, Progress, TaskState, Usage
 
 
-class Taken(Struct, frozen=True, array_like=True, gc=False):
+class TakenMessage(Struct, frozen=True, array_like=True, gc=False):
     """The question at `place` has the message with that id as its answer."""
 
     place: str
@@ -21,7 +21,7 @@ class Taken(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Placed(Struct, frozen=True, array_like=True, gc=False):
-    """What an event records of the numbered words of its run (`engine/runs/places.py`). Callers never see it.
+    """The record that an event keeps of the numbered words of its run (`engine/runs/places.py`). Callers never see it.
 
     `place` is that of the question or the delegation that the event is about. `taken` are the messages that questions
     took since the event before, because they had come before the question was written. `replaces` is set for a chunk
@@ -30,7 +30,7 @@ class Placed(Struct, frozen=True, array_like=True, gc=False):
     """
 
     place: str = ""
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[TakenMessage, ...] = ()
     replaces: int | None = None
     kept: int = 0
 

@@ -1,6 +1,6 @@
 """The state machine of a webhook's deliveries, which all drivers share: what a claim takes, what an outcome changes.
 
-A delivery is PENDING from the commit of its event on. Of a webhook's pending deliveries the oldest is the next one:
+A delivery is PENDING from the commit of its event on. The oldest pending delivery of a webhook is the next one:
 
                         it is the oldest         claimed               delivered
     written ──► in turn ─────────────────► due ──────────► in flight ──────────────────────────► ARRIVED

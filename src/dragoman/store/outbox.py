@@ -240,7 +240,7 @@ class Outbox(Protocol):
 
     @property
     def rewinds(self) -> int:
-        """How often this process has noticed that the store may have lost commits. See `store.replicas.Rewound`."""
+        """How often the store may have lost commits, as this process has noticed: `store.replicas.StoreRewound`."""
         ...
 
     async def reclaim(self, now_ms: int, held: Collection[int] = ()) -> None:

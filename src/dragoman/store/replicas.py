@@ -38,7 +38,7 @@ class Heartbeat(Struct, frozen=True):
             raise ValueError(f"a beat of {self.beat_s:g} s is more than a third of the lease of {self.lease_s:g} s")
 
 
-class Fenced(Struct, frozen=True):
+class ReplicaFenced(Struct, frozen=True):
     """A replica that joined here cannot prove any more that it is alive.
 
     Its beats failed for so long that others may take it for dead soon, or one was refused.
@@ -47,8 +47,8 @@ class Fenced(Struct, frozen=True):
     replica_id: str
 
 
-class Buried(Struct, frozen=True):
-    """The store answers again after `Fenced`, and the replica is dead: its process may join under another id.
+class ReplicaBuried(Struct, frozen=True):
+    """The store answers again after `ReplicaFenced`, and the replica is dead: its process may join under another id.
 
     Between the two the replica has not joined any more.
     """
@@ -56,14 +56,14 @@ class Buried(Struct, frozen=True):
     replica_id: str
 
 
-class Rewound(Struct, frozen=True):
+class StoreRewound(Struct, frozen=True):
     """The store may go on from an earlier moment than this process has seen: events that were read may be gone.
 
     That happens if a standby takes over that had not received everything.
     """
 
 
-ReplicaEvent = Fenced | Buried | Rewound
+ReplicaEvent = ReplicaFenced | ReplicaBuried | StoreRewound
 
 
 class Replicas(Protocol):

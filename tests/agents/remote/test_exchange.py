@@ -24,6 +24,7 @@ from dragoman.agents.remote.exchange import (
     EndRun,
     ExchangeCommand,
     ExchangeEvent,
+    ExchangeFacts,
     FailRun,
     FollowTask,
     NoA2a,
@@ -40,7 +41,6 @@ from dragoman.agents.remote.exchange import (
     SendOverChat,
     TaskRead,
     UpstreamExchange,
-    UpstreamFacts,
     UpstreamPhase,
     UpstreamSettled,
     WaitEnded,
@@ -99,8 +99,8 @@ def exchange(phase: UpstreamPhase, **more: Any) -> UpstreamExchange:
     return UpstreamExchange(name="Up", phase=phase, **{**given, **more})
 
 
-def facts(**more: Any) -> UpstreamFacts:
-    return UpstreamFacts(**{"named": False, "first": True, "fresh": True, "retry_s": 5.0, "now_s": NOW_S, **more})
+def facts(**more: Any) -> ExchangeFacts:
+    return ExchangeFacts(**{"named": False, "first": True, "fresh": True, "retry_s": 5.0, "now_s": NOW_S, **more})
 
 
 NAMED = facts(named=True, first=False)
@@ -229,7 +229,7 @@ def test_each_command_says_to_which_events_it_leads() -> None:
 )
 def test_an_event_leads_on(
     phase: UpstreamPhase,
-    known: UpstreamFacts,
+    known: ExchangeFacts,
     event: ExchangeEvent,
     then: UpstreamPhase,
     commands: tuple[ExchangeCommand, ...],
@@ -371,7 +371,7 @@ def test_a_failed_send(error: CallError, state: dict[str, Any], known: dict[str,
     ],
 )
 def test_only_a_send_of_which_nothing_was_done_may_be_repeated_by_the_caller(
-    known: UpstreamFacts, retry_s: float | None
+    known: ExchangeFacts, retry_s: float | None
 ) -> None:
     _, commands = advance(exchange(P.SENDING), known, CallFailed(UNSENT))
     assert [command.ended.retry_after_s for command in commands if isinstance(command, FailRun)] == [retry_s]

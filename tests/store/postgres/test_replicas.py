@@ -18,7 +18,7 @@ from dragoman.store.outbox import Lane
 from dragoman.store.postgres.database.address import Address, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.replicas import DatabaseClock, Heart, SharedReplicas
-from dragoman.store.replicas import Buried, Fenced, Heartbeat
+from dragoman.store.replicas import Heartbeat, ReplicaBuried, ReplicaFenced
 from dragoman.testing.store_cases.bench import new_task
 from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.postgres import PostgresServer
@@ -74,10 +74,10 @@ class Fences:
     async def _read(self, of: SharedReplicas) -> None:
         while True:
             match await of.next_event():
-                case Fenced(replica_id):
+                case ReplicaFenced(replica_id):
                     self.lost.append(replica_id)
                     self.lost_s.append(time.monotonic())
-                case Buried(replica_id):
+                case ReplicaBuried(replica_id):
                     self.back.append(replica_id)
 
 

@@ -81,7 +81,7 @@ _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 
 
 class UpstreamPhase(Enum):
-    """What is under way."""
+    """The call that is under way, if there is one."""
 
     START = auto()  # nothing yet
     SENDING = auto()  # a message is sent, and its stream is read to the end
@@ -121,7 +121,7 @@ class UpstreamExchange(Struct, frozen=True, kw_only=True):
     pause_s: float = READ_AGAIN_S
 
 
-class UpstreamFacts(Struct, frozen=True, kw_only=True):
+class ExchangeFacts(Struct, frozen=True, kw_only=True):
     """The facts at the moment of an event.
 
     `named`: the upstream has named its task. `first`: the message under way is the first one. `fresh`: no earlier run
@@ -322,7 +322,7 @@ ExchangeCommand = (
 Step = tuple[UpstreamExchange, tuple[ExchangeCommand, ...]]
 
 
-def advance(state: UpstreamExchange, facts: UpstreamFacts, event: ExchangeEvent) -> Step:
+def advance(state: UpstreamExchange, facts: ExchangeFacts, event: ExchangeEvent) -> Step:
     """Return what follows an event. Raises RuntimeError if it cannot happen in this phase."""
     row = TRANSITIONS.get((state.phase, type(event)))
     if row is None:
@@ -349,12 +349,12 @@ def _identify(state: UpstreamExchange, then: UpstreamPhase) -> Step:
     return replace(state, phase=UpstreamPhase.IDENTIFYING, identified=then), (AskForCredentials(),)
 
 
-def _fail_send(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step:
+def _fail_send(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step:
     untouched = facts.fresh and facts.first and not facts.named
     return _fail(state, failures.ending(state.name, error, facts.retry_s if untouched else None))
 
 
-def _chat_or_fail(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step:
+def _chat_or_fail(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step:
     """Try chat completions, which have neither tasks nor questions, where there was nothing but a first message."""
     if state.over_http and facts.first and not facts.named:
         return replace(state, phase=UpstreamPhase.CHATTING_INSTEAD, error=error), (SendOverChat(),)
@@ -364,60 +364,60 @@ def _chat_or_fail(state: UpstreamExchange, facts: UpstreamFacts, error: CallErro
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 
-def _start(state: UpstreamExchange, facts: UpstreamFacts, event: RunBegan) -> Step:
+def _start(state: UpstreamExchange, facts: ExchangeFacts, event: RunBegan) -> Step:
     return _send(state)
 
 
-def _resume(state: UpstreamExchange, facts: UpstreamFacts, event: RunResumed) -> Step:
+def _resume(state: UpstreamExchange, facts: ExchangeFacts, event: RunResumed) -> Step:
     if facts.named:
         return _read(replace(state, unsent=event.unsent))
     return _send(state) if event.repeatable else _fail(state, failures.uncertain(state.name))
 
 
-def _chat(state: UpstreamExchange, facts: UpstreamFacts, event: NoA2a) -> Step:
+def _chat(state: UpstreamExchange, facts: ExchangeFacts, event: NoA2a) -> Step:
     return replace(state, phase=UpstreamPhase.CHATTING), (SendOverChat(),)
 
 
-def _lose_task(state: UpstreamExchange, facts: UpstreamFacts, event: NoA2a) -> Step:
+def _lose_task(state: UpstreamExchange, facts: ExchangeFacts, event: NoA2a) -> Step:
     return _fail(state, failures.forgotten(state.name))
 
 
-def _settle(state: UpstreamExchange, facts: UpstreamFacts, event: UpstreamSettled) -> Step:
+def _settle(state: UpstreamExchange, facts: ExchangeFacts, event: UpstreamSettled) -> Step:
     status = event.status
     if status is not None and status.state in INTERRUPTED:
         return replace(state, phase=UpstreamPhase.ASKING, error=None), (AskCaller(status),)
     return replace(state, phase=UpstreamPhase.DONE, error=None), (EndRun(status),)
 
 
-def _send_again(state: UpstreamExchange, facts: UpstreamFacts, event: CallerReplied | WaitEnded) -> Step:
+def _send_again(state: UpstreamExchange, facts: ExchangeFacts, event: CallerReplied | WaitEnded) -> Step:
     return _send(state)
 
 
-def _read_again(state: UpstreamExchange, facts: UpstreamFacts, event: WaitEnded) -> Step:
+def _read_again(state: UpstreamExchange, facts: ExchangeFacts, event: WaitEnded) -> Step:
     return _read(state)
 
 
-def _go_on_identified(state: UpstreamExchange, facts: UpstreamFacts, event: CredentialsShown) -> Step:
+def _go_on_identified(state: UpstreamExchange, facts: ExchangeFacts, event: CredentialsShown) -> Step:
     return _read(state) if state.identified is UpstreamPhase.READING else _send(state)
 
 
-def _follow_card(state: UpstreamExchange, facts: UpstreamFacts, event: CardRefreshed) -> Step:
+def _follow_card(state: UpstreamExchange, facts: ExchangeFacts, event: CardRefreshed) -> Step:
     if event.moved:
         return _send(replace(state, moves=state.moves + 1))
     assert state.error is not None
     return _chat_or_fail(state, facts, state.error)
 
 
-def _fail_chat(state: UpstreamExchange, facts: UpstreamFacts, event: ChatFailed) -> Step:
+def _fail_chat(state: UpstreamExchange, facts: ExchangeFacts, event: ChatFailed) -> Step:
     return _fail(state, event.ended)
 
 
-def _fail_instead(state: UpstreamExchange, facts: UpstreamFacts, event: ChatFailed) -> Step:
+def _fail_instead(state: UpstreamExchange, facts: ExchangeFacts, event: ChatFailed) -> Step:
     assert state.error is not None
     return _fail_send(state, facts, state.error)
 
 
-def _take_up(state: UpstreamExchange, facts: UpstreamFacts, event: TaskRead) -> Step:
+def _take_up(state: UpstreamExchange, facts: ExchangeFacts, event: TaskRead) -> Step:
     """The upstream answers again. An answer of ours that it lacks is sent if it still asks."""
     asks = event.status.state in INTERRUPTED
     if state.unsent and asks and not event.has_message:
@@ -427,7 +427,7 @@ def _take_up(state: UpstreamExchange, facts: UpstreamFacts, event: TaskRead) -> 
     return state, (*noted, FollowTask(subscribe=not (asks or event.status.state in TERMINAL)))
 
 
-def _cancel(state: UpstreamExchange, facts: UpstreamFacts, event: RunCanceled) -> Step:
+def _cancel(state: UpstreamExchange, facts: ExchangeFacts, event: RunCanceled) -> Step:
     over = replace(state, phase=UpstreamPhase.DONE)
     if facts.named:
         return over, (CancelUpstreamTask(),)
@@ -437,14 +437,14 @@ def _cancel(state: UpstreamExchange, facts: UpstreamFacts, event: RunCanceled) -
 # -- failures of a send ------------------------------------------------------------------------------------------------
 
 
-def _read_lost(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step | None:
+def _read_lost(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """The stream could not be resumed for `mend_s`: the task is read once, and only waited for if the agent queues."""
     if not (isinstance(error, StreamLost) and facts.named):
         return None
     return _read(replace(state, lost_at_s=facts.now_s - state.mend_s, pause_s=READ_AGAIN_S))
 
 
-def _read_late(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step | None:
+def _read_late(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """The upstream has the task, and answers before that has ended (BeeOS, Evo AI)."""
     if not (isinstance(error, TaskTimeout) and error.task_id):
         return None
@@ -452,12 +452,12 @@ def _read_late(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) 
     return state, (NoteTask(error.task_id), NoteTaken(), *commands)
 
 
-def _ask_who(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step | None:
+def _ask_who(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     asks = isinstance(error, Unauthorized | Forbidden) and state.forwards
     return _identify(state, UpstreamPhase.SENDING) if asks else None
 
 
-def _wait(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step | None:
+def _wait(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """The message has not reached the upstream, or the upstream has done nothing with it."""
     unsaid = isinstance(error, NoToken) or (isinstance(error, NoAnswer) and not error.sent)
     if not (state.queues and (unsaid or isinstance(error, _NOT_NOW))):
@@ -465,7 +465,7 @@ def _wait(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> St
     return replace(state, phase=UpstreamPhase.WAITING), (AwaitUpstream(failures.asked_s(error)),)
 
 
-def _move(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step | None:
+def _move(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """There is no agent at the address, or none that speaks A2A."""
     refused = isinstance(error, HttpRefusal) and error.status not in _NO_CHAT
     if not (refused or isinstance(error, MethodNotFound) or failures.not_there(error)):
@@ -475,24 +475,24 @@ def _move(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> St
     return _chat_or_fail(state, facts, error)
 
 
-def _chat_instead(state: UpstreamExchange, facts: UpstreamFacts, error: CallError) -> Step | None:
+def _chat_instead(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """KAOS's agents answer over chat completions what they refuse over A2A."""
     tries = facts.chats and isinstance(error, A2AError) and not isinstance(error, _NOT_INSTEAD)
     return _chat_or_fail(state, facts, error) if tries else None
 
 
 SEND_ROWS = (_read_lost, _read_late, _ask_who, _wait, _move, _chat_instead, _fail_send)
-"""What follows a failed send: the first row that returns a step."""
+"""The step after a failed send: that of the first row that returns one."""
 
 
-def _judge_send(state: UpstreamExchange, facts: UpstreamFacts, event: CallFailed) -> Step:
+def _judge_send(state: UpstreamExchange, facts: ExchangeFacts, event: CallFailed) -> Step:
     return next(step for row in SEND_ROWS if (step := row(state, facts, event.error)) is not None)
 
 
 # -- failures of a read or a subscription ------------------------------------------------------------------------------
 
 
-def _judge_read(state: UpstreamExchange, facts: UpstreamFacts, event: CallFailed) -> Step:
+def _judge_read(state: UpstreamExchange, facts: ExchangeFacts, event: CallFailed) -> Step:
     """The upstream has the task: it is waited for, for `mend_s`, or as long as it takes if the agent queues."""
     error = event.error
     silent = isinstance(error, NoAnswer)

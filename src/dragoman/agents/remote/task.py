@@ -33,6 +33,7 @@ from dragoman.agents.remote.exchange import (
     EndRun,
     ExchangeCommand,
     ExchangeEvent,
+    ExchangeFacts,
     FailRun,
     FollowTask,
     NoA2a,
@@ -49,7 +50,6 @@ from dragoman.agents.remote.exchange import (
     SendOverChat,
     TaskRead,
     UpstreamExchange,
-    UpstreamFacts,
     UpstreamSettled,
     WaitEnded,
     advance,
@@ -153,7 +153,7 @@ class UpstreamTask:
     def _advance(self, event: ExchangeEvent) -> tuple[ExchangeCommand, ...]:
         """Tell the machine of an event, and return what to do."""
         route, ids = self._route, self._ids
-        facts = UpstreamFacts(
+        facts = ExchangeFacts(
             named=bool(ids.task_id),
             first=ids.number == 1,
             fresh=self._run.epoch == 1,

@@ -7,7 +7,7 @@
                                           └───────────────────────────────────────────────▲
     LEFT, beside any of them before ENDED: the client is gone, so the stream closes and nothing more is written  `left`
 
-A call that was made goes on when its client leaves, unless it only reads one task. What HTTP/2 does is gRPC's, and not
+A call that was made goes on when its client leaves, unless it only reads one task. HTTP/2 itself is gRPC's, and not
 covered.
 
 Invariant: a call that fails has a status of `Service.status`, so none is UNKNOWN. An RPC

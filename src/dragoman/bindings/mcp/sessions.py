@@ -162,7 +162,7 @@ class Notifications:
             stream.close()
 
 
-class Note(Struct, frozen=True):
+class CallNote(Struct, frozen=True):
     """The word of a client about a call that waits on another replica: it cancels the call, or declines a question.
 
     `session` stands for the session and its principal. `request_id` is that of the call to cancel, and `principal` who
@@ -175,7 +175,7 @@ class Note(Struct, frozen=True):
     task_id: str = ""
 
 
-NOTE = msgspec.msgpack.Decoder(Note)
+NOTE = msgspec.msgpack.Decoder(CallNote)
 
 
 class OpenCall(Struct, frozen=True):
@@ -227,7 +227,7 @@ class Sessions:
         if call is not None:
             await call.cancel(principal)
         else:
-            await self._leave(Note(_digest(key), request_id=request_id, principal=principal), key)
+            await self._leave(CallNote(_digest(key), request_id=request_id, principal=principal), key)
 
     async def decline(self, key: SessionKey, task_id: str) -> None:
         """End the calls that wait for a task, wherever they wait, because its question was declined.
@@ -235,7 +235,7 @@ class Sessions:
         Raises StoreError.
         """
         if not self._decline(self._calls.get(key, {}), task_id):
-            await self._leave(Note(_digest(key), task_id=task_id), key)
+            await self._leave(CallNote(_digest(key), task_id=task_id), key)
 
     def _decline(self, calls: Mapping[bytes, OpenCall], task_id: str) -> bool:
         waiting = [call.stream for call in calls.values() if call.stream.task_id == task_id]
@@ -271,7 +271,7 @@ class Sessions:
 
     # -- other replicas ------------------------------------------------------------------------------------------------
 
-    async def _leave(self, note: Note, key: SessionKey) -> None:
+    async def _leave(self, note: CallNote, key: SessionKey) -> None:
         if self._store is None or not key[1]:
             return
         await self._store.put(f"{NOTES}{new_id()}", msgspec.msgpack.encode(note), NOTE_MS)
@@ -306,7 +306,7 @@ class Sessions:
                 await self._follow(note)
             read = frozenset(entry.key for entry in entries)
 
-    async def _follow(self, note: Note) -> None:
+    async def _follow(self, note: CallNote) -> None:
         for key, calls in tuple(self._calls.items()):
             if _digest(key) != note.session:
                 continue

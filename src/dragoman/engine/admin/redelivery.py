@@ -49,7 +49,7 @@ class SentDeliveries(Struct, frozen=True):
 
 async def send_again(store: Store, render: Render, numbers: Collection[int], now_ms: int) -> SentDeliveries:
     """Queue those of these deliveries that arrived once more, those of each task in their order. Raises StoreError."""
-    logs = LogReader(store)
+    logs = EventReader(store)
     count, refused = 0, []
     found = [await store.receipts.find(number) for number in sorted(set(numbers))]
     arrived = [receipt for receipt in found if receipt is not None]
@@ -73,9 +73,9 @@ async def _standing(store: Store, receipt: Receipt) -> str:
     return f"its id is that of dead letter {found.owed.number}: send that one"
 
 
-async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "LogReader | None" = None) -> Delivery | str:
+async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "EventReader | None" = None) -> Delivery | str:
     """A delivery as it was when it arrived, or why it cannot be made again. Raises StoreError."""
-    logs = logs or LogReader(store)
+    logs = logs or EventReader(store)
     configs = await store.outbox.configs(receipt.task_id)
     config = next((each for each in configs if each.id == receipt.config_id), None)
     found = await store.head(receipt.task_id)
@@ -103,7 +103,7 @@ async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "LogRead
     return OTHER_BODY
 
 
-class LogReader:
+class EventReader:
     """Reads logs up to events; for rising seqs each once. A task has up to a hundred deliveries that arrived."""
 
     def __init__(self, store: Store) -> None:

@@ -83,7 +83,7 @@ class MessageSink:
         self._events: list[Event] = [Submitted(message, head.created_at)]
         self._bytes = 0
         self._held: deque[tuple[ArtifactChunk | Note | Waiting, int]] = deque()
-        """What was said and the task does not have yet, with the weights of chunks."""
+        """The words that the task does not have yet, with the weights of chunks."""
         self._works = False
         self._task: asyncio.Future[Sink] | None = None
         """The sink of the task once it has all that was said. It is cancelled if there will be none."""

@@ -164,7 +164,7 @@ def in_first_branch(place: str) -> bool:
     return "/" not in place
 
 
-class Places:
+class RunPlaces:
     """The places of the numbered words of one run, in the order in which it tells them.
 
     With `counted` words have no places, as in logs of earlier versions: delegations are numbered as they come. A word

@@ -32,7 +32,7 @@ from dragoman.model.events import (
     Noted,
     StatusChanged,
     Submitted,
-    Taken,
+    TakenMessage,
 )
 from dragoman.model.ids import timestamp_ms
 from dragoman.model.lifecycle import Fold
@@ -203,7 +203,7 @@ class Replay:
         return recorded
 
     def left(self) -> ReplayMismatch:
-        """What is recorded and was not told again by the end of the run. To be called while the replay is active."""
+        """The first recorded word that the run has not told again by its end. For an active replay."""
         for number, recorded in self._answers.items():
             asked = "a message" if recorded.asked is None else question_of(recorded.asked.parts)
             return ReplayMismatch(_named(recorded, number), asked, "the end of the run")
@@ -407,7 +407,7 @@ def _of_artifact(event: Event, artifact: Artifact) -> bool:
     return isinstance(event, ArtifactChunk) and event.artifact.artifact_id == artifact.artifact_id
 
 
-def _take(unasked: list[RecordedAnswer], taken: Taken) -> None:
+def _take(unasked: list[RecordedAnswer], taken: TakenMessage) -> None:
     """Note which question took the oldest message with that id that no other one has taken."""
     for at, each in enumerate(unasked):
         if not each.place and each.answer.message_id == taken.message_id:

@@ -16,7 +16,7 @@ nothing more is written (invariant 5). A run never raises: whatever its agent do
      └── no end can be written ────────────────────────────► UNWRITTEN
 ```
 
-In the last five states, which are final, the run writes nothing more. What it says becomes events in `TaskSink`.
+In the last five states, which are final, the run writes nothing more. `TaskSink` makes events of its words.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from dragoman.engine.bounds import PART_BYTES
 from dragoman.engine.rules import Decision, View, WritePage, decide_page
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.writes import Outcome
-from dragoman.model.events import Event, Intervened, MessageReceived, Placed, StatusChanged, Submitted, Taken
+from dragoman.model.events import Event, Intervened, MessageReceived, Placed, StatusChanged, Submitted, TakenMessage
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.model.typed import check_types
@@ -81,7 +81,7 @@ class RunWriter:
         self._retry_s = retry_s
         self._speaker = speaker
         self.state = row.state
-        self.taken: tuple[Taken, ...] = ()
+        self.taken: tuple[TakenMessage, ...] = ()
         """The messages that questions have taken, which the next event records: see `model.events.Placed`."""
         self._status_ms = 0
         self._buffer: list[Event] = []
@@ -130,7 +130,7 @@ class RunWriter:
                 self._loop.call_soon(self._log.writes.submit, self._log, self._page, self._landed)
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
-    def note_taken(self, taken: Taken) -> None:
+    def note_taken(self, taken: TakenMessage) -> None:
         """Have the next event record that a question has taken a message."""
         self.taken += (taken,)
 

@@ -20,7 +20,7 @@ from dragoman.engine.lineage import full_lineage
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.endings import agent_error, agent_message, mismatched
 from dragoman.engine.runs.history import History
-from dragoman.engine.runs.places import Places, present_branch
+from dragoman.engine.runs.places import RunPlaces, present_branch
 from dragoman.engine.runs.questions import Questions, TaskExecution
 from dragoman.engine.runs.replay import (
     USED,
@@ -35,7 +35,16 @@ from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
-from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, Placed, StatusChanged, Taken
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Logged,
+    MessageReceived,
+    Noted,
+    Placed,
+    StatusChanged,
+    TakenMessage,
+)
 from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part
@@ -97,7 +106,7 @@ class TaskSink:
         self._deadline = deadline
         self._speaks_soon = speaks_soon
         self._questions: Questions | None = None
-        self._places: Places | None = None
+        self._places: RunPlaces | None = None
         self._written: set[str] = set()
         """The artifacts of which this run has written."""
         self._next_note: Noted | None = None
@@ -111,10 +120,10 @@ class TaskSink:
         return self._questions
 
     @property
-    def places(self) -> Places:
+    def places(self) -> RunPlaces:
         """The places of the numbered words of the run. Made by the first of them: most runs have none."""
         if self._places is None:
-            self._places = Places(counted=not self.replay.places)
+            self._places = RunPlaces(counted=not self.replay.places)
         return self._places
 
     # -- engine.api.Sink -----------------------------------------------------------------------------------------------
@@ -292,7 +301,7 @@ class TaskSink:
     def _note_taken(self, place: str, message: Message) -> None:
         """Have the next event record which question took a message of the caller."""
         if place:
-            self.writer.note_taken(Taken(place, message.message_id))
+            self.writer.note_taken(TakenMessage(place, message.message_id))
 
     async def written(self) -> None:
         """See `engine.api.Sink`."""

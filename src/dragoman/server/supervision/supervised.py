@@ -5,7 +5,7 @@
                         │ `stop`: SIGTERM once it has a pid                         `_stopping`
                         └── it ends, or cannot be started ──► NONE
 
-What starts it again is not covered (`processes`, `reloader`).
+Starting it again is not covered (`processes`, `reloader`).
 
 Invariant: the process never outlives its supervisor, whatever becomes of that. Signals of a terminal reach the
 supervisor alone, which passes them on once.

@@ -15,7 +15,7 @@ from dragoman.model.task import TERMINAL
 from dragoman.store.api import Append, Appended, Moved, NewTask, Repeat
 from dragoman.store.codec import TERMINAL_FROM, Codec, first_parts
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
-from dragoman.store.postgres.database.history import History
+from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Addition, Creation, Row
 from dragoman.store.usage import Used, used_by_task
@@ -30,7 +30,7 @@ _raw = attrgetter("raw")
 class Encoder:
     """Used on the loop."""
 
-    def __init__(self, codec: Codec, clock: Clock, history: History) -> None:
+    def __init__(self, codec: Codec, clock: Clock, history: HistoryCount) -> None:
         self._history = history
         self._known = history.number
         """The history during which the files were written that are remembered."""

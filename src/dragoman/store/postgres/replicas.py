@@ -23,7 +23,7 @@ from dragoman.store.postgres.database.migrations import check_version, migration
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.database.translation import FAILURES
-from dragoman.store.replicas import Buried, Fenced, Heartbeat, Replica, ReplicaEvent, Rewound
+from dragoman.store.replicas import Heartbeat, Replica, ReplicaBuried, ReplicaEvent, ReplicaFenced, StoreRewound
 
 log = logging.getLogger("dragoman.store")
 
@@ -161,7 +161,7 @@ class SharedReplicas:
 
     def rewound(self) -> None:
         """Another server, or another history of it, is behind the address."""
-        self._events.put_nowait(Rewound())
+        self._events.put_nowait(StoreRewound())
 
     async def bury(self) -> None:
         """Declare replicas dead that have not beaten in time. Only the tasks of the dead may be claimed.
@@ -226,7 +226,7 @@ class SharedReplicas:
         self._lost = [one for one in self._lost if one not in answer.buried]
         self._tell()
         for replica_id in back:
-            self._events.put_nowait(Buried(replica_id))
+            self._events.put_nowait(ReplicaBuried(replica_id))
 
     def _measure(self, database_ms: float, asked_s: float, answered_s: float) -> None:
         if isinstance(self._clock, DatabaseClock):
@@ -239,7 +239,7 @@ class SharedReplicas:
             )
             self._give_up(replica_id)
             self._lost.append(replica_id)
-            self._events.put_nowait(Fenced(replica_id))
+            self._events.put_nowait(ReplicaFenced(replica_id))
         if lost:
             self._tell(at_once=True)
 

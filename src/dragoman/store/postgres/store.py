@@ -48,7 +48,7 @@ from dragoman.store.outbox import Outbox
 from dragoman.store.postgres.audit_trail import AuditTable
 from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.connection import DatabaseConnection
-from dragoman.store.postgres.database.history import History
+from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.opening import Door, open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
@@ -94,7 +94,7 @@ class PostgresStore:
         self.replicas: Replicas
         self._pool = door = Door(self._address)
         self._submission = submission = Submission(door)
-        self._history = History()
+        self._history = HistoryCount()
         self.replicas = self._replicas = SharedReplicas(door, self._address, clock, heartbeat or Heartbeat())
         self.shared: Shared = SharedRows(door, self._address.schema)
         self.keys: KeyRing = KeyTable(door, self._address.schema, self._damage)

@@ -36,7 +36,7 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Repeat, Store, Stored
 from dragoman.store.outbox import Delivery, Registration
-from dragoman.store.replicas import Buried, Fenced, ReplicaEvent, Replicas
+from dragoman.store.replicas import ReplicaBuried, ReplicaEvent, ReplicaFenced, Replicas
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, ending, loaded, new_task
 
@@ -466,7 +466,7 @@ async def an_engine_that_was_cut_off_goes_on_under_another_name(bench: Bench) ->
         task = await one.send("wait count", wait=False)
         await engines.stage.begun.wait()
         stream = await one.follow(task.head.id)
-        await cut.replicas.say(Fenced("h1"))
+        await cut.replicas.say(ReplicaFenced("h1"))
         await engines.stage.canceled.wait()
         try:
             await one.send("count")
@@ -480,7 +480,7 @@ async def an_engine_that_was_cut_off_goes_on_under_another_name(bench: Bench) ->
         await engines.store.replicas.leave("h1")
         engines.stage.gate.set()
         await other.reach(task.head.id, TaskState.COMPLETED)
-        await cut.replicas.say(Buried("h1"))
+        await cut.replicas.say(ReplicaBuried("h1"))
         record = await one.get(task.head.id)
         seqs = await _read(stream, TaskState.COMPLETED)
         assert seqs == list(range(seqs[0], record.seq + 1))
@@ -494,9 +494,9 @@ async def an_engine_that_counts_as_dead_while_it_starts_goes_on_under_another_na
         cut = CutStore(engines.store)
         cut.replicas.late = True
         one = await engines.start("h1", store=cut)
-        await cut.replicas.say(Fenced("h1"))
+        await cut.replicas.say(ReplicaFenced("h1"))
         assert one.engine.fenced
-        await cut.replicas.say(Buried("h1"))
+        await cut.replicas.say(ReplicaBuried("h1"))
         assert _text(await _sent_again(one, "count")) == "0"
         assert not one.engine.fenced
 

@@ -1,4 +1,4 @@
-"""History: how often another server, or another history of one, has come behind the address of a database.
+"""HistoryCount: how often another server, or another history of one, has come behind the address of a database.
 
 Invariant: it is counted before a statement runs there, so that whoever looks at the number beforehand uses nothing that
 was read from an earlier history.
@@ -7,7 +7,7 @@ was read from an earlier history.
 import asyncio
 
 
-class History:
+class HistoryCount:
     """The number of the present history, from 0. Rows that were read during an earlier one may be gone."""
 
     __slots__ = ("_changed", "number")

@@ -20,7 +20,7 @@ from msgspec import Struct
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import close
-from dragoman.store.postgres.database.history import History
+from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.migrations import migrate, migrated, migrations
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.translation import FAILURES
@@ -73,7 +73,7 @@ class Door:
         return StoreError(f"store {self._address.shown!r} is not open")
 
 
-async def open_pool(address: Address, history: History | None = None, *, make: bool = True) -> Pool:
+async def open_pool(address: Address, history: HistoryCount | None = None, *, make: bool = True) -> Pool:
     """The connections to the database at `address`, whose tables have the version of this program or a later one.
 
     Raises StoreError, naming the fix; also if there is no store yet, unless `make` lets it be made.

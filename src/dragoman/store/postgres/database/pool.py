@@ -17,7 +17,7 @@ import asyncpg
 from dragoman.store.api import StoreError, StoreStandby, StoreUnreachable
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, close, dial, identify
-from dragoman.store.postgres.database.history import History
+from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.translation import FAILURES, LOST, translate, translate_write
 
 ROLLBACK_S = 1.0
@@ -27,10 +27,10 @@ ROLLBACK_S = 1.0
 class Pool:
     """Connections to the database at an address, made when they are needed."""
 
-    def __init__(self, address: Address, history: History | None = None) -> None:
+    def __init__(self, address: Address, history: HistoryCount | None = None) -> None:
         """`history` counts whenever another server, or another history of it, is behind the address."""
         self.address = address
-        self.history = History() if history is None else history
+        self.history = HistoryCount() if history is None else history
         self.identity: DatabaseIdentity | None = None
         """The identity of the server at the last look; None before the first."""
         self.proxied: bool | None = None
