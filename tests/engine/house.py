@@ -35,8 +35,9 @@ from dragoman.model.principal import AccessRole, Principal
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
-from dragoman.store.replicas import ReplicaEvent, ReplicaFenced, Replicas
+from dragoman.store.replicas import ReplicaFenced
 from dragoman.telemetry.job_group import JobGroup
+from dragoman.testing.store_cases.engines import CutReplicas
 from dragoman.testing.store_cases.repeats import Unacknowledged
 
 DEADLINE_S = 60.0
@@ -87,38 +88,12 @@ class Scripted(Runner):
         await self.script(run)
 
 
-class Mortal:
-    """The replicas of a store, with a seam: one can be told that it counts as dead, and that it may join anew."""
-
-    def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
-        self._events: asyncio.Queue[ReplicaEvent] = asyncio.Queue()
-        self._dealing = False
-        """Whether the engine has an event that it has not dealt with."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._replicas, name)
-
-    async def next_event(self) -> ReplicaEvent:
-        """As the protocol says, of what was said here."""
-        if self._dealing:
-            self._events.task_done()
-        event = await self._events.get()
-        self._dealing = True
-        return event
-
-    async def say(self, event: ReplicaEvent) -> None:
-        """Let this be the next event, and wait until it has been dealt with."""
-        self._events.put_nowait(event)
-        await self._events.join()
-
-
 class Fragile:
     """The store with a seam: it can be full, lose acknowledgements, be held back, or cut off as by a crash."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.replicas = Mortal(store.replicas)
+        self.replicas = CutReplicas(store.replicas)
         self.full = 0
         self.lost = 0
         self.cut = False
