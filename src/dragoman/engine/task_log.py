@@ -92,10 +92,10 @@ class TaskLog:
     `seq`, `row`, `fold` and all else show committed events only. `settled_seq` is the seq of the status in which it
     settled (terminal or interrupted), 0 while it has not, and `last_settled_seq` that of the newest such status that is
     known here, even if the task has gone on since. `writes` are those made here, and `followers` hear of these and of
-    what others wrote. `pins` keep the log in memory. `children` are the tasks it delegated, as far
-    as this process knows; None means that another process may have made some. `shown` holds the caller's latest
-    credentials, if an agent of the server passes them on. `taken_on` says that an agent elsewhere is known to have the
-    task. `rewound` counts how often the store has lost what was read here; with `gone` it has lost the whole task.
+    what others wrote. `pins` keep the log in memory. `children` are the tasks it delegated, as far as this process
+    knows; None means that another process may have made some. `shown` holds the caller's latest credentials, if an
+    agent of the server passes them on. `taken_on` says that an agent elsewhere is known to have the task. `rewound`
+    counts how often the store has lost what was read here; with `gone` it has lost the whole task.
     """
 
     __slots__ = (

@@ -23,9 +23,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.bounds import Bounds, flag, integer, name, name_or_none, shown, steps, type_name
-from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Artifact, Part
-from dragoman.model.task import TERMINAL, TaskState, Usage
+from dragoman.model.task import TERMINAL, TaskState
 
 TIMEOUT_S_MAX = 1e9
 """Longest time for a delegation: some thirty years, which every clock and every store can count."""
@@ -174,6 +173,3 @@ class End(Struct, frozen=True):
             after_s,
             tuple([bounds.artifact(artifact) for artifact in self.artifacts]),
         )
-
-
-Word = Working | Waiting | Say | ArtifactChunk | Usage | Note | Ask | Delegation | End
