@@ -32,7 +32,7 @@ def test_the_card_of_a_worker_says_what_the_table_says(tmp_path: Path) -> None:
         ("sum", "sum", ("math",), ("1 + 1",)),
         ("other", "other", (), ()),
     ]
-    assert agent.reported is agent
+    assert agent.workers is agent.leases
 
 
 async def test_a_worker_is_offline_without_workers_unless_it_queues(tmp_path: Path) -> None:

@@ -183,10 +183,7 @@ IN_RUN: dict[str, st.SearchStrategy[Say]] = {
     ),
     "note": st.builds(lambda name, text: lambda run: _now(run.note(**{name: text})), texts.filter(bool), optional),
     "note_next": st.builds(
-        lambda name, text, usage: lambda run: _now(run.note_next(usage=usage, **{name: text})),
-        texts.filter(bool),
-        optional,
-        flags,
+        lambda name, text: lambda run: _now(run.note_next(**{name: text})), texts.filter(bool), optional
     ),
     "note_soon": st.builds(
         lambda name, text: lambda run: _now(run.note_soon(**{name: text})), texts.filter(bool), optional

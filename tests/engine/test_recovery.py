@@ -1,11 +1,13 @@
 """After a crash, and when the server stops (A2A has no word for it)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from dragoman.engine.api import Run
+from dragoman.engine.api import Run, Traits
 from dragoman.engine.supervisor import INTERRUPTED_TEXT
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Part
@@ -80,19 +82,33 @@ async def test_a_task_of_an_agent_that_is_gone_is_failed(url: str) -> None:
         assert interrupted(await h.get(task_id))
 
 
-class Broken(Scripted):
-    """An agent that cannot even be asked how much it takes on."""
+class Undecided:
+    """The traits of an agent that fails when it is asked whether it may run again."""
+
+    def __init__(self, traits: Traits) -> None:
+        self._traits = traits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._traits, name)
 
     @property
-    def wants(self) -> int | None:
+    def restartable(self) -> bool:
         raise LookupError("a fault of ours")
+
+
+class Broken(Scripted):
+    """An agent whose traits are `Undecided`."""
+
+    def __init__(self, script: Callable[[Run], Awaitable[None]]) -> None:
+        super().__init__(script)
+        self.traits = cast("Traits", Undecided(self.traits))
 
 
 async def test_a_task_that_cannot_be_recovered_keeps_no_other_from_being_served(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     task_id = await begun(url, Scripted(Halting()))
-    async with house(Broken(echo, restartable=True), url=url) as h:
+    async with house(Broken(echo), url=url) as h:
         task = await h.reach(task_id, S.FAILED)
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "internal_error"}
@@ -262,9 +278,8 @@ async def test_a_suspended_run_stays_a_question(url: str) -> None:
 
 async def test_a_task_whose_agent_nobody_serves_is_failed_once_it_may_be_claimed() -> None:
     """It may not be claimed yet when this server starts, because its replica may be about to start as well."""
-    async with replicas(1, Stage(), Hub().bus, agent_absent_s=0.0) as (one,):
+    async with replicas(1, Stage(), Hub().bus, agent_absent_s=0.0, claim_s=0.05) as (one,):
         await one.store.create(new_task("t", agent="gone", owner="anna", holder="dead"))
-        one.engine.claim_soon()
         async with asyncio.timeout(DEADLINE_S):
             while (stored := await one.store.load("t")).state is not S.FAILED:
                 await asyncio.sleep(0.001)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.model.card import Profile
 from dragoman.model.errors import Unavailable
 from dragoman.store.replicas import ReplicaBuried, ReplicaFenced
 from dragoman.testing.buses import Hub
 from tests.engine.house import DEADLINE_S, Scripted, echo
-from tests.engine.replicas import Replica, Stage, replicas
+from tests.engine.replicas import Replica, Stage, replicas, until
 
 
 async def served(replica: Replica[Any], *agents: str) -> None:
@@ -71,11 +73,18 @@ async def test_the_agents_that_are_served_last_are_known_to_others_however_slow_
         await served(one, "last")
 
 
-async def test_a_replica_that_is_cut_off_refuses_at_once_to_take_the_task_of_a_worker_over() -> None:
-    stage = Stage()
-    async with replicas(2, stage, Hub().bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+async def test_a_replica_that_is_cut_off_refuses_at_once_to_give_a_worker_a_task() -> None:
+    agents: list[WorkerAgent] = []
+
+    class Hired(Stage):
+        def agent(self) -> WorkerAgent:  # type: ignore[override]
+            profile = Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=())
+            agents.append(WorkerAgent(profile, queues=True))
+            return agents[-1]
+
+    async with replicas(2, Hired(), Hub().bus) as (one, other):
+        await one.begin()
         await other.store.replicas.say(ReplicaFenced("r1"))
+        await until(lambda: other.engine.fenced)
         with pytest.raises(Unavailable, match="lost touch with its store"):
-            await other.engine.take_over(task_id)
+            await agents[1].leases.take("w1", 0)

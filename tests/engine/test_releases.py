@@ -1,17 +1,20 @@
 """Leases that change hands in a write without events: whatever becomes of its acknowledgement, the task goes on."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine import writes
-from dragoman.engine.api import Run, RunElsewhere
+from dragoman.engine.api import Run
+from dragoman.engine.words import End
+from dragoman.model.card import Profile
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Repeat
+from dragoman.store.worker_leases import WORKER
 from dragoman.testing.buses import Hub
-from tests.engine.house import Scripted, say, text_of
+from tests.engine.house import DEADLINE_S, say, text_of
 from tests.engine.replicas import Stage, replicas, until
 
 S = TaskState
@@ -23,42 +26,48 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writes, "REPEAT_S", 0.01)
 
 
-class Passing(Stage):
-    """The first replica's run gives its task back to the queue; that of the next one does it."""
+class Hired(Stage):
+    """Both replicas serve an agent whose tasks workers do. `agents` are theirs, in order."""
 
-    def __init__(self, give_up: Callable[[Run], Awaitable[None]]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._scripts = [self._do, give_up]
+        self.agents: list[WorkerAgent] = []
 
-    def agent(self) -> Scripted:
-        return Scripted(self._scripts.pop(), restartable=True)
-
-    async def _do(self, run: Run) -> None:
-        await say(run, "done")
+    def agent(self) -> WorkerAgent:  # type: ignore[override]
+        profile = Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=())
+        self.agents.append(WorkerAgent(profile, queues=True, lease_s=1000.0))
+        return self.agents[-1]
 
 
 async def test_others_hear_of_a_task_that_was_queued_by_a_write_whose_acknowledgement_is_lost() -> None:
-    async def give_up(run: Run) -> None:
-        await run.written()
-        one.store.lost = 1
-        raise RunElsewhere
-
-    async with replicas(2, Passing(give_up), Hub().bus) as (one, other):
+    stage = Hired()
+    async with replicas(2, stage, Hub().bus) as (one, _):
         task_id = await one.begin()
-        assert text_of(await other.reach(task_id, S.COMPLETED)) == "done"
+        here, there = (agent.leases for agent in stage.agents)
+        taken = await here.take("w1", DEADLINE_S)
+        assert taken is not None
+        waiting = asyncio.create_task(there.take("w2", DEADLINE_S))
+        await asyncio.sleep(0.1)
+        one.store.lost = 1
+        await here.release(taken.lease.token)
+        again = await waiting
+        assert again is not None
+        assert again.head.id == task_id
         assert one.store.lost == 0
+        await there.say(again.lease.token, End(S.COMPLETED, (Part(text="done"),)))
+        assert (await one.reach(task_id, S.COMPLETED)).state is S.COMPLETED
 
 
-async def test_a_take_over_whose_acknowledgement_is_lost_is_made_once() -> None:
-    stage = Stage()
+async def test_a_lease_whose_acknowledgement_is_lost_is_granted_once() -> None:
+    stage = Hired()
     async with replicas(2, stage, Hub().bus) as (one, other):
         task_id = await one.begin()
-        await stage.begun.wait()
         other.store.lost = 1
-        await other.engine.take_over(task_id)
+        taken = await stage.agents[1].leases.take("w1", DEADLINE_S)
+        assert taken is not None
         stored = await other.store.load(task_id)
-        assert (stored.holder, stored.epoch, other.store.lost) == (other.engine.replica_id, 2, 0)
-        stage.pieces.put_nowait(None)
+        assert (stored.holder, stored.epoch, stored.delivered, other.store.lost) == (WORKER, 1, 1, 0)
+        await stage.agents[0].leases.say(taken.lease.token, End(S.COMPLETED))
         await other.reach(task_id, S.COMPLETED)
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from dragoman.engine.hints import Hints
 from dragoman.engine.intake import Intake
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.rules import EndWorkerLease, LeaseToWorker, Request, WriteWords
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run_writer import RunWriter
@@ -36,6 +38,7 @@ from dragoman.model.task import INTERRUPTED, STATES, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Stored, TaskEnded
 from dragoman.store.outbox import Registration
 from dragoman.store.replicas import Replica
+from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
 from tests.engine.house import StandingClock, call
 from tests.law.stage import Actor, name_of, spell, told
 
@@ -50,6 +53,12 @@ SETTINGS = EngineSettings()
 Facts = dict[str, Any]
 
 LEASES = {"nobody": None, "here": HERE, "elsewhere": ELSEWHERE}
+
+OWNERS = {"nobody": None, "here": HERE, "a worker": WORKER}
+
+LEASE = WorkerLease(
+    task_id="task", agent="agent", token="task.a", worker="w", replays=False, delivery=1, since=1, version=1
+)
 
 RUNS: dict[str, tuple[int, bool] | None] = {
     "none": None,
@@ -171,7 +180,7 @@ def stored(facts: Facts) -> Stored:
         epoch=EPOCH,
         state=state,
         status_ms=0,
-        holder=LEASES[facts.get("lease", "nobody")],
+        holder={**LEASES, **OWNERS}[facts.get("lease", "nobody")],
         cancel_requested=False,
         snapshot=None,
         events=tuple(Logged(seq, event) for seq, event in enumerate(events, 1)),
@@ -302,6 +311,18 @@ def nothing() -> None:
     """Do nothing about a commit."""
 
 
+def words(facts: Facts) -> WriteWords:
+    """What a worker says, or what is said in its place."""
+    says = STATE[facts["says"]]
+    change = WorkerLeaseChange(LEASE) if facts["under a lease"] == "yes" else None
+    return WriteWords((StatusChanged(says, AT),), says, change)
+
+
+def ask_rules(request: Callable[[Facts], Request]) -> Callable[[Any, Any, Facts], Awaitable[Any]]:
+    """A request that is asked of the rules as it stands."""
+    return lambda place, task, facts: task.writes.append(task, partial(place.leases.decide, request(facts)))
+
+
 REQUESTS: dict[str, Kind] = {
     "AddMessage": Kind(
         send,
@@ -323,7 +344,6 @@ REQUESTS: dict[str, Kind] = {
     ),
     "NoteCancel": Kind(note_cancel, lease=LEASES, keeper=KEEPERS),
     "AddWebhook": Kind(join, lease=LEASES, keeper=KEEPERS, webhooks=(1, 19, 20)),
-    "TakeOver": Kind(lambda place, task, _: place.leases.take(task), lease=LEASES, run=RUNS, takes_work=BOTH),
     "TakeAgain": Kind(
         lambda place, task, facts: place.leases.take_again(task, EPOCHS[facts["epoch"]]),
         lease=LEASES,
@@ -345,7 +365,7 @@ REQUESTS: dict[str, Kind] = {
         stopping=BOTH,
     ),
     "GiveBack": Kind(
-        lambda place, task, facts: place.leases.release(task, EPOCHS[facts["epoch"]]),
+        lambda place, task, facts: place.leases.requeue(task, EPOCHS[facts["epoch"]]),
         lease=LEASES,
         run=RUNS,
         epoch=EPOCHS,
@@ -355,6 +375,13 @@ REQUESTS: dict[str, Kind] = {
         end, lease=LEASES, run=("none", "at work under the lease"), keeper=KEEPERS, epoch=("none", *EPOCHS)
     ),
     "WritePage": Kind(say, lease=LEASES, keeper=KEEPERS, says=STATE),
+    "LeaseToWorker": Kind(ask_rules(lambda facts: LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1))), lease=OWNERS),
+    "EndWorkerLease": Kind(
+        ask_rules(lambda facts: EndWorkerLease(WorkerLeaseChange(LEASE, over=True))),
+        lease=OWNERS,
+        keeper=(NOBODY, ELSEWHERE),
+    ),
+    "WriteWords": Kind(ask_rules(words), lease=OWNERS, keeper=(NOBODY, ELSEWHERE), says=STATE, under_a_lease=BOTH),
 }
 """The kinds of requests, by the names that the rules have for them."""
 
@@ -396,7 +423,9 @@ def show(append: Any) -> dict[str, Any]:
     """An append, or a decision, in short."""
     guard = "lease and state" if append.expected_epoch else "log" if append.epoch is None else "lease of the run"
     lease = "stays"
-    if append.holder is not None:
+    if append.to_worker:
+        lease = "the worker's that has one of its own, else nobody"
+    elif append.holder is not None:
         lease = f"{append.holder}, offered for {append.offered_ms} ms" if append.offered_ms else append.holder
     elif append.release:
         lease = f"nobody, kept by {append.keeper or NOBODY}"
@@ -404,5 +433,11 @@ def show(append: Any) -> dict[str, Any]:
         "events": [event.action if isinstance(event, Intervened) else spell(event) for event in append.events],
         "guard": guard,
         "lease": lease,
+        **({"worker's lease": spell_change(append.lease)} if append.lease is not None else {}),
         **({"webhook": append.push.config.id} if append.push is not None else {}),
     }
+
+
+def spell_change(change: WorkerLeaseChange) -> str:
+    """What becomes of a worker's lease."""
+    return "granted" if change.granted_ms else "over" if change.over else "goes on"

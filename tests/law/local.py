@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run, RunAgain, RunElsewhere
+from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run, RunAgain
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import CancelTask
 from dragoman.model.task import TaskState, Usage
@@ -88,7 +88,6 @@ ENDS: dict[str, Callable[[Run], Any]] = {
     "exit": lambda run: end(run, SystemExit(3)),
     "cancel itself": lambda run: end(run, asyncio.CancelledError()),
     "again": lambda run: end(run, RunAgain()),
-    "again elsewhere": lambda run: end(run, RunElsewhere()),
 }
 
 

@@ -23,6 +23,7 @@ from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceiv
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import Operation, SendMessage
 from dragoman.model.task import TaskState
+from dragoman.store.worker_leases import WORKER
 from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import call, message
 from tests.simulation.database import Database
@@ -168,6 +169,10 @@ class Stage:
         """End the process at once, and start another one."""
         self.loop.kill(self.process)
         self.database.leave(self.holder)
+        self.database.leases.rows.clear()  # as those of a store in one process
+        for task_id, row in self.database.rows.items():
+            if row.holder == WORKER:
+                self.database.change(task_id, holder=self.holder)
         self.start()
         self.settle()
 
@@ -214,7 +219,7 @@ class Stage:
     def since(self, before: tuple[int, int]) -> dict[str, Any]:
         """What has happened to the task since then."""
         row = self.database.rows[self.task_id]
-        holder = {None: "nobody", self.holder: "this replica"}.get(row.holder, row.holder)
+        holder = {None: "nobody", self.holder: "this replica", "worker": "a worker"}.get(row.holder, row.holder)
         return {
             "events": [spell(logged.event) for logged in row.log if logged.seq > before[0]],
             "state": name_of(row.state),

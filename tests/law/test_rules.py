@@ -14,19 +14,21 @@ from dragoman.engine.rules import (
     Decision,
     Disown,
     EndTask,
+    EndWorkerLease,
     GiveBack,
     LawRule,
     LeaseChange,
+    LeaseToWorker,
     NoteCancel,
     OperatorAnswer,
     Request,
     TakeAgain,
-    TakeOver,
     UseClaim,
     View,
     WithdrawQuestion,
     WriteGuard,
     WritePage,
+    WriteWords,
 )
 from dragoman.model.errors import A2AError
 from dragoman.model.events import Intervened, MessageReceived, Noted, StatusChanged
@@ -36,6 +38,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.api import TaskEnded
 from dragoman.store.outbox import Registration
+from dragoman.store.worker_leases import WORKER, WorkerLeaseChange
 from tests.law.decisions import (
     AT,
     ELSEWHERE,
@@ -44,7 +47,9 @@ from tests.law.decisions import (
     HEAD,
     HERE,
     KEEPERS,
+    LEASE,
     LEASES,
+    OWNERS,
     REQUESTS,
     RUNS,
     STATE,
@@ -52,6 +57,7 @@ from tests.law.decisions import (
     cells,
     question,
     show,
+    words,
 )
 from tests.law.stage import told
 from tests.law.tables import kept
@@ -72,7 +78,7 @@ def view_of(facts: Facts) -> View:
         head=HEAD,
         state=STATE[facts["state"]],
         epoch=EPOCH + (facts.get("leased anew meanwhile") == "yes"),
-        holder=LEASES[facts.get("lease", "nobody")],
+        holder={**LEASES, **OWNERS}[facts.get("lease", "nobody")],
         keeper=keeper,
         question=question(facts),
         here=HERE,
@@ -104,8 +110,6 @@ def request_of(name: str, facts: Facts) -> Request:
             return NoteCancel(Intervened("op", "cancel", AT))
         case "AddWebhook":
             return AddWebhook(push, facts["webhooks"] + 1, "id")
-        case "TakeOver":
-            return TakeOver()
         case "TakeAgain":
             return TakeAgain(EPOCHS[facts["epoch"]])
         case "UseClaim":
@@ -127,6 +131,12 @@ def request_of(name: str, facts: Facts) -> Request:
         case "WritePage":
             says = STATE[facts["says"]]
             return WritePage((StatusChanged(says, AT),), EPOCH, says, 1)
+        case "LeaseToWorker":
+            return LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1))
+        case "EndWorkerLease":
+            return EndWorkerLease(WorkerLeaseChange(LEASE, over=True))
+        case "WriteWords":
+            return words(facts)
         case _:
             raise ValueError(name)
 
@@ -215,7 +225,7 @@ def test_a_changed_rule_is_noticed(
 def test_what_the_rules_write_may_follow() -> None:
     for name in REQUESTS:
         for _, view, request in CASES[name]:
-            if name == "WritePage":  # a run does not put what may not follow: see `RunWriter.put`
+            if name in ("WritePage", "WriteWords"):  # nobody puts what may not follow: see `RunWriter.put`
                 continue
             try:
                 decision = rules.decide(view, request, NOW_MS)
@@ -232,7 +242,7 @@ def test_what_the_rules_write_may_follow() -> None:
 # -- the tables of agents' words ---------------------------------------------------------------------------------------
 
 
-HOLDERS = {"this replica": HERE, "nobody": None, "another replica": ELSEWHERE}
+HOLDERS = {"this replica": HERE, "nobody": None, "another replica": ELSEWHERE, "a worker": WORKER}
 
 
 def stands(row: dict[str, Any]) -> tuple[TaskState, str | None, int]:
@@ -254,7 +264,7 @@ def follow(decision: Decision, state: TaskState, holder: str | None) -> tuple[Ta
 def test_the_rules_lead_where_the_words_of_agents_lead(table: str) -> None:
     led = 0
     for situation, table_rows in kept(table).items():
-        state, holder, _ = stands(next(row for row in table_rows if not row["events"]))
+        state, holder, _ = stands(next(row for row in table_rows if not row["events"] and stands(row)[2] == 0))
         for row in table_rows:
             events = tuple(
                 StatusChanged(STATE[word], AT) if (word := said.split()[0]) in STATE else Noted({})
@@ -262,13 +272,21 @@ def test_the_rules_lead_where_the_words_of_agents_lead(table: str) -> None:
             )
             view = View(HEAD, state, EPOCH, holder, here=HERE)
             request: Request
-            if stands(row)[2]:  # the run is begun again
+            then = [event.state for event in events if isinstance(event, StatusChanged)]
+            if table == "worker" and stands(row)[2]:  # a worker takes the task
+                request = LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1))
+            elif table == "worker" and row["events"] == ["working"] and stands(row)[1] is None:  # and gives it back
+                request = EndWorkerLease(WorkerLeaseChange(LEASE, over=True))
+            elif table == "worker" and events:
+                request = WriteWords(events, then[-1] if then else state, WorkerLeaseChange(LEASE) if holder else None)
+            elif table == "worker":
+                continue
+            elif stands(row)[2]:  # the run is begun again
                 request = TakeAgain(EPOCH)
                 view = replace(view, waits=state is TaskState.SUBMITTED)
             elif not events and stands(row) != (state, holder, 0):
                 request = GiveBack(EPOCH)
             elif events:
-                then = [event.state for event in events if isinstance(event, StatusChanged)]
                 request = WritePage(events, EPOCH, then[-1] if then else state, 1)
             else:
                 continue

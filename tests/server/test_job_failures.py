@@ -15,7 +15,7 @@ from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.desk import Desk
+from dragoman.agents.worker.attendance import Attendance
 from dragoman.bindings.mcp import Sessions
 from dragoman.bus.api import Inbox
 from dragoman.config import Config
@@ -74,7 +74,7 @@ PLANTS: dict[str, tuple[type, str]] = {
 OF_REPLICAS: dict[str, tuple[type, str]] = {
     "exchange of usage": (UsageExchange, "_count_replicas"),
     "words about calls of MCP": (Sessions, "run"),
-    "leases of workers": (Desk, "_tick"),
+    "attendance of workers": (Attendance, "_tick"),
     "claims": (Recovery, "_claim_some"),
     "hints": (Inbox, "next"),
     "poll": (Supervisor, "_stop_canceled"),

@@ -60,7 +60,6 @@ run = "command:/bin/cat"
 ROOT = Path(__file__).parents[2]
 
 CALLABLES = {
-    "agents.worker.desk.Desk": "it asks each agent for its roster by a function, and tells other replicas",
     "store.postgres.writes.OtherWrite": "a call under way: its function is that of whoever waits for it",
 }
 """The classes whose objects hold functions of upper modules, and why."""

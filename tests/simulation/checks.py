@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.lifecycle import FOLLOWS, SPELLED
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+from dragoman.store.worker_leases import WORKER
 from tests.simulation import history as h
 from tests.simulation.agents import AGENTS, HIRED, expected, expected_answer, own_answers, text_of
 from tests.simulation.database import Database, Row
@@ -154,12 +155,16 @@ class _Checking:
         task.agent, task.parent = made.agent, made.parent
         if made.first != len(task.events) + 1:
             yield f"{where}: the log has {len(task.events)} events (invariant 3)"
-        if made.run is not None and made.holder is not None and made.holder.partition("+")[0] != made.by:
+        if made.token is not None and not made.runs:
+            yield f"{where}: a worker writes whose lease {made.token} is over (invariant 5)"
+        writes_as = made.by if made.token is None else WORKER
+        if made.run is not None and made.holder is not None and made.holder.partition("+")[0] != writes_as:
             yield f"{where}: {made.by} writes as a run, and {made.holder} has the lease (invariant 5)"
         if made.run is not None:
-            writer = task.writers.setdefault(made.run, made.by)
-            if writer != made.by:
-                yield f"{where}: {writer} and {made.by} both write as runs of epoch {made.run} (invariant 5)"
+            own = made.token or made.by
+            writer = task.writers.setdefault(made.run, own)
+            if writer != own:
+                yield f"{where}: {writer} and {own} both write as runs of epoch {made.run} (invariant 5)"
             if made.run != made.epoch:
                 yield f"{where}: a run of epoch {made.run} writes in epoch {made.epoch} (invariant 5)"
         task.epoch = made.epoch
@@ -202,8 +207,7 @@ class _Checking:
 
     def _leased(self, made: h.Leased) -> Iterable[str]:
         task = self._task(made.task_id)
-        moves = task.agent == HIRED  # a run goes to the replica that its worker calls
-        if made.alive and not made.lapsed and made.before != made.holder and not moves:
+        if made.alive and not made.lapsed and made.before != made.holder:
             yield f"task {made.task_id}: leased to {made.holder}, though {made.before} is alive (invariant 5)"
         task.epoch = made.epoch
 

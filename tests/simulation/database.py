@@ -47,6 +47,7 @@ from dragoman.store.outbox import Lane
 from dragoman.store.replicas import Replica
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
+from dragoman.store.worker_leases import WORKER, LeaseTable
 from tests.simulation.outbox import OutboxRows, Webhook
 
 EVENT_BYTES = 3_000
@@ -92,6 +93,7 @@ class Row(Struct):
     offered_until_ms: int | None = None
     webhooks_version: int = 0
     pushed: bool = False
+    delivered: int = 0
     bare: tuple[int | None, int, int] | None = None
     pruned: bool = False
     """Whether its log is deleted, for readers. The checks still have it."""
@@ -127,6 +129,7 @@ class Moment(Struct):
     calls: dict[bytes, tuple[Repeat, int, float]]
     days: dict[tuple[str, int], int]
     shared: dict[str, SharedRow]
+    leases: LeaseTable
     numbers: int
     outbox: tuple[dict[tuple[str, str], Webhook], dict[str, Lane]]
 
@@ -134,8 +137,13 @@ class Moment(Struct):
 class Witness(Protocol):
     """Hears of everything that is committed, in that order."""
 
-    def committed(self, by: str, row: Row, events: Sequence[Event], run: int | None) -> None:
-        """Events were added to a task's log. `run` is the epoch that guarded the write of a run."""
+    def committed(
+        self, by: str, row: Row, events: Sequence[Event], run: int | None, token: str | None, runs: bool
+    ) -> None:
+        """Events were added to a task's log. `run` is the epoch that guarded the write of a run, or of a worker.
+
+        A worker has the lease `token`, and `runs` says whether that has not run out.
+        """
         ...
 
     def leased(self, by: str, row: Row, before: str | None, before_alive: bool, offered: bool) -> None:
@@ -173,6 +181,7 @@ class Guard:
     takes_over_in_the_same_epoch = False
     ignores_changed_webhooks = False
     sweeps_what_is_open = False
+    ignores_the_end_of_leases = False
 
 
 class Database:
@@ -206,6 +215,8 @@ class Database:
         self._calls: dict[bytes, tuple[Repeat, int, float]] = {}
         self._days: dict[tuple[str, int], int] = {}
         self._shared: dict[str, SharedRow] = {}
+        self.leases = LeaseTable(now_s)
+        """The leases of workers."""
         self._numbers = 0
 
     # -- a standby that takes over -------------------------------------------------------------------------------------
@@ -222,6 +233,7 @@ class Database:
             calls=dict(self._calls),
             days=dict(self._days),
             shared={key: copy(row) for key, row in self._shared.items()},
+            leases=self.leases.copy(),
             numbers=self._numbers,
             outbox=self.outbox.moment(),
         )
@@ -230,7 +242,7 @@ class Database:
         """Go on from a moment: what was committed after it is lost."""
         self.rows, self.replicas, self._agents_seen_ms = moment.rows, moment.replicas, moment.agents_seen_ms
         self._calls, self._days, self._shared = moment.calls, moment.days, moment.shared
-        self._numbers = moment.numbers
+        self.leases, self._numbers = moment.leases, moment.numbers
         self.outbox.go_back(moment.outbox)
         if self._witness is not None:
             self._witness.rewound(self.rows)
@@ -284,6 +296,9 @@ class Database:
             return first
         if (refused := self._refusal(before, append)) is not None:
             return refused
+        resumes = append.to_worker and append.holder is None and self.leases.runs(append.task_id)
+        if resumes:
+            append = replace(append, holder=WORKER)
         now_ms, row = self.now_ms(), copy(before)
         ends_lease = append.state in TERMINAL or (append.release and append.holder is None)
         leases = append.holder is not None
@@ -294,7 +309,18 @@ class Database:
             row.keeper = append.keeper
         if leases or ends_lease or append.epoch is not None:
             row.offered_until_ms = None if append.offered_ms is None else now_ms + append.offered_ms
-        self._add(by, row, append.events, append.write, append.epoch)
+        change = append.lease
+        token = None if change is None or change.granted_ms is not None or change.silent else change.lease.token
+        held = self.leases.get(append.task_id)
+        runs = held is not None and held.runs and held.lease.token == token
+        self._add(by, row, append.events, append.write, append.epoch, token, runs=runs)
+        if append.lease is not None:
+            row.delivered += append.lease.granted_ms is not None
+            self.leases.change(append.lease, asks=append.state in INTERRUPTED)
+        elif resumes:
+            self.leases.resume(append.task_id)
+        if append.state in TERMINAL:
+            self.leases.end(append.task_id)
         if leases:
             self._lease(by, row, before)
         if not append.events:
@@ -330,6 +356,10 @@ class Database:
         fenced = append.epoch is not None and (row.holder is None or row.epoch != append.epoch)
         if fenced and not self.guard.ignores_epoch:
             return Fenced(f"epoch {append.epoch}, the task has {row.epoch if row.holder else 'no lease'}")
+        if append.lease is not None and self.leases.fenced(append.lease) and not self.guard.ignores_the_end_of_leases:
+            return Fenced("the lease of its worker is over")
+        if append.lease is not None and self.leases.moved(append.lease):
+            return Moved("the lease of its worker is another one")
         if expected is not None and expected != row.seq:
             return Moved(f"expected seq {expected}, the task is at {row.seq}")
         if append.expected_epoch is not None and (append.expected_epoch, append.state) != (row.epoch, row.state):
@@ -353,7 +383,17 @@ class Database:
                 return Appended(page.last, page.epoch, EVENT_BYTES * (page.last - page.first + 1))
         return None
 
-    def _add(self, by: str, row: Row, events: Sequence[Event], write: int | None, run: int | None) -> None:
+    def _add(
+        self,
+        by: str,
+        row: Row,
+        events: Sequence[Event],
+        write: int | None,
+        run: int | None,
+        token: str | None = None,
+        *,
+        runs: bool = False,
+    ) -> None:
         first = row.seq + 1
         for seq, event in enumerate(events, first):
             row.log.append(Logged(seq, event, EVENT_BYTES))
@@ -362,7 +402,7 @@ class Database:
         if events:
             row.pages.append(Page(first, row.seq, write, row.epoch, by, run))
             if self._witness is not None:
-                self._witness.committed(by, row, events, run)
+                self._witness.committed(by, row, events, run, token, runs)
 
     def _lease(self, by: str, row: Row, before: Row) -> None:
         if self._witness is not None:
@@ -555,7 +595,7 @@ class Database:
         return frozenset(served.difference(*(replica.agents for replica in self.living())))
 
     def claim(
-        self, by: str, holder: str, limit: int, agents: Collection[str] | None, absent_s: float
+        self, by: str, holder: str, limit: int, agents: Collection[str] | None, absent_s: float, queued: bool
     ) -> tuple[Stored, ...]:
         """As the protocol says. A row whose last version is not shown yet is locked, and left out."""
         if not self.is_alive(holder):
@@ -576,7 +616,8 @@ class Database:
             lapsed = row.offered_until_ms is not None and row.offered_until_ms <= now_ms
             if self.guard.keeps_offers_for_ever:
                 lapsed = False
-            free = row.holder is None or lapsed or not self.is_alive(row.holder)
+            free = (row.holder is None and queued) or lapsed
+            free = free or (row.holder not in (None, WORKER) and not self.is_alive(row.holder))
             if self.guard.claims_from_the_living and row.holder != holder:
                 free = True
             if agents is None:
@@ -626,6 +667,7 @@ class Database:
             keeper=row.keeper,
             offered_until_ms=row.offered_until_ms,
             webhooks_version=row.webhooks_version,
+            delivered=row.delivered,
         )
 
     def load(self, task_id: str) -> Stored | None:
@@ -714,6 +756,12 @@ class Database:
             cancel_requested=stored.cancel_requested,
             text=beginning(first.message.parts) if isinstance(first, Submitted) else "",
         )
+
+    def queued(self, agent: str, limit: int) -> tuple[str, ...]:
+        """As the protocol says."""
+        rows = [row for row in self._all_shown() if row.head.agent == agent and row.holder is None]
+        waiting = [row.head.id for row in rows if row.state not in TERMINAL | INTERRUPTED]
+        return tuple(waiting[:limit])
 
     def leased(self, holder: str, *, offered: bool) -> tuple[str, ...]:
         """As the protocol says."""

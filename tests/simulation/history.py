@@ -24,7 +24,10 @@ from tests.simulation.database import ReplicaRow, Row
 
 
 class Committed(Struct, gc=False):
-    """Events were added to a log, under `epoch`. A run guards its write with the epoch `run`, others have None."""
+    """Events were added to a log, under `epoch`. A run or a worker guards its write with the epoch `run`; others: None.
+
+    A worker's write is one under the lease `token`, which is to run then (`runs`).
+    """
 
     task_id: str
     by: str
@@ -36,6 +39,8 @@ class Committed(Struct, gc=False):
     agent: str
     parent: str | None
     detached: bool
+    token: str | None
+    runs: bool
 
 
 class Leased(Struct, gc=False):
@@ -276,11 +281,14 @@ class History:
 
     # -- as the witness of a database ----------------------------------------------------------------------------------
 
-    def committed(self, by: str, row: Row, events: Sequence[Event], run: int | None) -> None:
+    def committed(
+        self, by: str, row: Row, events: Sequence[Event], run: int | None, token: str | None, runs: bool
+    ) -> None:
         head, first = row.head, row.seq - len(events) + 1
-        self.add(
-            Committed(head.id, by, first, events, row.epoch, run, row.holder, head.agent, head.parent, head.detached)
+        made = Committed(
+            head.id, by, first, events, row.epoch, run, row.holder, head.agent, head.parent, head.detached, token, runs
         )
+        self.add(made)
 
     def leased(self, by: str, row: Row, before: str | None, before_alive: bool, offered: bool) -> None:
         self.add(Leased(row.head.id, by, row.epoch, row.holder, before, before_alive, offered))

@@ -3,22 +3,22 @@
 Invariant: each breaks one rule of docs/architecture.md, at the place where the rule is kept, and nothing else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.agents.worker.leases import Lease, Leases, WorkItem
+from dragoman.agents.worker.leases import Leases
 from dragoman.engine.api import Run
 from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import CancelChildren, Effect, Effects
-from dragoman.engine.engine import Engine
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.task_log import Page, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.ids import new_write
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Stored
+from dragoman.store.worker_leases import LeaseTable
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import HubBus
 from tests.simulation.agents import ScriptedAgent, agents
@@ -116,7 +116,7 @@ def leave_queued_work_untold(world: World) -> None:
 
 def leave_free_slots_untold(world: World) -> None:
     """A worker waits for a task, and nobody looks into the queue for it."""
-    world.patch(Engine, "claim_soon", _say_nothing)
+    world.patch(Leases, "offer", _say_nothing)
 
 
 def leave_waiters_asleep_after_a_refresh(world: World) -> None:
@@ -202,19 +202,24 @@ def end_children_before_their_parent(world: World) -> None:
     _alter_all(world, alter)
 
 
-def take_over_without_the_fence(world: World) -> None:
-    """A run that goes where its worker calls leaves the one before it the right to write."""
-    world.database.guard.takes_over_in_the_same_epoch = True
+def ignore_the_end_of_workers_leases(world: World) -> None:
+    """The store lets a worker write whose lease has run out."""
+    world.database.guard.ignores_the_end_of_leases = True
 
 
-def renew_in_full_what_is_left(world: World) -> None:
-    """A replica that hears from the store that a worker's lease goes on renews it."""
-    renew = Leases._renew  # noqa: SLF001
+def renew_workers_leases_that_have_run_out(world: World) -> None:
+    """The heartbeat of a worker that was silent for too long renews its lease."""
 
-    def renew_in_full(leases: Leases, item: WorkItem, lease: Lease, left_s: float | None = None) -> None:
-        renew(leases, item, lease)
+    def renew(table: LeaseTable, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+        renewed: dict[str, int] = {}
+        for task_id, token in tokens:
+            row = table.rows.get(task_id)
+            if row is not None and row.lease.token == token:
+                row.until_s, row.over = world.database.now_s() + ttl_ms / 1000, False
+                renewed[token] = row.lease.questions
+        return renewed
 
-    world.patch(Leases, "_renew", renew_in_full)
+    world.patch(LeaseTable, "renew", renew)
 
 
 def ignore_changed_webhooks(world: World) -> None:
@@ -276,8 +281,8 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         end_children_before_their_parent,
         keep_suspended_runs_that_are_gone,
         run_again_what_is_not_restartable,
-        take_over_without_the_fence,
-        renew_in_full_what_is_left,
+        ignore_the_end_of_workers_leases,
+        renew_workers_leases_that_have_run_out,
         ignore_changed_webhooks,
         keep_what_the_store_has_lost,
         let_streams_go_on_after_a_failover,

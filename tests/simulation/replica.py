@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.desk import Desk
+from dragoman.agents.worker.attendance import Attendance
 from dragoman.bindings.http import Gone, HttpRequest, HttpResponse
 from dragoman.bindings.limits import make_limits
 from dragoman.bindings.routes import Route
@@ -263,16 +263,16 @@ class Place:
             name="simulation",
             bus=bus,
         )
-        desk = Desk(store.shared, engine)
+        attendance = Attendance(store.shared)
         await bus.open()
         async with asyncio.TaskGroup() as group:
             self._stop = loop.create_future()
             if hired is not None:
-                hired.leases.open(desk)
+                hired.leases.attend(attendance)
                 self.workers = Workers(engine, {HIRED: hired}, LIMITS)
             await engine.start(JobGroup(group))
             courier.start(JobGroup(group))
-            renewing = group.create_task(desk.run())
+            renewing = group.create_task(attendance.run())
             self.serving = engine
             self.disturb(self._recovers_s if self._starts > 1 else 0.0)
             await self._stop
@@ -284,7 +284,7 @@ class Place:
             await engine.drain(DRAIN_S)
             await courier.drain(DRAIN_S)
             renewing.cancel()
-            await desk.close()
+            await attendance.close()
         await bus.close()
         await store.close()
         self._history.add(Fault(f"{name} has stopped"))

@@ -43,6 +43,7 @@ from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, Paused
 from dragoman.store.replicas import Replica, ReplicaBuried, ReplicaEvent, ReplicaFenced, StoreRewound
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
+from dragoman.store.worker_leases import HeldLease, WorkerLease
 from tests.simulation.database import Database, Moment, Row
 from tests.simulation.loop import Process, SimulatedLoop
 
@@ -162,6 +163,7 @@ class SimulatedStore:
         self.replicas = SimulatedReplicas(self)
         self.outbox = SimulatedOutbox(self)
         self.shared: Any = SimulatedShared(self)
+        self.worker_leases = SimulatedLeases(self)
         self.keys: Any = None
         self.audit: Any = None
         self.usage: Any = SimulatedUsage()
@@ -293,9 +295,15 @@ class SimulatedStore:
         return repeat
 
     async def claim(
-        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+        self,
+        holder: str,
+        limit: int,
+        agents: Collection[str] | None,
+        absent_s: float = AGENT_ABSENT_S,
+        *,
+        queued: bool = True,
     ) -> tuple[Stored, ...]:
-        act = partial(self.database.claim, self.name, holder, limit, agents, absent_s)
+        act = partial(self.database.claim, self.name, holder, limit, agents, absent_s, queued)
         claimed: tuple[Stored, ...] = await self.request(act)
         return claimed
 
@@ -362,6 +370,10 @@ class SimulatedStore:
     async def list_rows(self, query: ListQuery) -> ListedRows:
         listed: ListedRows = await self.request(partial(self.database.list_rows, query))
         return listed
+
+    async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
+        waiting: tuple[str, ...] = await self.request(partial(self.database.queued, agent, limit))
+        return waiting
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         leased: tuple[str, ...] = await self.request(partial(self.database.leased, holder, offered=offered))
@@ -556,6 +568,39 @@ class SimulatedShared:
     async def delete(self, key: str, *, version: int | None = None) -> bool:
         deleted: bool = await self._store.request(partial(self._database.delete_entry, key, version))
         return deleted
+
+
+class SimulatedLeases:
+    """The WorkerLeases protocol, by requests."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self._store = store
+        self._database = store.database
+
+    async def get(self, task_id: str) -> HeldLease | None:
+        found: HeldLease | None = await self._store.request(lambda: self._database.leases.get(task_id))
+        return found
+
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+        given = tuple(tokens)
+        renewed: Mapping[str, int] = await self._store.request(lambda: self._database.leases.renew(given, ttl_ms))
+        return renewed
+
+    async def note(self, lease: WorkerLease) -> bool:
+        noted: bool = await self._store.request(lambda: self._database.leases.note(lease))
+        return noted
+
+    async def of_agent(self, agent: str) -> tuple[HeldLease, ...]:
+        found: tuple[HeldLease, ...] = await self._store.request(lambda: self._database.leases.of_agent(agent))
+        return found
+
+    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+        found: tuple[WorkerLease, ...] = await self._store.request(lambda: self._database.leases.silent(limit))
+        return found
+
+    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
+        found: tuple[WorkerLease, ...] = await self._store.request(lambda: self._database.leases.overdue(limit))
+        return found
 
 
 class SimulatedUsage:

@@ -14,6 +14,7 @@ from dragoman.testing.store_cases.reads import READS
 from dragoman.testing.store_cases.repeats import REPEATS
 from dragoman.testing.store_cases.replicas import REPLICAS
 from dragoman.testing.store_cases.webhooks import WEBHOOKS
+from dragoman.testing.store_cases.worker_leases import WORKER_LEASES
 from tests.simulation.database import Database
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.store import Network, Server, SimulatedStore
@@ -34,7 +35,7 @@ UNUSED = frozenset(
 )
 """Cases of what a simulation does not use: text that cannot be encoded, figures, sizes, operators, keys."""
 
-ALL = (*APPENDS, *REPEATS, *LEASES, *REPLICAS, *CALLS, *READS, *LISTS, *QUOTAS, *WEBHOOKS, *ENGINES)
+ALL = (*APPENDS, *REPEATS, *LEASES, *WORKER_LEASES, *REPLICAS, *CALLS, *READS, *LISTS, *QUOTAS, *WEBHOOKS, *ENGINES)
 
 CASES = tuple(case for case in ALL if case.__name__ not in UNUSED)  # type: ignore[attr-defined]
 

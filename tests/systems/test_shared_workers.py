@@ -11,13 +11,11 @@ import pytest
 
 from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.desk import LEASES
 from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
-from dragoman.engine.runs.replay import DELIVERED
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX
 from dragoman.model.card import Profile
-from dragoman.model.events import ArtifactChunk, Event, Noted
+from dragoman.model.events import ArtifactChunk, Event
 from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.store.api import Append, Appended, Repeat, Store, StoreUnreachable
@@ -277,23 +275,47 @@ async def test_a_worker_that_repeats_its_questions_goes_on_anywhere(store: str) 
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after"]
 
 
-async def test_the_run_of_a_second_worker_moves_before_its_first_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
+async def test_the_first_word_of_a_second_worker_replaces_what_the_first_has_left_on_any_replica(store: str) -> None:
+    async with cluster(store) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0))["lease"]
         await here.say(lease, "before ", 1, at=0)
         assert (await here.act("release", {"lease": lease}, 0))[0] == 204
-        marks = LateAppends(whole, lambda event: isinstance(event, Noted) and DELIVERED in event.note)
-        monkeypatch.setattr(whole, "append", marks.append)
         lease = (await here.take(at=0))["lease"]
         await here.say(lease, "after", 1, at=1)
+        await here.say(lease, " that", 2, at=0)
         await here.report("complete", lease, at=2)
-        assert marks.delayed
         task = await here.task(sent["id"])
-        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after"]
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after that"]
 
 
-async def test_a_word_without_a_number_is_written_before_the_run_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_word_of_the_first_worker_is_refused_once_a_second_one_has_the_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
+        sent = await here.send("hello", at=0)
+        first = (await here.take(at=0))["lease"]
+        await here.say(first, "before ", 1, at=0)
+        chunks = LateAppends(whole, lambda event: isinstance(event, ArtifactChunk))
+        monkeypatch.setattr(whole, "append", chunks.append)
+        late = asyncio.create_task(here.say(first, "late ", 2, at=0))
+        async with asyncio.timeout(MOVE_S):
+            while not chunks.delayed:
+                await asyncio.sleep(0.01)
+        assert (await here.act("release", {"lease": first}, 1))[0] == 204
+        second = (await here.take(at=2))["lease"]
+        with pytest.raises(AssertionError):
+            await late
+        await here.say(second, "after", 1, at=1)
+        await here.say(second, " that", 2, at=0)
+        await here.report("complete", second, at=2)
+        task = await here.task(sent["id"])
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after that"]
+
+
+async def test_a_word_without_a_number_is_written_before_the_next_one_on_another_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0))["lease"]
@@ -437,7 +459,12 @@ async def test_a_worker_goes_on_anywhere_after_a_delegation_whose_question_was_p
 
 
 async def test_a_worker_is_told_to_try_again_while_the_store_cannot_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question is put once its number is stored, since a replica that did not know it would refuse the next one."""
+    """A question is put together with its number, since a replica that did not know it would refuse the next one."""
+
+    def lose(append: Append) -> "asyncio.Future[Appended | Repeat]":
+        failed: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
+        failed.set_exception(StoreUnreachable("it cannot be reached"))
+        return failed
 
     async def fail(*args: Any, **said: Any) -> Any:
         raise StoreUnreachable("it cannot be reached")
@@ -446,11 +473,11 @@ async def test_a_worker_is_told_to_try_again_while_the_store_cannot_answer(monke
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0, replays=True))["lease"]
         with monkeypatch.context() as broken:
-            broken.setattr(whole, "load", fail)
+            broken.setattr(whole.worker_leases, "renew", fail)
             assert (await here.act("heartbeat", {"lease": lease}, 1))[0] == 503
         question = {"lease": lease, "message": "Which?", "question": 1}
         with monkeypatch.context() as broken:
-            broken.setattr(whole.shared, "put", fail)
+            broken.setattr(whole, "append", lose)
             assert (await here.act("ask", question, 0))[0] == 503
         assert (await here.task(sent["id"]))["status"]["state"] == "TASK_STATE_WORKING"
         assert (await here.act("ask", question, 0))[1]["answer"] is None
@@ -471,7 +498,7 @@ async def test_a_damaged_lease_costs_its_worker_and_nobody_else(used_postgres_ur
     async with cluster(used_postgres_url) as here:
         first = await here.send("first", at=0)
         damaged = await here.take(at=0)
-        await spoil_database(used_postgres_url)("shared", "value", f"key LIKE '{LEASES}%'", cut)
+        await spoil_database(used_postgres_url)("worker_leases", "lease", "true", cut)
         await here.send("second", at=0)
         other = await here.take(at=0)
         status, answer = await here.act("heartbeat", {"lease": damaged["lease"]}, 1)
@@ -486,32 +513,47 @@ async def test_a_large_chunk_is_written_together_with_its_number(monkeypatch: py
     async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
         await here.send("hello", at=0)
         lease = (await here.take(at=0))["lease"]
-        chunks = LateAppends(whole, lambda event: isinstance(event, ArtifactChunk))
-        monkeypatch.setattr(whole, "append", chunks.append)
+        append = whole.append
+        appends: list[Append] = []
+
+        def note(each: Append) -> "asyncio.Future[Appended | Repeat]":
+            appends.append(each)
+            return append(each)
+
+        monkeypatch.setattr(whole, "append", note)
         large = "x" * BUFFER_BYTES_MAX
         await here.say(lease, large, 1, at=0)
         await here.say(lease, "y", 2, at=1)
-        assert chunks.together == [[ArtifactChunk, Noted]] * 2
+        made = [each for each in appends if any(isinstance(event, ArtifactChunk) for event in each.events)]
+        assert [each.lease.lease.reports for each in made if each.lease is not None] == [1, 2]
         await here.report("complete", lease, at=2)
 
 
-async def test_an_answer_reaches_a_worker_that_turns_to_another_replica_at_once(
+async def test_an_answer_reaches_a_worker_that_turns_to_another_replica_at_once(store: str) -> None:
+    async with cluster(store) as here:
+        sent = await here.send("hello", at=0)
+        lease = (await here.take(at=0, replays=True))["lease"]
+        await here.report("update", lease, 0, state="input-required", message="Which?")
+        await here.send("this", at=0, taskId=sent["id"])
+        beat = await here.report("heartbeat", lease, 1, wait_s=15)
+        assert [answer["parts"] for answer in beat["answers"]] == [[{"text": "this"}]]
+        await here.report("complete", lease, 1)
+
+
+async def test_an_answer_reaches_its_worker_although_no_lease_could_be_read_or_changed_when_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    async def fail(*args: Any, **said: Any) -> Any:
+        raise StoreUnreachable("it cannot be reached")
+
     async with shared_store(monkeypatch) as whole, cluster("memory:") as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0, replays=True))["lease"]
         await here.report("update", lease, 0, state="input-required", message="Which?")
-        put = whole.shared.put
-
-        async def fail(key: str, *args: Any, **said: Any) -> int | None:
-            if key.startswith(LEASES):
-                raise StoreUnreachable("it cannot be reached")
-            return await put(key, *args, **said)
-
-        monkeypatch.setattr(whole.shared, "put", fail)
-        await here.send("this", at=0, taskId=sent["id"])
-        monkeypatch.setattr(whole.shared, "put", put)
+        with monkeypatch.context() as broken:
+            for call in ("get", "renew", "note", "of_agent", "silent", "overdue"):
+                broken.setattr(whole.worker_leases, call, fail)
+            await here.send("this", at=0, taskId=sent["id"])
         beat = await here.report("heartbeat", lease, 1, wait_s=15)
         assert [answer["parts"] for answer in beat["answers"]] == [[{"text": "this"}]]
         await here.report("complete", lease, 1)
@@ -520,26 +562,30 @@ async def test_an_answer_reaches_a_worker_that_turns_to_another_replica_at_once(
 async def test_a_task_goes_to_the_next_worker_when_one_leaves_that_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
     async with shared_store(monkeypatch) as whole, cluster("memory:", 1) as here:
-        put = whole.shared.put
+        append = whole.append
 
-        async def wait(key: str, *args: Any, **said: Any) -> int | None:
-            if key.startswith(LEASES) and not begun.is_set():
-                begun.set()
-                await gate.wait()
-            return await put(key, *args, **said)
+        async def late(each: Append) -> Appended | Repeat:
+            begun.set()
+            await gate.wait()
+            return await append(each)
 
-        monkeypatch.setattr(whole.shared, "put", wait)
+        def wait(each: Append) -> "asyncio.Future[Appended | Repeat]":
+            granted = each.lease is not None and each.lease.granted_ms is not None
+            return asyncio.ensure_future(late(each)) if granted and not begun.is_set() else append(each)
+
+        monkeypatch.setattr(whole, "append", wait)
         sent = await here.send("hello")
         leaves = asyncio.create_task(here.take())
         await begun.wait()
         leaves.cancel()
         await asyncio.wait((leaves,))
+        gate.set()
         delivery = await here.take()
         assert delivery["task"]["id"] == sent["id"]
         await here.report("complete", delivery["lease"])
 
 
-async def test_a_report_without_a_lease_finds_the_run_on_another_replica(store: str) -> None:
+async def test_a_report_without_a_lease_is_taken_by_any_replica(store: str) -> None:
     async with cluster(store) as here:
         sent = await here.send("hello", at=0)
         await here.take(at=1)

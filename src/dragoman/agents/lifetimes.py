@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from dragoman.agents.kinds import upstream_agents, worker_agents
-from dragoman.agents.worker.desk import Desk
+from dragoman.agents.worker.attendance import Attendance
 from dragoman.engine.api import Runner
 from dragoman.telemetry.counts import Counts, WorkerPool
 from dragoman.telemetry.job_group import JobGroup
@@ -16,12 +16,12 @@ from dragoman.telemetry.job_group import JobGroup
 class AgentLifetimes:
     """Opens agents before they are served. `counts` gets the call counters of agents on other servers.
 
-    The `desk` is there if other replicas serve the same workers.
+    The `attendance` is there if other replicas serve the same workers.
     """
 
-    def __init__(self, counts: Counts | None, desk: Desk | None = None) -> None:
+    def __init__(self, counts: Counts | None, attendance: Attendance | None = None) -> None:
         self._counts = counts
-        self._desk = desk
+        self._attendance = attendance
         self._served: tuple[Runner, ...] = ()
         self._open: list[Runner] = []
 
@@ -50,7 +50,8 @@ class AgentLifetimes:
         """Serve `agents` from now on, and give their workers work."""
         self._served = tuple(agents)
         for worker in worker_agents(self._served).values():
-            worker.leases.open(self._desk)
+            if self._attendance is not None:
+                worker.leases.attend(self._attendance)
         if self._counts is not None:
             upstreams = upstream_agents(self._served)
             calls = {agent_id: agent.route.calls for agent_id, agent in upstreams.items()}

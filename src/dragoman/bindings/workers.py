@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from dragoman.agents.worker import wire
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.leases import REPORTED
 from dragoman.agents.worker.words import artifacts_of, sound_parts
 from dragoman.bindings.calls import decode_body
 from dragoman.bindings.http import HttpRequest, HttpResponse, error_response, json_response, read_json, unless_gone
@@ -23,7 +22,6 @@ from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.handler import Handler
 from dragoman.engine.key_stops import KeyStops
-from dragoman.engine.runs.replay import DELIVERED, USED
 from dragoman.engine.words import Ask, Delegation, Say
 from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, Unauthorized, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated
@@ -34,6 +32,9 @@ W = TypeVar("W", bound=Struct)
 
 DIALECT = "worker"
 """The dialect of the calls made here. No task is ever made here."""
+
+SERVER_NOTES = frozenset({".delivered", ".reported", ".used"})
+"""The notes that earlier versions of the server made about workers."""
 
 NO_CONTENT = HttpResponse(204, [], b"")
 
@@ -107,30 +108,30 @@ class Workers:
     async def _lease(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.TakeRequest)
         taking = agent.leases.take(asked.worker, asked.wait_s, replays=asked.replays)
-        item = await unless_gone(taking, request) if asked.wait_s else await taking
-        if item is None or item.lease is None:
+        taken = await unless_gone(taking, request) if asked.wait_s else await taking
+        if taken is None:
             return NO_CONTENT
-        run, token = item.run, item.lease.token
-        history = await run.history(asked.history) if asked.history else ()
+        token, head = taken.lease.token, taken.head
+        history = await agent.leases.history_of(head, asked.history) if asked.history else ()
         delivered = _json(
             wire.LeasedTask(
                 lease=token,
                 expires_s=agent.leases.lease_s,
-                task=_task(run.record),
-                message=run.message,
+                task=_task(taken.record),
+                message=taken.message,
                 history=history,
-                skill=run.skill,
-                skills=run.skills,
-                extensions=run.extensions,
-                metadata=run.head.metadata,
-                principal=run.principal.id,
-                traceparent=run.traceparent,
-                lineage=run.lineage,
-                note=_worker_note(run.record.note),
-                max_text=run.bounds.max_text,
+                skill=head.skill,
+                skills=head.skills,
+                extensions=head.extensions,
+                metadata=head.metadata,
+                principal=head.owner,
+                traceparent=taken.traceparent,
+                lineage=taken.lineage,
+                note=_worker_note(taken.record.note),
+                max_text=agent.leases.tasks.bounds.max_text,
             )
         )
-        return replace(delivered, refused=partial(agent.leases.release, token))
+        return replace(delivered, refused=partial(agent.leases.refuse, token))
 
     async def _heartbeat(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.HeartbeatRequest)
@@ -138,16 +139,16 @@ class Workers:
         return _json(wire.HeartbeatReply(beat.cancel, agent.leases.lease_s, beat.answers))
 
     async def _release(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        await agent.give_back((await self._read(request, body, wire.ReleaseRequest)).lease)
+        await agent.leases.release((await self._read(request, body, wire.ReleaseRequest)).lease)
         return NO_CONTENT
 
     async def _history(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        return _json(wire.HistoryReply(await (await agent.leases.hold(asked.lease)).run.history(asked.limit)))
+        return _json(wire.HistoryReply(await agent.leases.history(asked.lease, asked.limit)))
 
     async def _references(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        records = await (await agent.leases.hold(asked.lease)).run.references()
+        records = await agent.leases.references(asked.lease)
         return _json(wire.ReferencesReply(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class Workers:
         if state is TaskState.WORKING:
             steps = None if said.progress is None else (said.progress.current, said.progress.total)
             word = Say(parts, steps, said.metadata)
-            await agent.say(said.lease, word, usage=_usage(said.usage), number=said.number)
+            await agent.leases.say(said.lease, word, usage=_usage(said.usage), number=said.number)
             return _json(wire.EmptyReply())
         if state is None or state not in TERMINAL | INTERRUPTED:
             raise InvalidParams("state", "must be working, input-required, auth-required, or one that ends the task")
@@ -174,7 +175,7 @@ class Workers:
         (artifact,) = artifacts_of((said.artifact.artifact(),))
         last_chunk = not said.append if said.last_chunk is None else said.last_chunk
         word = ArtifactChunk(artifact, said.append, last_chunk)
-        await agent.say(said.lease, word, usage=_usage(said.usage), number=said.number)
+        await agent.leases.say(said.lease, word, usage=_usage(said.usage), number=said.number)
         return _json({"artifact_id": artifact.artifact_id})
 
     async def _ask(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
@@ -182,10 +183,12 @@ class Workers:
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
-        answer = await agent.ask(asked.lease, Ask(parts, asked.auth, note=asked.note), asked.question, asked.wait_s)
+        answer = await agent.leases.ask(
+            asked.lease, Ask(parts, asked.auth, note=asked.note), asked.question, asked.wait_s
+        )
         metadata: dict[str, Any] | None = None
         if answer is not None:
-            metadata = await (await agent.leases.hold(asked.lease)).run.request_metadata(answer)
+            metadata = await agent.leases.request_metadata(asked.lease, answer)
         return _json(wire.AskReply(answer, agent.leases.lease_s, metadata))
 
     async def _delegate(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
@@ -201,7 +204,7 @@ class Workers:
             detach=asked.detach,
             number=asked.delegation,
         )
-        delegated = await agent.delegate(asked.lease, order, asked.wait_s)
+        delegated = await agent.leases.delegate(asked.lease, order, asked.wait_s)
         outcome = None if delegated is None else _outcome(delegated)
         return _json(wire.DelegateReply(outcome, agent.leases.lease_s))
 
@@ -244,14 +247,14 @@ async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerToken
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
     if tokens is not None:
         try:
-            await agent.say(token, Say(), usage=_usage(tokens))
+            await agent.leases.say(token, Say(), usage=_usage(tokens))
         except LeaseLost:  # a repeated report, or one that is refused next
             pass
 
 
 def _worker_note(note: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The notes of earlier workers, without those of the server about them."""
-    return {name: text for name, text in (note or {}).items() if name not in (DELIVERED, REPORTED, USED)} or None
+    """The notes of earlier workers, without those that earlier versions of the server made about them."""
+    return {name: text for name, text in (note or {}).items() if name not in SERVER_NOTES} or None
 
 
 def _usage(tokens: wire.WorkerTokens | None) -> Usage | None:

@@ -22,6 +22,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
+from dragoman.store.worker_leases import WorkerLease
 from dragoman.telemetry.job_group import JobGroup
 
 
@@ -60,10 +61,6 @@ class Replied(Ended):
 
 class RunAgain(Exception):
     """Raised by a restartable runner to have its task run once more: it is leased anew and run as after a crash."""
-
-
-class RunElsewhere(RunAgain):
-    """As RunAgain, for a task that other replicas may run: it goes back into the queue of its agent."""
 
 
 class Unreadable(Exception):
@@ -335,13 +332,10 @@ class Run:
         self.sink.check()
         self.sink.mark(Note(note, "soon").check(self.bounds))
 
-    def note_next(self, /, *, usage: bool = False, **note: str) -> None:
-        """As `note`, in the same write as the next status or chunk, or with `written` if there is none before.
-
-        With `usage` also the tokens used so far, for a later run that continues before the next status.
-        """
+    def note_next(self, /, **note: str) -> None:
+        """As `note`, in the same write as the next status or chunk, or with `written` if there is none before."""
         self.sink.check()
-        self.sink.mark(Note(note, "next", usage).check(self.bounds))
+        self.sink.mark(Note(note, "next").check(self.bounds))
 
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""
@@ -401,6 +395,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     the task on at present (`Ended.retry_after_s`). With `leasable` a worker process may serve the agent, although its
     `direct` is "auto". With `forwards` callers' own credentials are passed on to another server, so that they may come
     with a request. `kind` is for operators and decides nothing about a task.
+    The tasks of an agent `by_workers` have no runs here: worker processes take them from the queue
+    (`engine.worker_tasks`).
     """
 
     direct: DirectMode = False
@@ -415,6 +411,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     may_refuse: bool = False
     leasable: bool = False
     forwards: bool = False
+    by_workers: bool = False
     kind: RunnerKind = "other"
 
 
@@ -443,11 +440,6 @@ class Runner(Protocol):
         return False
 
     @property
-    def wants(self) -> int | None:
-        """How many queued tasks it begins at the moment: others are for other replicas. None: as many as there are."""
-        return None
-
-    @property
     def degraded(self) -> str | None:
         """Why it cannot do all of its work, in words for any caller, without an address; None if no fault is known.
 
@@ -456,8 +448,8 @@ class Runner(Protocol):
         return None
 
     @property
-    def reported(self) -> "Reported | None":
-        """Where workers' reports on its tasks go; None if its tasks cannot be reported on."""
+    def workers(self) -> "Workers | None":
+        """The worker processes that do its tasks, if its traits say `by_workers`."""
         return None
 
     def refusal(self) -> A2AError:
@@ -500,15 +492,38 @@ class Runner(Protocol):
         ...
 
 
-class Reported(Protocol):
-    """Takes reports of workers on their tasks from elsewhere (BeeOS: UpdateStatus, CompleteTask)."""
+class Workers(Protocol):
+    """The worker processes of an agent, as the engine knows them."""
 
-    async def prepare(self, report: CompleteTask | UpdateStatus) -> None:
-        """Bring the run of the task here, if another replica has it. The task has not ended. Raises as `report`."""
+    lease_s: float
+    """Seconds that a worker may be silent before its task goes to another."""
+
+    def serve(self, tasks: Any) -> None:
+        """Give out tasks from now on. `tasks` is the engine's `WorkerTasks`."""
+        ...
+
+    def offer(self) -> None:
+        """Take note that a task may wait in the queue. A worker that waits for one gets it."""
+        ...
+
+    def note_silent(self, lease: WorkerLease) -> None:
+        """Take note that a task was taken from a worker that has been silent for too long."""
+        ...
+
+    def forget_idle(self, for_s: float = ...) -> None:
+        """Forget what is kept of tasks that no worker has spoken of for that long."""
+        ...
+
+    def rewound(self) -> None:
+        """Take tasks from the workers whose words the store has lost after it had confirmed them."""
+        ...
+
+    async def left(self) -> None:
+        """Wait until no worker has a task of the agent here, which is served no more."""
         ...
 
     async def report(self, report: CompleteTask | UpdateStatus) -> None:
-        """Take a worker's report on a task of this agent. A report that does not end the task is committed on return.
+        """Take a worker's report on a task of this agent (UpdateStatus, CompleteTask). It is committed on return.
 
         Raises A2AError: InvalidParams for a report that does not fit, LeaseLost, Unavailable.
         """

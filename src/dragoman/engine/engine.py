@@ -6,8 +6,8 @@ not committed (invariant 2).
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from dragoman.bus.api import Bus
 from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Generation, Runner
+from dragoman.engine.bounds import Bounds
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import Effects
@@ -41,6 +42,7 @@ from dragoman.engine.supervisor import LEAVE_S, Supervisor
 from dragoman.engine.task_log import TaskLog, await_contact, await_settled, read_whole
 from dragoman.engine.tasks import Tasks, list_tasks
 from dragoman.engine.webhooks import WebhookOperations
+from dragoman.engine.worker_tasks import WorkerTasks
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
@@ -74,8 +76,8 @@ from dragoman.model.operations import (
     UpdateStatus,
 )
 from dragoman.model.principal import Principal
-from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
-from dragoman.store.api import Refused, Store, StoreError, StoreFull, Unknown
+from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.store.api import Store, StoreError, StoreFull, Unknown
 from dragoman.store.damage import UNKNOWN_MOUNT
 from dragoman.store.figures import StoreFigures, count_idle
 from dragoman.store.replicas import ReplicaBuried, ReplicaFenced, StoreRewound
@@ -190,6 +192,20 @@ class Engine:
         )
         self._recovery = Recovery(store, tasks, supervisor, settings, observer)
         self._effect_loop = EffectLoop(effects, supervisor, self._delegations, self._recovery, claim_s=settings.claim_s)
+        self._worker_tasks = WorkerTasks(
+            store,
+            tasks,
+            supervisor,
+            served,
+            clock,
+            effects,
+            files=files,
+            past=past,
+            bounds=Bounds(settings.max_text),
+            server=server,
+            retry_s=settings.retry_s,
+            observer=observer,
+        )
         self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
         self._stopping = supervisor.stopping
         self._first = holder
@@ -235,11 +251,15 @@ class Engine:
         await self._delegations.left(await self._store.asking())
         self._recovery.start(group)
         self._effect_loop.watch()
+        self._worker_tasks.serve(self._served.runners.values())
+        self._worker_tasks.start(group)
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
+        self._worker_tasks.drain()
         await asyncio.gather(self._serve_nobody(), self._supervisor.drain(grace_s))
         self._recovery.stop()
+        self._worker_tasks.stop()
         self._effect_loop.stop()
         if self._watching is not None:
             self._watching.cancel()
@@ -271,6 +291,7 @@ class Engine:
 
     async def _reread(self) -> None:
         await self.tasks.reread(self._settings.retry_s)
+        self._worker_tasks.rewound()
         self._recovery.wake(lost=True)  # a run that lost its task left it leased to this engine
 
     async def _rejoin(self) -> None:
@@ -295,43 +316,6 @@ class Engine:
             self._recovery.wake()
             return
 
-    # -- workers of other replicas -----------------------------------------------------------------------------------
-
-    async def take_over(self, task_id: str) -> TaskState | None:
-        """Run a working task here, in place of whoever has its lease: see `agents.worker.desk.WorkEngine`."""
-        if not self._leases.takes_work:
-            raise self._supervisor.refusal()
-        task = await self.tasks.pin_known(task_id)
-        if task is None:
-            return None
-        try:
-            await self._supervisor.take_over(task)
-            return task.state
-        except Refused:
-            return None
-        finally:
-            task.unpin()
-
-    async def runs(self, task_id: str) -> bool:
-        """Whether a run of the task is here and has its lease: see `agents.worker.desk.WorkEngine`."""
-        async with self.watch(task_id) as task:
-            run = None if task is None else self._runs.of(task)
-            return run is not None and not run.left
-
-    @asynccontextmanager
-    async def watch(self, task_id: str) -> AsyncIterator[TaskLog | None]:
-        """A task that is kept up to date in the block: see `agents.worker.desk.WorkEngine`."""
-        task = await self.tasks.pin_known(task_id)
-        try:
-            yield task
-        finally:
-            if task is not None:
-                task.unpin()
-
-    def claim_soon(self) -> None:
-        """Look for queued tasks at once: see `agents.worker.desk.WorkEngine`."""
-        self._recovery.wake()
-
     # -- other agents ------------------------------------------------------------------------------------------------
 
     def serve(self, runners: Mapping[str, Runner]) -> Generation:
@@ -340,6 +324,7 @@ class Engine:
         Workers of an agent that is no longer served may go on reporting until `finished` has returned.
         """
         old = self._served.replace(runners)
+        self._worker_tasks.serve(runners.values())
         if self._hints is not None:
             self._hints.serve(self._leases.holder, runners)
             self._supervisor.errands.background(self._serve_again())
@@ -369,6 +354,9 @@ class Engine:
                 # The sender did not wait, so that the generation does not count this call.
                 await task.followers.wait(task, loop, loop.time() + self._settings.retry_s)
         await self._supervisor.wait_for(left)
+        for runner in left:
+            if runner.workers is not None and self._leaving.get(runner.profile.id) is runner:
+                await runner.workers.left()
         for agent in ids:
             if self._leaving.get(agent) in left:
                 del self._leaving[agent]
@@ -657,8 +645,8 @@ class Engine:
 
     async def _report(self, runner: Runner, call: Call, report: CompleteTask | UpdateStatus) -> Record:
         """Take a worker's report on its task. A repeated report gets the same answer again."""
-        reported = runner.reported or self._leaving.get(call.agent, runner).reported
-        if reported is None:
+        workers = runner.workers or self._leaving.get(call.agent, runner).workers
+        if workers is None:
             await self.tasks.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
         task = await self.tasks.pin_reported(call, report.id)
@@ -666,16 +654,8 @@ class Engine:
             if task.terminal:
                 fits = policy.repeats(await self._files.record(task.record()), report)
             else:
-                if task.state not in INTERRUPTED:
-                    await reported.prepare(report)
-                run, end = self._runs.of(task), policy.end_of(report)
-                if run is None and task.state in INTERRUPTED:
-                    raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")
-                await reported.report(report)
-                while end is not None and not task.terminal and self._runs.of(task) is run:
-                    if (failure := task.writes.stalled) is not None:
-                        raise failure
-                    await task.followers.wait(task, self._supervisor.loop)
+                await workers.report(report)
+                end = policy.end_of(report)
                 fits = end is None or task.state is end
             record = task.record()
             if not fits:

@@ -50,6 +50,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.outbox import Registration
 from dragoman.store.usage import AnswerUsage, used_by_answer
+from dragoman.store.worker_leases import WORKER
 
 
 class Origin(Struct, frozen=True):
@@ -161,7 +162,7 @@ class Intake:
         submitted = replace(message, parts=await files.kept(head.id, message.parts)) if large else message
         task = self._tasks.new(head, call.shown)  # pinned: no run keeps it if other replicas serve the agent
         quota = policy.quota(self._settings, call.principal.limits, now_ms) if origin is None else None
-        holder = None if runner is None else self._leases.holder
+        holder = None if runner is None or runner.traits.by_workers else self._leases.holder
         new = new_task(head, submitted, now_ms, new_write(), holder, dedupe=dedupe, quota=quota)
         if send.push_config is not None and self._webhooks is not None:
             registered = await self._add_webhook(self._webhooks, call, send.push_config, task, new)
@@ -275,7 +276,7 @@ class Intake:
             if isinstance(outcome, OutcomeUnknown) and task.head.parent is not None:
                 return
             if isinstance(outcome, Appended):
-                if runner is not None:
+                if runner is not None and not runner.traits.by_workers:
                     self._supervisor.start(runner, task, message, auto=auto)
                 else:
                     self._supervisor.queued(task)
@@ -413,8 +414,10 @@ class Intake:
                 task.note_credentials(call.shown)
             if answers and addressee == self._leases.holder:
                 self._supervisor.answer(task, message)
-            elif answers:
+            elif answers and task.holder != WORKER:
                 self._leases.tell(task, addressee)
+            elif answers:
+                pass  # its worker waits for news of it
             elif task.holder is None:  # a claim may have passed the task over, which this write had locked
                 self._leases.tell(task, None)
             else:

@@ -18,7 +18,6 @@ from dragoman.engine.rules import (
     GiveBack,
     Request,
     TakeAgain,
-    TakeOver,
     UseClaim,
     View,
     WithdrawQuestion,
@@ -29,6 +28,7 @@ from dragoman.engine.served_agents import Served
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.ids import Clock
 from dragoman.store.api import Refused, Store, StoreError
+from dragoman.store.worker_leases import WORKER
 
 log = logging.getLogger("dragoman.runs")
 
@@ -99,11 +99,15 @@ class TaskLeases:
         return None
 
     def is_elsewhere(self, task: TaskLog) -> bool:
-        """Whether another engine has leased the task."""
-        return task.holder is not None and task.holder != self.holder
+        """Whether another engine has leased the task. Workers are of no engine."""
+        return task.holder not in (None, self.holder, WORKER)
 
     def tell(self, task: TaskLog, replica_id: str | None) -> None:
-        """Tell another replica that it goes on with the task; None tells all that serve the agent."""
+        """Tell another replica that it goes on with the task; None tells all that serve the agent, and its workers."""
+        if replica_id is None:
+            runner = self.served.runners.get(task.head.agent)
+            if runner is not None and runner.workers is not None:
+                runner.workers.offer()
         if self._hints is None:
             return
         if replica_id is None:
@@ -127,7 +131,7 @@ class TaskLeases:
             run_epoch=None if run is None else run.lease,
             run_asks=run is not None and run.asking,
             living_keeper=living_keeper,
-            served=runner is not None,
+            served=runner is not None and not runner.traits.by_workers,
             waits=runner is not None and runner.traits.waits,
             takes_work=self.takes_work,
             closed=self._closed,
@@ -138,13 +142,6 @@ class TaskLeases:
         return decide(self.view(task), request, self._clock.now_ms())
 
     # -- changes of a lease ------------------------------------------------------------------------------------------
-
-    async def take(self, task: TaskLog) -> bool:
-        """Lease a working task, whoever has it, unless a run here has the lease. Returns whether it was leased.
-
-        Raises StoreError, or Refused if the task has been deleted.
-        """
-        return await task.writes.append(task, partial(self.decide, TakeOver())) is not None
 
     async def take_again(self, task: TaskLog, epoch: int) -> bool:
         """Lease a task anew that had the lease `epoch`. Returns False if it has ended, or somebody else runs it.
@@ -183,7 +180,7 @@ class TaskLeases:
         def committed() -> None:
             if task.holder == self.holder:
                 leased()
-            else:
+            elif task.holder != WORKER:
                 self.tell(task, task.holder)
 
         while not self._closed:
@@ -197,8 +194,8 @@ class TaskLeases:
             else:
                 return
 
-    async def release(self, task: TaskLog, epoch: int) -> None:
-        """Put a task back into the queue of its agent, from which any replica takes it."""
+    async def requeue(self, task: TaskLog, epoch: int) -> None:
+        """Put a claimed task back into the queue of its agent, whose workers take it from there."""
         with suppress(Refused):
             if await self._append(task, GiveBack(epoch)):
                 self.tell(task, None)

@@ -73,10 +73,9 @@ class Recovery:
         nobody alive serves, once they may be claimed. A requested cancel takes precedence. Raises StoreError: a server
         that cannot write its store must not start.
         """
-        waiting = self._wants() if self._settings.poll_s > 0 else ()  # their tasks wait for those who want them
-        own = tuple(agent for agent in self._leases.served.runners if agent not in waiting)
-        for agents in (own, None):
-            while claimed := await self._claim_for(CLAIMED_MAX, agents):
+        own, of_workers = self._agents()
+        for agents, queued in ((own, True), (of_workers, False), (None, True)):
+            while claimed := await self._claim_for(CLAIMED_MAX, agents, queued=queued):
                 await asyncio.gather(*map(self._settle, claimed))  # in as few commits as possible
 
     # -- while the engine runs -----------------------------------------------------------------------------------------
@@ -130,25 +129,27 @@ class Recovery:
                     log.warning("tasks of other servers cannot be taken over: %s", error)
                 self._failing = True
 
-    def _wants(self) -> dict[str, int]:
-        """How many queued tasks each agent with a limit takes at present."""
-        numbers = ((agent, runner.wants) for agent, runner in self._leases.served.runners.items())
-        return {agent: wants for agent, wants in numbers if wants is not None}
+    def _agents(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The agents that are served here: those whose tasks have runs, and those of workers, who find the queue."""
+        runners = self._leases.served.runners
+        own = tuple(agent for agent, runner in runners.items() if not runner.traits.by_workers)
+        return own, tuple(agent for agent, runner in runners.items() if runner.traits.by_workers)
 
     async def _claim_some(self) -> bool:
         """Claim a batch for the agents that are served here. Returns whether there may be more."""
-        wants = self._wants()
-        more = await self._claim(SHARE_MAX, tuple(agent for agent in self._leases.served.runners if agent not in wants))
-        for agent, number in wants.items():
-            await self._claim(min(number, SHARE_MAX), (agent,))
-        return more
+        own, of_workers = self._agents()
+        more = await self._claim(SHARE_MAX, own)
+        for agent in of_workers:
+            if (workers := self._leases.served.runners[agent].workers) is not None:
+                workers.offer()
+        return await self._claim(SHARE_MAX, of_workers, queued=False) or more
 
-    async def _claim(self, limit: int, agents: tuple[str, ...] | None) -> bool:
+    async def _claim(self, limit: int, agents: tuple[str, ...] | None, *, queued: bool = True) -> bool:
         """Claim at most `limit` tasks of these agents. Returns whether there may be more."""
-        if not limit or agents == ():
+        if agents == ():
             return False
         supervisor = self._supervisor
-        claimed = await self._claim_for(limit, agents)
+        claimed = await self._claim_for(limit, agents, queued=queued)
         self.taken_over += len(claimed)
         for stored in claimed:
             if self._observer is not None:
@@ -156,8 +157,9 @@ class Recovery:
             supervisor.errands.do_on(stored.head.id, partial(self._settle_in_time, stored))
         return len(claimed) == limit
 
-    async def _claim_for(self, limit: int, agents: tuple[str, ...] | None) -> tuple[Stored, ...]:
-        return await self._store.claim(self._leases.holder, limit, agents, self._settings.agent_absent_s)
+    async def _claim_for(self, limit: int, agents: tuple[str, ...] | None, *, queued: bool) -> tuple[Stored, ...]:
+        absent_s = self._settings.agent_absent_s
+        return await self._store.claim(self._leases.holder, limit, agents, absent_s, queued=queued)
 
     async def _claim_lost(self, *, offered: bool) -> None:
         """Take up tasks that are leased to this engine although nobody here works on them.
@@ -220,8 +222,9 @@ class Recovery:
             supervisor.tell_runner(task)
         elif task.fold.unreadable:
             await supervisor.end(task, TaskState.FAILED, UNREADABLE_TEXT, "unreadable", epoch=stored.epoch)
+        elif runner is not None and runner.traits.by_workers:
+            await self._leases.requeue(task, stored.epoch)
         elif runner is not None and (unbegun or runner.traits.restartable):
-            queued_again = runner.wants is not None  # an earlier run may have written to it
-            await supervisor.resume(task, crashed=not unbegun or queued_again)
+            await supervisor.resume(task, crashed=not unbegun)
         else:
             await supervisor.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)

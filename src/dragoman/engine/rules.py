@@ -7,6 +7,8 @@ The rules in prose
 * Nothing follows an end. The first end to be committed counts; whatever comes after it writes nothing, or is refused.
 * One replica has the lease of a task, or nobody. Taking it raises the epoch, so that the holder before is fenced.
 * A task is written before anybody works on it: submitted, and leased to a replica that serves its agent, or queued.
+* A worker takes a task from the queue under a lease of its own beside the task's. What it says is written only while
+  both last. Its own lease outlives its questions: the answer gives the task back to it.
 * A question ends the lease. Its answer, or its withdrawal, says how the task goes on, and gives the next lease: to the
   replica that keeps the suspended run, else to this one, else to nobody, and then the task waits in its agent's queue.
 * A message to a task that is at work changes nothing but the log. The run reads it with its next question.
@@ -20,9 +22,9 @@ Task states and what may follow each: `model.lifecycle.FOLLOWS`. A write here go
 
 Lease, of the task's row: `holder`, `epoch`, `keeper`.
 
-    nobody's ── TakeOver, TakeAgain, an answer ──────► held: the epoch grows ── WritePage, UseClaim ──► held
+    nobody's ── TakeAgain, LeaseToWorker, an answer ─────► held: the epoch grows ── WritePage, UseClaim ──► held
         ▲     └ an answer, to the keeper ► offered ── AcceptOffer ──► held
-        ├── GiveBack, Disown, a question (names a keeper), an end ──── held
+        ├── GiveBack, Disown, EndWorkerLease, a question (names a keeper), an end ──── held
         └── the offer was not accepted in time, or the holder is dead: anybody claims it (`Store.claim`), then UseClaim
 
 Question: none ──► open (the task is input- or auth-required) ──► answered, withdrawn, or ended with the task.
@@ -40,7 +42,8 @@ Not covered by the tables
 * Effects, which follow a commit elsewhere, and the queries that find them again: `engine.effects`. An end is followed
   by `CancelChildren`, a suspended run that is kept too long by `DropSuspended`.
 * Calls that are repeated, quotas, files: `engine.intake`, before anything is decided here.
-* Leases of workers: `agents.worker`. They are leases on the run, not on the task.
+* Whether a worker's own lease still runs: the store checks it (`store.worker_leases`). How its words become events:
+  `agents.worker.leases`.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,6 +61,7 @@ from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Dedupe, NewTask, Quota, TaskEnded
 from dragoman.store.outbox import Registration
+from dragoman.store.worker_leases import WORKER, WorkerLeaseChange
 
 OFFERED_MS = 2_000
 """How long the replica that keeps a suspended run has to accept a lease. After that anybody runs the agent again."""
@@ -72,7 +76,8 @@ WEBHOOKS_MAX = 20
 class Row(Struct, frozen=True):
     """The facts in the task's row: its state, reached at `status_ms`, its lease, how often its webhooks have changed.
 
-    `holder` has the lease; None if nobody has. `keeper` keeps the suspended run.
+    `holder` has the lease; None if nobody has. `keeper` keeps the suspended run. `delivered` counts the leases that
+    workers have had.
     """
 
     state: TaskState = TaskState.SUBMITTED
@@ -81,6 +86,7 @@ class Row(Struct, frozen=True):
     holder: str | None = None
     keeper: str | None = None
     webhooks_version: int = 0
+    delivered: int = 0
 
 
 class View(Struct, frozen=True):
@@ -88,7 +94,7 @@ class View(Struct, frozen=True):
 
     `state`, `epoch`, `holder`, `keeper` and `question`, the open one, are committed. `run_epoch` is the epoch under
     which the run here writes, None if none is here; `run_asks` says that it waits for an answer. `living_keeper` is the
-    keeper, if it is another replica that is known to be alive. `served`: this replica serves the agent, which `waits`
+    keeper, if it is another replica that is known to be alive. `served`: this replica runs the agent, which `waits`
     to be taken on (`engine.api.Traits`). `takes_work` is false once this process is fenced, or `closed`.
     """
 
@@ -146,10 +152,6 @@ class AddWebhook(Struct, frozen=True):
     place: str
 
 
-class TakeOver(Struct, frozen=True):
-    """This replica wants to run a working task, whoever has its lease."""
-
-
 class TakeAgain(Struct, frozen=True):
     """This replica wants to run a task from its start, which had the lease `epoch`."""
 
@@ -173,9 +175,32 @@ class WithdrawQuestion(Struct, frozen=True):
 
 
 class GiveBack(Struct, frozen=True):
-    """The task goes back into the queue of its agent. It had the lease `epoch`."""
+    """The claimed task goes back into the queue of its agent, for workers. It had the lease `epoch`."""
 
     epoch: int
+
+
+class LeaseToWorker(Struct, frozen=True):
+    """A worker takes the task from the queue."""
+
+    change: WorkerLeaseChange
+
+
+class EndWorkerLease(Struct, frozen=True):
+    """The lease of a worker ends: it gives the task back, or has been silent for too long."""
+
+    change: WorkerLeaseChange
+
+
+class WriteWords(Struct, frozen=True):
+    """What a worker has said, under its lease, or without one while the task is queued, or what is said in its place.
+
+    `state` is that of the task afterwards.
+    """
+
+    events: tuple[Event, ...]
+    state: TaskState
+    change: WorkerLeaseChange | None = None
 
 
 class Disown(Struct, frozen=True):
@@ -207,7 +232,6 @@ Request = (
     | OperatorAnswer
     | NoteCancel
     | AddWebhook
-    | TakeOver
     | TakeAgain
     | UseClaim
     | AcceptOffer
@@ -216,6 +240,9 @@ Request = (
     | Disown
     | EndTask
     | WritePage
+    | LeaseToWorker
+    | EndWorkerLease
+    | WriteWords
 )
 """A wish to write to a task."""
 
@@ -234,6 +261,9 @@ class Decision(Struct, frozen=True, kw_only=True):
     grows by one; with `offered_ms` that is an offer to another replica. `release` ends the present lease, and `keeper`
     keeps the suspended run. `dedupe` and `push` come from the caller's message. `content_bytes` bounds the size of the
     parts in `events`, if it is known. `checked` says that the types in `events` have been checked (`model/typed.py`).
+
+    `lease` is the change of a worker's lease, and `to_worker` gives the task to the worker that has one: see
+    `store.worker_leases`.
     """
 
     events: tuple[Event, ...]
@@ -248,6 +278,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     offered_ms: int | None = None
     content_bytes: int | None = None
     checked: bool = False
+    lease: WorkerLeaseChange | None = None
+    to_worker: bool = False
 
 
 class LogEntry(Enum):
@@ -257,7 +289,8 @@ class LogEntry(Enum):
     INTERVENTION = "the word that an operator did it"
     GOES_ON = "a status: working, or submitted if the agent waits to be taken on and nobody has taken it on yet"
     END = "the end"
-    WORDS = "what the run has said"
+    WORDS = "what the run or the worker has said"
+    WORKS = "a status: working"
 
 
 class LeaseChange(Enum):
@@ -268,12 +301,14 @@ class LeaseChange(Enum):
     OFFERED = "the keeper of the suspended run has `OFFERED_MS` to accept it; the epoch grows"
     ENDED = "nobody has it; nobody keeps a run"
     SUSPENDED = "nobody has it; its holder keeps the suspended run"
+    WORKERS = "a worker takes it; the epoch grows"
+    RESUMED = "the worker whose own lease runs has it, and the epoch grows; if there is none, nobody has it"
 
 
 class WriteGuard(Enum):
     """The thing that must not have changed when the write arrives."""
 
-    RUN = "the lease under which it is said"
+    RUN = "the lease under which it is said; for a worker its own one, too, and the log"
     LEASE = "the lease and the state, whatever a run has added to the log"
     LOG = "the log"
 
@@ -299,14 +334,17 @@ class Fact(Enum):
     RUN_WAITS = "the run here waits for an answer, and the present lease is the first since it asked"
     KEPT_HERE = "this replica is the keeper"
     KEPT_ELSEWHERE = "another replica that is alive keeps the suspended run, and none is here"
-    SERVED_HERE = "this replica serves the agent"
+    SERVED_HERE = "this replica runs the agent"
     TAKES_WORK = "this replica may lease tasks"
     CLOSED = "this replica is stopping"
     FOR_CHILD = "the open question is that of the child which the request names"
     ONE_MESSAGE = "the agent takes no further message while it works"
     TOO_MANY_WEBHOOKS = "the task would have more than `WEBHOOKS_MAX` webhooks"
     IN_ORDER = "a run here hears messages in the order of the log, or a webhook is told how the task stands at a seq"
-    ASKS = "the run asks"
+    ASKS = "the run asks, or the worker"
+    NOBODYS = "nobody has the lease"
+    WORKS = "a worker has the lease"
+    BY_LEASE = "the words are said under a worker's own lease"
 
 
 class LawRule(Struct, frozen=True):
@@ -351,13 +389,13 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
         LawRule(AT_WORK, writes=(E.MESSAGE,), guard=WriteGuard.LEASE),
         LawRule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.OFFERED),
         LawRule(ASKED, (F.SERVED_HERE,), writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.TAKEN),
-        LawRule(ASKED, writes=(E.MESSAGE, E.GOES_ON)),
+        LawRule(ASKED, writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.RESUMED),
     ),
     OperatorAnswer: (
         LawRule(AT_WORK | ENDED, refusal=RefusalReason.WAITS_FOR_NO_ANSWER),
         LawRule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=LeaseChange.OFFERED),
         LawRule(ASKED, (F.SERVED_HERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=LeaseChange.TAKEN),
-        LawRule(ASKED, writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON)),
+        LawRule(ASKED, writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=LeaseChange.RESUMED),
     ),
     NoteCancel: (LawRule(OPEN, writes=(E.INTERVENTION,), guard=WriteGuard.LEASE),),
     AddWebhook: (
@@ -365,19 +403,17 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
         LawRule(OPEN, writes=()),  # on an ended task, nothing is written to the log: `engine.webhooks`
     ),
     # The replica.
-    TakeOver: (
-        LawRule(AT_WORK, (F.LEASED_HERE, F.RUN_HERE)),
-        LawRule(AT_WORK, (F.TAKES_WORK,), writes=(), lease=LeaseChange.TAKEN, guard=WriteGuard.LEASE),
-    ),
     TakeAgain: (LawRule(OPEN, (F.UNMOVED,), (F.RUN_HERE,), (E.GOES_ON,), LeaseChange.TAKEN, WriteGuard.LEASE),),
     UseClaim: (LawRule(OPEN, (F.LEASED_HERE,), (F.RUN_HAS_LEASE,), (E.GOES_ON,), guard=WriteGuard.RUN),),
     AcceptOffer: (LawRule(OPEN, (F.UNMOVED, F.LEASED_HERE, F.RUN_WAITS), writes=(), guard=WriteGuard.RUN),),
     WithdrawQuestion: (
         LawRule(ASKED, (F.FOR_CHILD, F.KEPT_ELSEWHERE), (F.CLOSED,), (E.GOES_ON,), LeaseChange.OFFERED),
         LawRule(ASKED, (F.FOR_CHILD, F.SERVED_HERE), (F.CLOSED,), (E.GOES_ON,), LeaseChange.TAKEN),
-        LawRule(ASKED, (F.FOR_CHILD,), (F.CLOSED,), (E.GOES_ON,)),
+        LawRule(ASKED, (F.FOR_CHILD,), (F.CLOSED,), (E.GOES_ON,), LeaseChange.RESUMED),
     ),
-    GiveBack: (LawRule(OPEN, (F.UNMOVED, F.LEASED_HERE), (F.RUN_HERE,), (), LeaseChange.ENDED, WriteGuard.RUN),),
+    GiveBack: (
+        LawRule(OPEN, (F.UNMOVED, F.LEASED_HERE), (F.RUN_HERE,), (E.GOES_ON,), LeaseChange.ENDED, WriteGuard.RUN),
+    ),
     Disown: (LawRule(ASKED, (F.KEPT_HERE,), (F.RUN_HERE,), (), LeaseChange.ENDED, WriteGuard.LEASE),),
     EndTask: (
         LawRule(OPEN, (F.UNMOVED,), writes=(E.END,), guard=WriteGuard.RUN),
@@ -389,11 +425,24 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
         LawRule(OPEN, (F.ASKS,), writes=(E.WORDS,), lease=LeaseChange.SUSPENDED, guard=WriteGuard.RUN),
         NEXT_PAGE,
     ),
+    # A worker.
+    LeaseToWorker: (
+        LawRule(frozenset({TaskState.SUBMITTED}), (F.NOBODYS,), writes=(E.WORKS,), lease=LeaseChange.WORKERS),
+        LawRule(frozenset({TaskState.WORKING}), (F.NOBODYS,), writes=(), lease=LeaseChange.WORKERS),
+    ),
+    EndWorkerLease: (
+        LawRule(AT_WORK, (F.WORKS,), writes=(E.WORKS,), lease=LeaseChange.ENDED),
+        LawRule(OPEN, writes=(), guard=WriteGuard.LEASE),
+    ),
+    WriteWords: (
+        LawRule(ENDED | ASKED, refusal=RefusalReason.ENDED_FOR_RUN),
+        LawRule(AT_WORK, (F.BY_LEASE, F.ASKS), writes=(E.WORDS,), lease=LeaseChange.ENDED, guard=WriteGuard.RUN),
+        LawRule(AT_WORK, (F.BY_LEASE,), writes=(E.WORDS,), guard=WriteGuard.RUN),
+        LawRule(AT_WORK, (F.ASKS,), writes=(E.WORDS,), lease=LeaseChange.ENDED),
+        LawRule(AT_WORK, writes=(E.WORDS,)),
+    ),
 }
-"""The law. The first rule of a request that fits is the one that counts; if none fits, it is `NOTHING`.
-
-Words of a worker under its own lease would stand below those of a run, with a guard of their own.
-"""
+"""The law. The first rule of a request that fits is the one that counts; if none fits, it is `NOTHING`."""
 
 TRUTH: Mapping[Fact, Callable[[View, Any], bool]] = {
     F.UNMOVED: lambda view, request: view.epoch == request.epoch,
@@ -415,6 +464,10 @@ TRUTH: Mapping[Fact, Callable[[View, Any], bool]] = {
     F.ONE_MESSAGE: lambda view, request: request.one_message,
     F.TOO_MANY_WEBHOOKS: lambda view, request: request.webhooks > WEBHOOKS_MAX,
     F.IN_ORDER: lambda view, request: request.in_order or request.push is not None,
+    F.ASKS: lambda view, request: request.state in INTERRUPTED,
+    F.NOBODYS: lambda view, request: view.holder is None,
+    F.WORKS: lambda view, request: view.holder == WORKER,
+    F.BY_LEASE: lambda view, request: request.change is not None,
 }
 """When each fact is so, but for those of a page: see `find_page_rule`. A rule asks only for facts that its request has.
 """
@@ -492,7 +545,7 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
         now_ms=now_ms,
         epoch=None if rule.guard is not WriteGuard.RUN else view.epoch if page is None else page.epoch,
         expected_epoch=view.epoch if rule.guard is WriteGuard.LEASE else None,
-        holder=view.here if lease is LeaseChange.TAKEN else view.keeper if lease is LeaseChange.OFFERED else None,
+        holder=next_holder(lease, view),
         release=lease in (LeaseChange.ENDED, LeaseChange.SUSPENDED),
         keeper=view.holder if lease is LeaseChange.SUSPENDED else None,
         offered_ms=OFFERED_MS if lease is LeaseChange.OFFERED else None,
@@ -500,7 +553,22 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
         push=request.push if isinstance(request, AddMessage | AddWebhook) else None,
         content_bytes=None if page is None else page.content_bytes,
         checked=page is not None,
+        lease=request.change if isinstance(request, LeaseToWorker | EndWorkerLease | WriteWords) else None,
+        to_worker=lease is LeaseChange.RESUMED,
     )
+
+
+def next_holder(lease: LeaseChange, view: View) -> str | None:
+    """Who takes the lease, or is offered it; None if nobody does."""
+    match lease:
+        case LeaseChange.TAKEN:
+            return view.here
+        case LeaseChange.OFFERED:
+            return view.keeper
+        case LeaseChange.WORKERS:
+            return WORKER
+        case _:
+            return None
 
 
 def decide_page(view: View, page: WritePage) -> Decision | None:
@@ -530,8 +598,10 @@ def write_out(entries: tuple[LogEntry, ...], view: View, request: Request, now_m
                 events.append(StatusChanged(goes_on_as(view), timestamp(now_ms)))
             case LogEntry.END, EndTask(end=end):
                 events.append(end)
-            case LogEntry.WORDS, WritePage(events=said):
+            case LogEntry.WORDS, WritePage(events=said) | WriteWords(events=said):
                 events += said
+            case LogEntry.WORKS, _:
+                events.append(StatusChanged(TaskState.WORKING, timestamp(now_ms)))
             case _:
                 raise ValueError(f"no rule writes {entry} at a {type(request).__name__}")
     return tuple(events)

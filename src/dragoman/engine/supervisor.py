@@ -256,9 +256,9 @@ class Supervisor:
             self.errands.do_late(task, lambda: self._fail(task, policy.UNWRITTEN_TEXT, run.lease))
         elif done.cancelled() and phase in UNASKED and not (task.terminal or self.errands.closed):
             self._end_canceled(task, run.lease)
-        elif (phase is RunPhase.AGAIN or phase is RunPhase.ELSEWHERE) and not self.stopping.begun:
-            again, epoch = self.leases.release if phase is RunPhase.ELSEWHERE else self._run_again, run.lease
-            self.errands.do(task, lambda: again(task, epoch))
+        elif phase is RunPhase.AGAIN and not self.stopping.begun:
+            epoch = run.lease
+            self.errands.do(task, lambda: self._run_again(task, epoch))
         self._forget(run, task)
         if task.followers.waiters:
             task.followers.wake()
@@ -286,7 +286,7 @@ class Supervisor:
             self.errands.pass_over(task.head.id)
 
     def queued(self, task: TaskLog) -> None:
-        """Note that a task was made that other replicas run."""
+        """Note that a task was made that other replicas run, or workers do."""
         if self._observer is not None:
             self._observer.submitted(task.head.agent)
         self.leases.tell(task, None)
@@ -348,17 +348,6 @@ class Supervisor:
         if self.runs.remove(run):
             task.followers.detach()
             task.unpin()
-
-    async def take_over(self, task: TaskLog) -> None:
-        """Run a working task here from now on, in place of whoever has its lease. Nothing that they do counts any more.
-
-        Raises StoreError, or Refused if the task has been deleted.
-        """
-
-        if await self.leases.take(task):
-            if (run := self.runs.of(task)) is not None:
-                self._leave_behind(run, task)
-            self._take_up(task, crashed=True)
 
     async def _run_again(self, task: TaskLog, epoch: int) -> None:
         """Run the task from its start under another lease, unless it ends or somebody else runs it."""

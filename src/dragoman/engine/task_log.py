@@ -23,6 +23,7 @@ from dragoman.model.message import Message, Role
 from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Store, Stored, Unknown
+from dragoman.store.worker_leases import WORKER
 
 WHOLE_LOG_BYTES = 1 << 40
 """A limit that no log reaches, to read a whole log."""
@@ -49,7 +50,15 @@ class Page(Struct, frozen=True, array_like=True):
 
 def row_of(stored: Stored) -> Row:
     """The row of a task that was read from the store."""
-    return Row(stored.state, stored.status_ms, stored.epoch, stored.holder, stored.keeper, stored.webhooks_version)
+    return Row(
+        stored.state,
+        stored.status_ms,
+        stored.epoch,
+        stored.holder,
+        stored.keeper,
+        stored.webhooks_version,
+        stored.delivered,
+    )
 
 
 class Stopping:
@@ -253,7 +262,7 @@ class TaskLog:
                 break
         grown = self._log_bytes - self._bytes_at_snapshot
         ahead: Fold | None = None
-        depends = epoch is None or state in INTERRUPTED
+        depends = epoch is None or state in INTERRUPTED or decision.lease is not None
         if decision.expected_epoch is not None:
             depends = False
         elif state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
@@ -277,6 +286,8 @@ class TaskLog:
             offered_ms=decision.offered_ms,
             webhooks_version=row.webhooks_version,
             content_bytes=decision.content_bytes if ahead is None else None,
+            lease=decision.lease,
+            to_worker=decision.to_worker,
         )
         audience = self.followers.audience
         return append if audience is None else audience.told(self.head, self.fold, append), ahead
@@ -287,6 +298,10 @@ class TaskLog:
         if followers.audience is not None or followers.peers is not None:
             followers.committed(self, append, written)
         row, leases = self.row, append.holder is not None
+        holder = append.holder
+        if append.to_worker and written.epoch > row.epoch:
+            leases, holder = True, WORKER
+        granted = append.lease is not None and append.lease.granted_ms is not None
         moved = written.epoch != row.epoch + leases  # a lease that adds no event came before
         if moved or written.last_seq - len(append.events) != self.seq:
             return False
@@ -295,9 +310,10 @@ class TaskLog:
                 row.state,
                 row.status_ms,
                 row.epoch,
-                append.holder if leases or append.release else row.holder,
+                holder if leases or append.release else row.holder,
                 append.keeper if append.release else row.keeper,
                 row.webhooks_version + (append.push is not None),
+                row.delivered + granted,
             )
         self.publish(append.events, written, append.status_ms, ahead)
         return True
@@ -320,7 +336,8 @@ class TaskLog:
     def take_lease(self, append: Append, written: Appended) -> None:
         """See `engine.writes.Prefix`."""
         if written.epoch > self.row.epoch:
-            self.row = replace(self.row, epoch=written.epoch, holder=append.holder)
+            holder = append.holder or (WORKER if append.to_worker else None)
+            self.row = replace(self.row, epoch=written.epoch, holder=holder)
 
     def publish(
         self, events: Sequence[Event], written: Appended, status_ms: int, ahead: Fold | None = None, *, own: bool = True
@@ -352,7 +369,7 @@ class TaskLog:
                     end = event
         if end is not None or state is not row.state or status_ms != row.status_ms or written.epoch != row.epoch:
             holder = None if end is not None else row.holder
-            self.row = Row(state, status_ms, written.epoch, holder, row.keeper, row.webhooks_version)
+            self.row = Row(state, status_ms, written.epoch, holder, row.keeper, row.webhooks_version, row.delivered)
         if end is not None:
             self._owner.ended(self, end, own)
         if self.followers.waiters:
@@ -391,7 +408,7 @@ class TaskLog:
         self.lease_of(stored)
         if stored.seq == before:  # a lease may be given back without an event
             holder = stored.holder if stored.epoch == epoch else self.holder
-            self.row = replace(self.row, keeper=stored.keeper, holder=holder)
+            self.row = replace(self.row, keeper=stored.keeper, holder=holder, delivered=stored.delivered)
         if stored.seq <= before:
             return False
         was_terminal, followers = self.terminal, self.followers
@@ -420,7 +437,7 @@ class TaskLog:
         A run that works under an older one has lost, unless the lease is for it.
         """
         if stored.epoch > self.epoch:
-            self.row = replace(self.row, epoch=stored.epoch, holder=stored.holder)
+            self.row = replace(self.row, epoch=stored.epoch, holder=stored.holder, delivered=stored.delivered)
             self.children = None
             self.followers.lease_moved()
 

@@ -453,6 +453,7 @@ class WriteQueue(Generic[P]):
         """Read what somebody else wrote to the task, and decide the write again.
 
         If there is nothing, the store is behind the prefix: after a failover, which will be noticed (`StoreRewound`).
+        But a worker's lease may be what has changed, which its writer reads anew.
         """
         prefix, append, seq = write.prefix, self._append, self._seq
         assert append is not None
@@ -469,7 +470,7 @@ class WriteQueue(Generic[P]):
         if prefix.seq > seq or leased or prefix.row.webhooks_version != append.webhooks_version:
             self._begin(write)
         else:
-            if outcome is refused:  # nobody has written, and nobody has deleted the task
+            if outcome is refused and append.lease is None:  # nobody has written, and nobody has deleted the task
                 outcome = StoreError("the store has lost what was read of this task")
             prefix.followers.wake()
             self._land(write, outcome)

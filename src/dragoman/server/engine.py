@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dragoman.agents.worker.desk import Desk
+from dragoman.agents.worker.attendance import Attendance
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bus.api import Bus
@@ -30,7 +30,7 @@ While it does, `EngineSettings.healthy_poll_s` counts."""
 
 
 class EngineParts(Struct, frozen=True):
-    """The engine and what it works with. The `desk` keeps workers' leases with other replicas, if there are any.
+    """The engine and what it works with. `attendance` is what replicas know of each other's workers.
 
     `holder` is the name under which this process has the store open, which no other has.
     """
@@ -43,17 +43,17 @@ class EngineParts(Struct, frozen=True):
     webhooks: WebhookParts
     bus: Bus
     engine: Engine
-    desk: Desk | None
+    attendance: Attendance | None
 
-    async def run_desk(self) -> None:
-        """Keep the leases of workers that other replicas serve, too, for ever."""
-        if self.desk is not None:
-            await self.desk.run()
+    async def run_attendance(self) -> None:
+        """Tell other replicas of the workers here for ever, and learn of theirs."""
+        if self.attendance is not None:
+            await self.attendance.run()
 
-    async def close_desk(self) -> None:
-        """Write what is due for these leases a last time."""
-        if self.desk is not None:
-            await self.desk.close()
+    async def close_attendance(self) -> None:
+        """Tell other replicas that the workers are here no more."""
+        if self.attendance is not None:
+            await self.attendance.close()
 
 
 async def make_engine(
@@ -85,8 +85,8 @@ async def make_engine(
         files=files.engine,
         bus=bus,
     )
-    desk = Desk(store.shared, engine) if store.replicas.shared else None
-    return EngineParts(store, holder, signing, trail, files, webhooks, bus, engine, desk)
+    attendance = Attendance(store.shared) if store.replicas.shared else None
+    return EngineParts(store, holder, signing, trail, files, webhooks, bus, engine, attendance)
 
 
 def _engine_settings(config: Config, store: Store) -> EngineSettings:

@@ -175,7 +175,7 @@ class _Server(Struct):
             "acts of commands": parts.trail.hear,
             "exchange of usage": front.handlers.usage.run,
             "words about calls of MCP": front.sessions.run,
-            "leases of workers": parts.run_desk,
+            "attendance of workers": parts.run_attendance,
             "access log": self.observation.run_access_log,
             "queues": queues.run,
             "certificates": self._watch_tls,
@@ -249,7 +249,7 @@ class _Server(Struct):
             shutdown.within("the bus", parts.bus.close()),
             shutdown.within("the exchange of usage", front.handlers.usage.close()),
             shutdown.within("the streams of keys", front.stopper.close()),
-            shutdown.within("the leases of workers", parts.close_desk()),
+            shutdown.within("the attendance of workers", parts.close_attendance()),
             shutdown.within("the store of files", parts.files.close()),
             shutdown.within("OpenTelemetry", observation.flush()),
             shutdown.within("the access log", observation.close_access_log()),
@@ -281,7 +281,7 @@ async def _assemble(
     callers = await make_callers(config, runners, store)
     parts = await make_engine(config, runners, store, holder, callers.authenticator, observation)
     obstacles = Obstacles(parts.engine, threads, observation.jobs)
-    lifetimes = AgentLifetimes(observation.counts, parts.desk)
+    lifetimes = AgentLifetimes(observation.counts, parts.attendance)
     front = make_front(config, parts, observation, callers, lifetimes, obstacles)
     current = CurrentApp(front.make_app(config, runners))
     context = None if tls is None else tls.identity.context

@@ -26,6 +26,7 @@ from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.usage import AnswerUsage, UsageBook
+from dragoman.store.worker_leases import WorkerLeaseChange, WorkerLeases
 from dragoman.telemetry.histogram import Histogram
 
 BEGIN_MS = 10_000
@@ -186,6 +187,10 @@ class Append(Struct, frozen=True, kw_only=True):
 
     `content_bytes` bounds the size of the parts in `events` and `snapshot`, so that no large files are looked for in a
     small append; None says that nobody has measured them.
+
+    `lease` is the change of a worker's lease that goes with it, and a condition: see `store.worker_leases`. A lease
+    that is granted counts as a delivery of the task. With `to_worker`, and without `holder`, the new lease is the
+    worker's whose own lease runs; if there is none, nobody gets one, and the epoch stays.
     """
 
     task_id: str
@@ -207,6 +212,8 @@ class Append(Struct, frozen=True, kw_only=True):
     offered_ms: int | None = None
     webhooks_version: int | None = None
     content_bytes: int | None = None
+    lease: WorkerLeaseChange | None = None
+    to_worker: bool = False
 
 
 class Appended(Struct, frozen=True):
@@ -220,11 +227,12 @@ class Appended(Struct, frozen=True):
 class Stored(Struct, frozen=True, kw_only=True):
     """A task as stored: fold `events` onto `snapshot` (None: from the start) to get the record.
 
-    `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them. Each change of
-    them raises `webhooks_version`. `keeper` keeps the suspended run, since the lease last ended; None if nobody does.
-    `offered_until_ms` is when an offer of the lease runs out; None once something was written under it. A claimed task
-    has one if nobody has worked on it since its caller last said something. `after`: the events are those behind that
-    seq, without a snapshot, for a reader who has folded all until there; see `Store.load_after`.
+    `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them. Each change of them raises
+    `webhooks_version`. `keeper` keeps the suspended run, since the lease last ended; None if nobody does. `delivered`
+    counts the leases that workers have had. `offered_until_ms` is when an offer of the lease runs out; None once
+    something was written under it. A claimed task has one if nobody has worked on it since its caller last said
+    something. `after`: the events are those behind that seq, without a snapshot, for a reader who has folded all until
+    there; see `Store.load_after`.
     """
 
     head: TaskHead
@@ -243,6 +251,7 @@ class Stored(Struct, frozen=True, kw_only=True):
     offered_until_ms: int | None = None
     webhooks_version: int = 0
     after: int = 0
+    delivered: int = 0
 
     @property
     def unreadable(self) -> bool:
@@ -456,6 +465,7 @@ class Store(Protocol):
     replicas: Replicas
     shared: Shared
     usage: UsageBook
+    worker_leases: WorkerLeases
     clock: Clock
     """The time of the store, which all replicas share to within some milliseconds."""
 
@@ -474,13 +484,20 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+        self,
+        holder: str,
+        limit: int,
+        agents: Collection[str] | None,
+        absent_s: float = AGENT_ABSENT_S,
+        *,
+        queued: bool = True,
     ) -> tuple[Stored, ...]:
         """Lease tasks that nobody alive works on to `holder`, at most `limit`: oldest first, under epoch + 1.
 
         These are the queued tasks, those of dead holders, and those that were offered to somebody who did not accept in
-        time. So the old holder's writes are refused from now on. Concurrent claims get different tasks. A task without
-        `offered_until_ms` may have been worked on; the others are offered to `holder` for `BEGIN_MS`.
+        time. Without `queued` the first are left out. A task that a worker has is never claimed. So the old holder's
+        writes are refused from now on. Concurrent claims get different tasks. A task without `offered_until_ms` may
+        have been worked on; the others are offered to `holder` for `BEGIN_MS`.
 
         Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`. If other
         processes may write to the store, their tasks are claimed `absent_s` after the last of three moments: somebody
@@ -612,6 +629,10 @@ class Store(Protocol):
 
         The cost grows with the number of these tasks, and with that of owners and agents, but with no other tasks.
         """
+        ...
+
+    async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
+        """The ids of an agent's tasks that nobody has, oldest first, at most `limit`."""
         ...
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:

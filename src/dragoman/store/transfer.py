@@ -76,8 +76,8 @@ replicas, rates, sessions and leases of workers."""
 OF_TASKS = (
     _table(
         "tasks",
-        "task seq status_ms log_bytes deadline_ms offered_until_ms scope epoch webhooks_version state cancel? files? "
-        "pruned? pushed? id' context' holder' keeper' parent' dialect' text' key' head#",
+        "task seq status_ms log_bytes deadline_ms offered_until_ms scope epoch webhooks_version delivered state "
+        "cancel? files? pruned? pushed? id' context' holder' keeper' parent' dialect' text' key' head#",
         of="task",
     ),
     _table("pages", "task first_seq last_seq write epoch events#", keys=2, of="task"),

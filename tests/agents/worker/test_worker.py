@@ -4,14 +4,14 @@ import asyncio
 import gc
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.desk import Desk, WorkEngine
-from dragoman.agents.worker.leases import WorkItem
+from dragoman.agents.worker.leases import Taken
 from dragoman.engine.words import Ask, Say
+from dragoman.engine.worker_tasks import DRAINED_S
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,
@@ -27,7 +27,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
 from dragoman.model.principal import AccessRole
 from dragoman.model.task import Record, TaskState, Usage
-from dragoman.store.shared import Shared
+from dragoman.store.worker_leases import WORKER
 from tests.engine.house import DEADLINE_S, House, house, text_of
 from tests.engine.webhook import Telling, calls
 
@@ -43,15 +43,14 @@ def worker(agent_id: str = "agent", **said: Any) -> WorkerAgent:
     return WorkerAgent(Profile(id=agent_id, name=agent_id, description="Elsewhere", version="1", skills=()), **said)
 
 
-async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> WorkItem:
+async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> Taken:
     """The task that a worker gets."""
     item = await agent.leases.take(name, DEADLINE_S, replays=replays)
     assert item is not None
     return item
 
 
-def token(item: WorkItem) -> str:
-    assert item.lease is not None
+def token(item: Taken) -> str:
     return item.lease.token
 
 
@@ -59,7 +58,7 @@ def artifact(text: str, artifact_id: str = "a") -> Artifact:
     return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
 
 
-async def fall_silent(agent: WorkerAgent, item: WorkItem) -> None:
+async def fall_silent(agent: WorkerAgent, item: Taken) -> None:
     """Have the worker's lease run out in a moment, and no other."""
     agent.leases.lease_s = SOON_S
     await agent.leases.beat(token(item), 0, 0)
@@ -86,8 +85,8 @@ async def test_a_worker_takes_the_task_and_completes_it() -> None:
     async with house(agent) as here:
         sending = asyncio.create_task(here.send("hello"))
         item = await taken(agent)
-        assert item.run.message.text == "hello"
-        ended = await here.ask(done(item.run.head.id, token(item)))
+        assert item.message.text == "hello"
+        ended = await here.ask(done(item.head.id, token(item)))
         assert (ended.state, text_of(ended)) == (TaskState.COMPLETED, "Done!")
         assert (await sending) == ended
 
@@ -97,10 +96,10 @@ async def test_the_task_that_waited_longest_comes_first_and_each_goes_to_one_wor
     async with house(agent) as here:
         first, second = await here.begin("1"), await here.begin("2")
         one, other = await taken(agent), await taken(agent, "w2")
-        assert [one.run.head.id, other.run.head.id] == [first, second]
+        assert [one.head.id, other.head.id] == [first, second]
         assert await agent.leases.take("w3", 0) is None
         for item in (one, other):
-            await here.ask(done(item.run.head.id, token(item)))
+            await here.ask(done(item.head.id, token(item)))
 
 
 async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next() -> None:
@@ -122,12 +121,12 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
     async with house(agent) as here:
         task_id = await here.begin()
         dead = await taken(agent)
-        await agent.tell(dead, ArtifactChunk(artifact("half of it", "a"), append=False, last_chunk=False))
+        await agent.leases.say(token(dead), ArtifactChunk(artifact("half of it", "a"), append=False, last_chunk=False))
         old = token(dead)
         await fall_silent(agent, dead)
         again = await taken(agent, "w2")
         new = token(again)
-        assert again.run.head.id == task_id
+        assert again.head.id == task_id
         assert new != old
         for report in (done(task_id, old), updated(task_id, TaskState.WORKING, "still here", old)):
             with pytest.raises(LeaseLost):
@@ -135,7 +134,7 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
         with pytest.raises(LeaseLost):
             await agent.leases.beat(old, 0, 0)
         await agent.leases.beat(new, 0, 0)
-        await agent.tell(again, ArtifactChunk(artifact("all of it", "a"), last_chunk=True))
+        await agent.leases.say(token(again), ArtifactChunk(artifact("all of it", "a"), last_chunk=True))
         ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=new))
         assert [part.text for part in ended.artifacts[0].parts] == ["all of it"]
 
@@ -150,7 +149,7 @@ async def test_a_lost_lease_is_in_the_log_and_counted(caplog: pytest.LogCaptureF
         words = f"agent agent: the lease of task {task_id} is lost: worker w1\n{97 * 'x'} was silent for"
         assert record.getMessage().startswith(words)
         assert agent.leases.lost == 1
-        agent.leases.release(token(again))  # a task that is given back is no loss
+        await agent.leases.release(token(again))  # a task that is given back is no loss
         await here.ask(done(task_id, token(await taken(agent, "w3"))))
         assert (agent.leases.lost, len(caplog.records)) == (1, 1)
 
@@ -159,10 +158,9 @@ async def test_a_lease_that_runs_out_while_the_caller_is_asked_is_no_loss(caplog
     agent = worker()
     async with house(agent) as here:
         task_id, item = await question(here, agent)
-        lease = item.lease
         await fall_silent(agent, item)
         async with asyncio.timeout(DEADLINE_S):
-            while lease is not None and not lease.over:
+            while (held := await here.store.worker_leases.get(task_id)) is not None and not held.over:
                 await asyncio.sleep(0.01)
         assert (agent.leases.lost, caplog.text) == (0, "")
         await here.cancel(task_id)
@@ -198,9 +196,9 @@ async def test_what_is_given_back_goes_to_the_next_at_once() -> None:
     async with house(agent) as here:
         task_id = await here.begin()
         old = token(await taken(agent))
-        agent.leases.release(old)
+        await agent.leases.release(old)
         with pytest.raises(LeaseLost):
-            agent.leases.release(old)
+            await agent.leases.release(old)
         item = await taken(agent, "w2")
         await here.ask(done(task_id, token(item)))
 
@@ -218,7 +216,7 @@ async def test_without_a_lease_a_task_ends_as_long_as_it_was_delivered_once_at_m
         assert (await here.ask(done(once))).state is TaskState.COMPLETED
 
         twice = await here.begin()
-        agent.leases.release(token(await taken(agent)))
+        await agent.leases.release(token(await taken(agent)))
         item = await taken(agent, "w2")
         with pytest.raises(InvalidParams, match="send the one you got"):
             await here.ask(done(twice))
@@ -293,7 +291,7 @@ async def test_what_breaks_a_bound_is_refused_and_the_task_goes_on(word: Any, us
         task_id = await here.begin()
         item = await taken(agent)
         with pytest.raises(InvalidParams, match=re.escape(fault)):
-            await agent.tell(item, word, usage=usage)
+            await agent.leases.say(token(item), word, usage=usage)
         await here.ask(done(task_id, token(item)))
         assert (await here.get(task_id)).state is TaskState.COMPLETED
 
@@ -345,7 +343,7 @@ async def test_reports_on_unknown_and_foreign_tasks_of_an_agent_that_is_no_worke
                     await here.ask(report, owner="somebody else")
 
 
-async def question(here: House, agent: WorkerAgent) -> tuple[str, WorkItem]:
+async def question(here: House, agent: WorkerAgent) -> tuple[str, Taken]:
     """A task whose worker has asked, and that waits for its caller."""
     task_id = await here.begin()
     item = await taken(agent)
@@ -374,11 +372,11 @@ async def test_an_answer_finds_another_worker_if_the_one_that_asked_is_gone() ->
     agent = worker()
     async with house(agent) as here:
         task_id, item = await question(here, agent)
-        agent.leases.release(token(item))
+        await agent.leases.release(token(item))
         assert await agent.leases.take("w2", 0) is None  # nobody needs it while the caller thinks
         await here.send("Lyon", task_id=task_id, return_immediately=True)
         other = await taken(agent, "w2")
-        assert [message.text for message in other.run.record.history] == ["hi", "Which city?", "Lyon"]
+        assert [message.text for message in other.record.history] == ["hi", "Which city?", "Lyon"]
         assert (await here.ask(done(task_id, token(other)))).state is TaskState.COMPLETED
 
 
@@ -386,12 +384,12 @@ async def test_a_worker_that_replays_is_given_the_recorded_answers() -> None:
     agent = worker()
     async with house(agent) as here:
         task_id, item = await question(here, agent)
-        agent.leases.release(token(item))
+        await agent.leases.release(token(item))
         await here.send("Lyon", task_id=task_id, return_immediately=True)
         other = await taken(agent, "w2", replays=True)
         before = (await here.get(task_id)).seq
-        await agent.tell(other, Say((Part(text="looking"),)), number=1)
-        answer = await agent.ask(token(other), Ask((Part(text="Which city?"),)), 1, 0)
+        await agent.leases.say(token(other), Say((Part(text="looking"),)), number=1)
+        answer = await agent.leases.ask(token(other), Ask((Part(text="Which city?"),)), 1, 0)
         assert answer is not None
         assert answer.text == "Lyon"
         assert (await here.get(task_id)).seq == before  # what was said before the answer is not said twice
@@ -404,17 +402,17 @@ async def test_a_question_is_asked_once_however_often_its_answer_is_waited_for()
         task_id = await here.begin()
         lease = token(await taken(agent))
         where = Ask((Part(text="Where?"),))
-        assert await agent.ask(lease, where, 1, 0) is None
+        assert await agent.leases.ask(lease, where, 1, 0) is None
         seq = (await here.reach(task_id, TaskState.INPUT_REQUIRED)).seq
-        assert await agent.ask(lease, where, 1, 0) is None
+        assert await agent.leases.ask(lease, where, 1, 0) is None
         assert (await here.get(task_id)).seq == seq
         await here.send("here", task_id=task_id, return_immediately=True)
         for _ in range(2):
-            answer = await agent.ask(lease, where, 1, DEADLINE_S)
+            answer = await agent.leases.ask(lease, where, 1, DEADLINE_S)
             assert answer is not None
             assert answer.text == "here"
         with pytest.raises(InvalidParams, match="number 2"):
-            await agent.ask(lease, where, 3, 0)
+            await agent.leases.ask(lease, where, 3, 0)
         await here.ask(done(task_id, lease))
 
 
@@ -474,11 +472,10 @@ async def test_a_report_that_was_refused_counts_when_it_comes_again() -> None:
         await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "which?", token(item)))
         said = Say((Part(text="looking"),))
         with pytest.raises(InvalidParams):
-            await agent.tell(item, said, number=1)
+            await agent.leases.say(token(item), said, number=1)
         await here.send("Lyon", task_id=task_id, return_immediately=True)
         await answered(agent, token(item))
-        await agent.tell(item, said, number=1)
-        await item.run.written()
+        await agent.leases.say(token(item), said, number=1)
         record = await here.get(task_id)
         assert record.status.message is not None
         assert record.status.message.text == "looking"
@@ -492,7 +489,7 @@ async def test_a_report_of_a_number_counts_once() -> None:
         item = await taken(agent)
         for number in (1, 1, 2, 1, 2):
             chunk = ArtifactChunk(artifact(f"{number} "), append=True, last_chunk=False)
-            await agent.tell(item, chunk, usage=Usage(1, 1, 2), number=number)
+            await agent.leases.say(token(item), chunk, usage=Usage(1, 1, 2), number=number)
         ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=token(item)))
         assert text_of(ended) == "1 2 "
         assert ended.usage == Usage(2, 2, 4)
@@ -507,7 +504,7 @@ async def test_a_restart_offers_the_task_again(tmp_path: Path) -> None:
         queued = await here.begin("more work")
     second = worker()
     async with house(second, url=url) as here:
-        items = {item.run.head.id: item for item in (await taken(second), await taken(second))}
+        items = {item.head.id: item for item in (await taken(second), await taken(second))}
         assert set(items) == {task_id, queued}
         with pytest.raises(LeaseLost):
             await here.ask(done(task_id, old))
@@ -534,8 +531,29 @@ async def test_a_stopping_server_gives_out_nothing_and_keeps_what_waits(tmp_path
     agent = worker()
     async with house(agent, url=url) as here:
         item = await taken(agent)
-        assert item.run.head.id == queued
+        assert item.head.id == queued
         await here.ask(done(queued, token(item)))
+
+
+async def test_a_drain_waits_for_workers_that_work_and_for_nobody_else(tmp_path: Path) -> None:
+    agent = worker()
+    async with house(agent, url=f"sqlite:///{tmp_path}/tasks.db") as here:
+        task_id, other = await here.begin(), await here.begin()
+        item, silent = await taken(agent), await taken(agent, "w2")
+        await question(here, agent)
+        await here.begin("nobody takes it")
+        draining = asyncio.create_task(here.engine.drain(DEADLINE_S))
+        await asyncio.sleep(4 * DRAINED_S)
+        await agent.leases.beat(token(item), 0, 0)
+        assert not draining.done()
+        await here.ask(done(task_id, token(item)))
+        await asyncio.sleep(4 * DRAINED_S)
+        assert not draining.done()
+        await fall_silent(agent, silent)
+        async with asyncio.timeout(DEADLINE_S / 2):
+            await draining
+        stored = await here.store.load(other)
+        assert (stored.state, stored.holder) == (TaskState.WORKING, WORKER)
 
 
 async def test_a_task_that_is_given_back_and_canceled_at_once_is_canceled() -> None:
@@ -543,7 +561,7 @@ async def test_a_task_that_is_given_back_and_canceled_at_once_is_canceled() -> N
     async with house(agent) as here:
         for _ in range(20):
             task_id = await here.begin()
-            agent.leases.release(token(await taken(agent)))
+            await agent.leases.release(token(await taken(agent)))
             assert (await here.cancel(task_id)).state is TaskState.CANCELED
         assert await agent.leases.take("w1", 0) is None
 
@@ -552,10 +570,10 @@ async def test_a_message_while_the_task_goes_to_another_worker_is_kept() -> None
     agent = worker()
     async with house(agent) as here:
         task_id = await here.begin("first")
-        agent.leases.release(token(await taken(agent)))
+        await agent.leases.release(token(await taken(agent)))
         await here.send("second", task_id=task_id, return_immediately=True)
         item = await taken(agent, "w2")
-        answer = await agent.ask(token(item), Ask((Part(text="And?"),)), 1, DEADLINE_S)
+        answer = await agent.leases.ask(token(item), Ask((Part(text="And?"),)), 1, DEADLINE_S)
         assert answer is not None
         assert answer.text == "second"
         await here.ask(done(task_id, token(item)))
@@ -567,7 +585,7 @@ async def test_a_full_disk_delays_the_next_worker_and_loses_nothing() -> None:
         task_id = await here.begin()
         item = await taken(agent)
         here.store.full = 1
-        agent.leases.release(token(item))
+        await agent.leases.release(token(item))
         again = await taken(agent, "w2")
         assert (await here.ask(done(task_id, token(again)))).state is TaskState.COMPLETED
 
@@ -617,22 +635,21 @@ async def test_what_a_worker_reports_is_told_to_webhooks_in_order_whatever_worke
     assert bodies[-1]["texts"] == {"a": "Done!"}
 
 
-async def test_calls_for_a_task_that_does_not_arrive_leave_nothing_behind() -> None:
-    class Refusing:
-        async def take_over(self, task_id: str) -> TaskState | None:
-            raise Unavailable("the server has lost touch with its store", 5)
-
-        async def runs(self, task_id: str) -> bool:
-            return False
-
+async def test_calls_about_a_task_that_its_worker_has_not_leave_nothing_behind() -> None:
     def waiting() -> int:
         gc.collect()
         return sum(isinstance(each, asyncio.Future) and not each.done() for each in gc.get_objects())
 
-    agent, refusing = worker(), cast("WorkEngine", Refusing())
-    agent.leases.desk = Desk(cast("Shared", None), refusing)
-    before = waiting()
-    for number in range(20):
-        with pytest.raises(Unavailable, match="lost touch"):
-            await agent.leases.bring(f"t{number}")
-    assert waiting() <= before
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        await agent.leases.release(token(await taken(agent)))
+        before = waiting()
+        for number in range(20):
+            for lease in (f"t{number}.x", f"{task_id}.{number}"):
+                with pytest.raises(LeaseLost):
+                    await agent.leases.beat(lease, DEADLINE_S, 0)
+                with pytest.raises(LeaseLost):
+                    await agent.leases.say(lease, Say((Part(text="hm"),)))
+        assert waiting() <= before
+        await here.cancel(task_id)

@@ -1,31 +1,45 @@
-"""Leases: the tasks of one agent that workers may take, and those that they have.
+"""Leases: the workers of one agent, the tasks that they take, and the words that they tell about them.
 
-Invariant: at most one worker has a task. A lease that ran out, was given back or was canceled never counts again. With
-a `Desk` a lease is stored before its worker hears of it, and a replica that its worker calls brings the run to itself.
+Invariant: at most one worker has a task. What a worker tells is one guarded append, decided on the log and the lease as
+they stand, from whatever replica it calls. It is committed before the worker hears of it.
+
+A task that nobody has waits in the store's queue, and a lease is a row beside its task (`store.worker_leases`). What is
+kept here of a task (`Work`) is a cache for the next words of its worker.
 """
 
 import asyncio
 import logging
 import secrets
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.worker.desk import Desk, FoundLease, StoredLease, task_of
+from dragoman.agents.worker.attendance import Attendance
+from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.roster import Roster, RosterEntry, WorkerWord, merge_rosters
-from dragoman.agents.worker.words import SpokenWord
-from dragoman.engine.api import Run
-from dragoman.engine.runs.replay import DELIVERED, USED
-from dragoman.engine.runs.task_sink import task_sink
+from dragoman.agents.worker.task_view import TaskView
+from dragoman.agents.worker.words import SpokenWord, adds, says_anything, used_within, within, word_of
+from dragoman.engine.lineage import full_lineage
+from dragoman.engine.observer import Execution
+from dragoman.engine.rules import Decision, EndWorkerLease, LeaseToWorker, Request, WriteWords
+from dragoman.engine.runs.endings import agent_message, closing, mismatched
+from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
+from dragoman.engine.runs.task_sink import metadata_of
 from dragoman.engine.task_log import TaskLog
+from dragoman.engine.words import Ask, Delegation, End, Say
+from dragoman.engine.worker_tasks import WorkerTasks
+from dragoman.engine.writes import STALLED_S
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
-from dragoman.model.events import Delegated
-from dragoman.model.message import Message, Part, Role
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState, Usage
-from dragoman.store.api import StoreError
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, StatusChanged
+from dragoman.model.ids import timestamp
+from dragoman.model.lifecycle import SPELLED
+from dragoman.model.message import Message, Part
+from dragoman.model.operations import CompleteTask, UpdateStatus
+from dragoman.model.task import INTERRUPTED, Progress, Record, TaskHead, TaskState, Usage
+from dragoman.store.api import Fenced, Moved, Refused, StoreError
+from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.worker")
@@ -36,94 +50,33 @@ LEASE_S = 30.0
 SEEN_S = 30.0
 """Seconds after the last word of a worker during which its agent counts as online."""
 
-ENDED_KEPT = 4096
-"""Most leases remembered after their task ended, to answer calls that their workers still make."""
+WORKS_KEPT = 256
+"""Most tasks of which something is kept for the next word of their workers, while nobody uses it."""
 
-BRING_S = 10.0
-"""How long a run may take to come from another replica. It reads the task's log."""
+WORK_S = 10.0
+"""How long that is kept after the last word."""
 
-AGAIN_S = 1.0
-"""Pause before a lease is looked up again that could not be read, or a run that did not come."""
+CANDIDATES = 4
+"""How many queued tasks are looked up at once: another replica may be quicker with some."""
 
 WAITS = "the task waits for its caller's message: its worker goes on when that has come"
 
-REPORTED = ".reported"
-"""The note of the newest numbered word: the lease's token and the number. It is written together with that word."""
+NOBODY_ASKED = "the task waits for its caller's message: then a worker gets it"
 
 
-class LeaseMoved(LeaseLost):
-    """The run went to another replica, to which the worker has turned. Those who wait here look for it anew."""
+class Overtaken(Exception):
+    """Somebody else wrote to the task, or changed its lease, since both were read: a word is decided anew."""
 
 
-class PendingWord(Struct, eq=False):
-    """A worker's word on its way to the run. `taken` is done when the run has taken it; the worker waits for that."""
+class Taken(Struct, frozen=True):
+    """A task that a worker has just taken, as it stands, with the message that made it."""
 
-    word: SpokenWord
-    usage: Usage | None
-    number: int
-    taken: "asyncio.Future[None]"
-
-
-class Lost(Struct, frozen=True):
-    """No worker has the task any more."""
-
-
-class Unwanted(Struct, frozen=True):
-    """No worker waits here for the task any more: those of another replica may."""
-
-
-class LeaseExpired(Struct, frozen=True):
-    """The worker has not called here for as long as its lease lasts."""
-
-
-class Lease(Struct, eq=False):
-    """One delivery of a task. `reported` is the number of the newest word; `answers` are those to its questions.
-
-    `stored` is the lease as the store has it, in a `version`; None without a desk. Once a lease is `over`, `moved` says
-    that it goes on elsewhere.
-    """
-
-    token: str
-    worker: str
-    expiry: asyncio.TimerHandle | None = None
-    reported: int = 0
-    answers: list[Message] = []  # msgspec creates an empty default anew for each instance
-    waiting: list["asyncio.Future[None]"] = []
-    over: bool = False
-    moved: bool = False
-    stored: StoredLease | None = None
-    version: int = 0
-
-    def wake(self) -> None:
-        """Answer the waiting heartbeats, because there is news."""
-        waiting, self.waiting = self.waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-
-
-class WorkItem:
-    """A run that workers may take: its lease, if a worker has it, and the worker's words.
-
-    `first`: nobody has worked on the task before. `leased`: a worker has had it since the run began.
-    """
-
-    __slots__ = ("asked", "first", "handed", "inbox", "lease", "leased", "replays", "run")
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.first = run.epoch <= 1
-        self.leased = False
-        self.replays = False
-        """Whether the worker repeats its questions in the same order, as `dragoman worker` does."""
-        self.lease: Lease | None = None
-        self.asked: Sequence[Part] | None = None
-        """The open question."""
-        self.handed: dict[int, asyncio.Task[Delegated | None]] = {}
-        """The tasks given to other agents, by number. A result of None: the order differs from the recorded one."""
-        self.inbox: asyncio.Queue[PendingWord | Lost | Unwanted | LeaseExpired | Exception] = (
-            asyncio.Queue()
-        )  # a worker waits for each of its words
+    lease: WorkerLease
+    head: TaskHead
+    record: Record
+    message: Message
+    traceparent: str | None
+    lineage: tuple[str, ...]
 
 
 class Beat(Struct, frozen=True):
@@ -133,15 +86,44 @@ class Beat(Struct, frozen=True):
     answers: tuple[Message, ...] = ()
 
 
+class Work(Struct, eq=False):
+    """What is known here of a task and its lease, if it has one. `lock` lets one word after the other pass.
+
+    `last_s` is when it was last used, and `users` are those who use it. `rewound` is `TaskLog.rewound` as it was then.
+    """
+
+    task: TaskLog
+    lease: WorkerLease | None
+    view: TaskView
+    lock: asyncio.Lock
+    rewound: int
+    last_s: float = 0.0
+    users: int = 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the store has lost something of the task since, and so perhaps words that it had confirmed."""
+        return self.task.gone or self.task.rewound != self.rewound
+
+
+class Said(Struct):
+    """The outcome of a word: the events to write, and what becomes of the lease."""
+
+    events: list[Event]
+    lease: WorkerLease | None
+
+
 class Leases:
-    """The work items of the agent `agent`, and the workers that wait for them."""
+    """The workers of the agent `agent`. Satisfies `engine.api.Workers`."""
 
     def __init__(self, agent: str, lease_s: float = LEASE_S, seen_s: float = SEEN_S) -> None:
         self.lease_s = lease_s
+        self.deadline_s: float | None = None
+        """How long a worker may work on a task at a stretch."""
         self.lost = 0
         """How many leases have run out, because their workers kept silent."""
-        self.desk: Desk | None = None
-        """The state that all replicas share; None if there is only one replica."""
+        self.attendance: Attendance | None = None
+        """What other replicas know of the workers; None if there is only one replica."""
         self._agent = agent
         self._seen_s = seen_s
         self._seen_at: float | None = None
@@ -149,22 +131,33 @@ class Leases:
         """Whether the log has said that no worker calls any more."""
         self._watching: asyncio.TimerHandle | None = None
         self._roster = Roster(seen_s)
-        self._items: dict[str, WorkItem] = {}
-        self._waiting: deque[WorkItem] = deque()
-        self._leases: dict[str, tuple[WorkItem, Lease]] = {}
-        self._ended: dict[str, tuple[str, bool]] = {}
+        self._tasks: WorkerTasks | None = None
+        self._works: dict[str, Work] = {}
+        """By task; the one that was used last comes last."""
+        self._executions: dict[str, tuple[str, Execution | None]] = {}
+        """The observation of the tasks that workers took here, with the token of their lease."""
+        self._handed: dict[tuple[str, int], asyncio.Future[Delegated | None]] = {}
+        """The delegations whose outcome is waited for here. None: the order differs from the recorded one."""
         self._idle: dict[asyncio.Future[None], str] = {}
         """The workers that wait for work, by name."""
-        self._arriving: dict[str, list[asyncio.Future[None]]] = {}
-        """Those who wait for the run of a task that comes from another replica."""
+        self._offers = 0
+        """How often there was said to be a task in the queue."""
         self._closed = False
+
+    @property
+    def tasks(self) -> WorkerTasks:
+        """The engine's side."""
+        assert self._tasks is not None, "the agent is not served yet"
+        return self._tasks
+
+    # -- the workers ---------------------------------------------------------------------------------------------------
 
     @property
     def seen(self) -> bool:
         """Whether a worker waits for work, or has called lately, here or on another replica."""
         if self._idle or (self._seen_at is not None and _now() - self._seen_at <= self._seen_s):
             return True
-        return self.desk is not None and self.desk.sees(self._agent)
+        return self.attendance is not None and self.attendance.sees(self._agent)
 
     @property
     def connected(self) -> int:
@@ -172,31 +165,35 @@ class Leases:
         return len({*self._roster.lately(_now()), *self._idle.values()})
 
     def roster(self) -> tuple[RosterEntry, ...]:
-        """The workers as this process knows them."""
-        now_s = _now()
-        leases: dict[str, list[tuple[str, float]]] = {}
-        for item, lease in self._leases.values():
-            left_s = 0.0 if lease.expiry is None else max(0.0, lease.expiry.when() - now_s)
-            leases.setdefault(lease.worker, []).append((item.run.head.id, left_s))
-        return self._roster.entries(frozenset(self._idle.values()), leases, now_s)
+        """The workers as this process knows them, without their leases."""
+        return self._roster.entries(frozenset(self._idle.values()), {}, _now())
 
     async def workers(self) -> tuple[RosterEntry, ...]:
-        """The workers as all replicas know them. Raises StoreError."""
-        others = () if self.desk is None else await self.desk.rosters(self._agent)
-        return merge_rosters((self.roster(), *others))
+        """The workers as all replicas know them, with their leases. Raises StoreError."""
+        others = () if self.attendance is None else await self.attendance.rosters(self._agent)
+        leases: dict[str, list[tuple[str, float]]] = {}
+        for held in await self.tasks.leases(self._agent):
+            leases.setdefault(held.lease.worker, []).append((held.lease.task_id, held.left_ms / 1000))
+        held_by = self._roster.entries((), leases, _now())
+        return merge_rosters((self.roster(), held_by, *others))
 
     @property
     def held(self) -> int:
-        """How many tasks workers have."""
-        return len(self._leases)
+        """How many tasks workers have taken here."""
+        return len(self._executions)
+
+    @property
+    def wants(self) -> int:
+        """How many more tasks workers wait for here."""
+        return len(self._idle)
 
     def saw(self, worker: str = "", word: WorkerWord = "poll") -> None:
         """Record that a worker has called, by its name if that is known."""
         self._seen_at = _now()
         if worker:
             self._roster.note(worker, word, self._seen_at)
-        if self.desk is not None:
-            self.desk.saw(self._agent, self._seen_s)
+        if self.attendance is not None:
+            self.attendance.saw(self._agent, self._seen_s)
         if self._watching is None and not self._closed:
             self._watch()
 
@@ -225,196 +222,102 @@ class Leases:
             extra=about(self._agent, agent=self._agent),
         )
 
-    def open(self, desk: Desk | None = None) -> None:
-        """Give out work from now on, with a `desk` also to workers that call other replicas."""
-        self.desk = desk
-        self._closed = False
-        if desk is not None:
-            desk.serve(self._agent, self.roster)
+    # -- for the server ------------------------------------------------------------------------------------------------
+
+    def serve(self, tasks: WorkerTasks) -> None:
+        """See `engine.api.Workers`."""
+        self._tasks, self._closed = tasks, False
+
+    def attend(self, attendance: Attendance) -> None:
+        """Share with other replicas who the workers are."""
+        self.attendance = attendance
+        attendance.serve(self._agent, self)
 
     def close(self) -> None:
-        """Give out no more work, since the server is stopping. Tasks without a worker are left to the next start."""
+        """Give out no more work, since the server is stopping."""
         self._closed = True
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
-        for item in tuple(self._waiting):
-            item.inbox.put_nowait(Lost())
-        self._waiting.clear()
         for idle in self._idle:
             if not idle.done():
                 idle.set_result(None)
-        for _, lease in self._leases.values():
-            lease.wake()
+        for work in self._works.values():
+            work.task.followers.wake()
 
-    # -- for the agent -----------------------------------------------------------------------------------------------
+    def offer(self) -> None:
+        """See `engine.api.Workers`."""
+        self._offers += 1
+        for idle in self._idle:
+            if not idle.done():
+                idle.set_result(None)
+                return
 
-    @property
-    def wants(self) -> int:
-        """How many more tasks workers wait for here."""
-        return max(0, len(self._idle) - len(self._waiting))
-
-    def add(self, item: WorkItem) -> None:
-        """Offer a run to the first worker that asks."""
-        self._enter(item)
-        if self._closed:
-            item.inbox.put_nowait(Lost())
-            return
-        self._waiting.append(item)
-        self._wake_one()
-
-    def attach(self, item: WorkItem, found: FoundLease) -> None:
-        """Let a run go on with the lease that a worker has already. It may have begun on another replica."""
-        stored, run = found.lease, item.run
-        said = task_sink(run).known(stored.base + stored.asked, replays=stored.replays)
-        task_sink(run).carries_on(stored.handed)
-        token, _, number = (run.record.note or {}).get(REPORTED, "").rpartition(":")
-        lease = Lease(
-            stored.token,
-            stored.worker,
-            answers=list(said[stored.base :]),
-            reported=int(number) if token == stored.token else 0,
-            stored=stored,
-            version=found.version,
+    def note_silent(self, lease: WorkerLease) -> None:
+        """See `engine.api.Workers`."""
+        self.lost += 1
+        log.warning(
+            "agent %s: the lease of task %s is lost: worker %.100s was silent for %g s",
+            self._agent,
+            lease.task_id,
+            lease.worker,
+            self.lease_s,
+            extra=about(self._agent, agent=self._agent, worker=lease.worker[:100]),
         )
-        item.lease, item.leased, item.first, item.replays = lease, True, stored.first, stored.replays
-        self._leases[lease.token] = item, lease
-        run.working()
-        self._renew(item, lease, found.left_s)
-        self._enter(item)
+        self._observed(lease.task_id, "working")
 
-    def _enter(self, item: WorkItem) -> None:
-        task_id = item.run.head.id
-        self._items[task_id] = item
-        for arrived in self._arriving.pop(task_id, ()):
-            if not arrived.done():
-                arrived.set_result(None)
-
-    def remove(self, item: WorkItem, *, canceled: bool, moved: bool = False) -> None:
-        """Withdraw the work item of a run that is over. With `canceled`, its worker learns of it at its next heartbeat.
-
-        With `moved` the lease goes on, with a run on another replica.
-        """
-        task_id = item.run.head.id
-        if self._items.get(task_id) is item:
-            del self._items[task_id]
-        if item in self._waiting:
-            self._waiting.remove(item)
-        lease = self._end_lease(item)
-        if lease is not None:
-            lease.moved = moved
-            if not moved:
-                self._ended[lease.token] = task_id, canceled
-                while len(self._ended) > ENDED_KEPT:
-                    del self._ended[next(iter(self._ended))]
-            if self.desk is not None:
-                self.desk.forget(task_id)
-        while not item.inbox.empty():
-            if isinstance(told := item.inbox.get_nowait(), PendingWord) and not told.taken.done():
-                told.taken.set_exception(LeaseMoved() if moved else LeaseLost())
-        if lease is not None:
-            lease.wake()
-
-    async def check_expiry(self, item: WorkItem) -> None:
-        """Take the task away from a worker that has not called here in time, unless it has called another replica."""
-        lease, desk = item.lease, self.desk
-        if lease is None or desk is None:
-            return
-        try:
-            found = await desk.find(item.run.head.id)
-        except StoreError:
-            self._renew(item, lease, AGAIN_S)
-            return
-        if item.lease is lease:
-            if found is not None and found.lease.token == lease.token:
-                self._renew(item, lease, found.left_s)
-            else:
-                self._expire(item)
-
-    async def asks(self, item: WorkItem) -> None:
-        """Store that the worker puts its next question, so that the answer finds it on any replica.
-
-        Raises Unavailable. A replica that did not know of the question would refuse the next one.
-        """
-        lease = item.lease
-        if lease is not None and lease.stored is not None:
-            await self._note(item, lease, replace(lease.stored, asked=len(lease.answers) + 1))
-
-    async def hands(self, item: WorkItem, number: int) -> None:
-        """Store that the worker gives its delegation of that number. Raises Unavailable.
-
-        A replica that did not know of it would take what the worker says next for a repetition.
-        """
-        lease = item.lease
-        if lease is not None and lease.stored is not None and number > lease.stored.handed:
-            await self._note(item, lease, replace(lease.stored, handed=number))
-
-    def answered(self, lease: Lease, answer: Message) -> None:
-        """Give an answer to the worker that asked."""
-        lease.answers.append(answer)
-        lease.wake()
-
-    async def number_order(self, item: WorkItem) -> int:
-        """The number of the lease's next delegation, also if earlier ones were given on another replica.
-
-        Raises Unavailable.
-        """
-        lease = item.lease
-        number = max(item.handed, default=0) + 1
-        if lease is not None and lease.stored is not None:
-            number = max(number, lease.stored.handed + 1)
-            await self._note(item, lease, replace(lease.stored, handed=number))
-        return number
-
-    async def _note(self, item: WorkItem, lease: Lease, stored: StoredLease) -> None:
-        """Change a lease in the store, and then here. Raises Unavailable."""
-        if self.desk is not None:
+    async def left(self) -> None:
+        """See `engine.api.Workers`."""
+        while not self._closed:
             try:
-                stored = await self._store(self.desk, item.run.head.id, lease, stored)
-            except StoreError as error:
-                raise Unavailable("the server's store cannot answer now: try again", 5) from error
-        lease.stored = stored
+                if self.tasks.shared:
+                    for task_id, (token, _) in tuple(self._executions.items()):
+                        if not await self._runs(task_id, token):
+                            self._observed(task_id, SPELLED[await self.tasks.state(task_id) or TaskState.CANCELED])
+                    if not self._executions:
+                        return
+                elif not await self.tasks.leases(self._agent) and not await self.tasks.queued(self._agent, 1):
+                    return
+            except StoreError:
+                pass
+            await asyncio.sleep(min(1.0, self.lease_s / 8))
 
-    async def _store(self, desk: Desk, task_id: str, lease: Lease, stored: StoredLease) -> StoredLease:
-        """Replace the stored lease, unless another worker has the task by now, and return it as it is stored.
+    async def _runs(self, task_id: str, token: str) -> bool:
+        held = await self.tasks.lease(task_id)
+        return held is not None and held.runs and held.lease.token == token
 
-        Another replica may have had the run meanwhile: what it has counted still counts. Raises StoreError.
-        """
-        while (version := await desk.write(task_id, stored, self.lease_s, lease.version)) is None:
-            found = await desk.find(task_id)
-            if found is None or found.lease.token != lease.token:
-                return stored
-            asked, handed = max(stored.asked, found.lease.asked), max(stored.handed, found.lease.handed)
-            stored, lease.version = replace(stored, asked=asked, handed=handed), found.version
-        lease.version = version
-        return stored
+    def _observed(self, task_id: str, state: str) -> None:
+        """A worker has a task no more, which is in a state now."""
+        _, execution = self._executions.pop(task_id, ("", None))
+        if execution is not None:
+            execution.finished(state)
 
-    # -- for workers -------------------------------------------------------------------------------------------------
+    # -- taking a task -------------------------------------------------------------------------------------------------
 
-    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> WorkItem | None:
+    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> Taken | None:
         """Lease the task that has waited longest; None if there is none for `wait_s`.
 
-        Raises Unavailable when the server is stopping.
+        Raises Unavailable when the server is stopping, or its store cannot answer.
         """
         self.saw(worker)
         if self._closed:
             raise Unavailable("the server is stopping: ask again in a moment", 1)
         deadline = _now() + wait_s
-        try:
-            while True:
-                while (item := self._next()) is None and not self._closed and (rest := deadline - _now()) > 0:
-                    await self._wait(worker, rest)
-                if item is None or await self._lease(item, worker, replays=replays):
-                    return item
-        finally:
-            self._return_surplus()
+        while True:
+            offers = self._offers
+            taken = await self._take_next(worker, replays=replays)
+            if taken is not None:
+                self.offer()  # there may be more
+                return taken
+            if self._closed or (rest_s := deadline - _now()) <= 0:
+                return None
+            if self._offers == offers:
+                await self._wait(worker, rest_s)
 
     async def _wait(self, worker: str, rest_s: float) -> None:
-        """Wait for an item."""
+        """Wait until there is said to be a task."""
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle[idle] = worker
-        if self.desk is not None:
-            self.desk.host.claim_soon()
         try:
             async with asyncio.timeout(rest_s):
                 await idle
@@ -422,343 +325,690 @@ class Leases:
             pass
         except asyncio.CancelledError:
             self._idle.pop(idle, None)
-            self._wake_one()
+            if idle.done():
+                self.offer()
             raise
         finally:
             self._idle.pop(idle, None)
             self.saw(worker)
 
-    async def _lease(self, item: WorkItem, worker: str, *, replays: bool) -> bool:
-        """Give a task to a worker. Returns False if it is over meanwhile. Raises Unavailable."""
-        run, desk = item.run, self.desk
-        lease = Lease(f"{run.head.id}.{secrets.token_urlsafe(12)}", worker)
-        if desk is not None:
-            item.first = DELIVERED not in (run.record.note or {})
-            base = 0 if replays else len(task_sink(run).known(0, replays=False))
-            lease.stored = StoredLease(lease.token, worker, replays, item.first, base)
+    async def _take_next(self, worker: str, *, replays: bool) -> Taken | None:
+        if (refusal := self.tasks.refusal()) is not None:
+            raise refusal
+        try:
+            while waiting := await self.tasks.queued(self._agent, CANDIDATES):
+                for task_id in waiting:
+                    taking = asyncio.ensure_future(self._take(task_id, worker, replays=replays))
+                    try:
+                        taken = await asyncio.shield(taking)
+                    except asyncio.CancelledError:  # the worker has gone
+                        taking.add_done_callback(self._return)
+                        raise
+                    if taken is not None:
+                        return taken
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: ask again", 1) from error
+        return None
+
+    def _return(self, taking: "asyncio.Future[Taken | None]") -> None:
+        """Give back what a worker took that has gone meanwhile."""
+        if not taking.cancelled() and taking.exception() is None and (taken := taking.result()) is not None:
+            self.refuse(taken.lease.token)
+
+    def refuse(self, token: str) -> None:
+        """Give back a task whose lease has not reached its worker."""
+
+        async def give_back() -> None:
+            with suppress(LeaseLost, Unavailable):
+                await self.release(token)
+
+        self.tasks.background(give_back())
+
+    async def _take(self, task_id: str, worker: str, *, replays: bool) -> Taken | None:
+        """Lease a queued task; None if somebody else was quicker. Raises StoreError."""
+        async with self.tasks.watch(task_id) as task:
+            if task is None:
+                return None
+            if await self.tasks.orphaned(task):
+                await self.tasks.end(task, TaskState.CANCELED, "", "")
+                return None
+            if task.fold.unreadable:
+                return None
+            whole = await self.tasks.read(task, 0)
+            delivered = task.row.delivered or min(task.epoch, 1)  # earlier versions did not count
+            view = TaskView(task.head, whole, None, delivered=delivered)
+            lease = WorkerLease(
+                task_id=task_id,
+                agent=self._agent,
+                token=f"{task_id}.{secrets.token_urlsafe(12)}",
+                worker=worker,
+                replays=replays,
+                delivery=delivered + 1,
+                since=view.seq + (task.state is TaskState.SUBMITTED),
+                base=0 if replays else view.answered,
+                used=view.replay.usage if view.replay.crashed else task.fold.usage,
+                deadline_s=self.deadline_s,
+            )
+            taking = LeaseToWorker(WorkerLeaseChange(lease, granted_ms=round(self.lease_s * 1000)))
             try:
-                lease.version = await desk.write(run.head.id, lease.stored, self.lease_s) or 0
-            except StoreError as error:
-                self._put_back(item)
-                raise Unavailable("the server's store cannot answer now: ask again", 1) from error
-            except asyncio.CancelledError:  # the worker has gone
-                self._put_back(item)
-                raise
-            if not await self._deliver(item, desk, lease):
+                if task.terminal or not await self._append(task, taking, view.seq):
+                    return None
+            except (Overtaken, Refused):
+                return None
+            self.tasks.take_on(task)
+            execution = self.tasks.executing(task)
+            self._observed(task_id, "working")
+            self._executions[task_id] = lease.token, execution
+            traceparent = None if execution is None else execution.traceparent
+            return Taken(
+                lease,
+                task.head,
+                self.tasks.files.linked(task.record()),
+                view.message,
+                traceparent or task.head.traceparent,
+                full_lineage(task.head, self.tasks.server),
+            )
+
+    # -- what is kept of a task ----------------------------------------------------------------------------------------
+
+    async def _work(self, task_id: str, token: str | None) -> Work:
+        """The task of a lease, or one that nobody has. Raises LeaseLost or StoreError."""
+        work = self._works.get(task_id)
+        if work is not None and token is not None and work.lease is not None and work.lease.token == token:
+            if work.lost:
+                self._take_back(work)
+                raise LeaseLost
+            return self._use(task_id, work)
+        held = await self.tasks.lease(task_id)
+        lease = None
+        if token is not None:
+            if held is None or not held.runs or held.lease.token != token:
+                raise LeaseLost
+            lease = held.lease
+        task = await self.tasks.pin(task_id)
+        if task is None or task.terminal:
+            if task is not None:
+                task.unpin()
+            raise LeaseLost
+        rewound = task.rewound
+        work = Work(task, lease, await self._view(task, lease), asyncio.Lock(), rewound)
+        if (former := self._works.get(task_id)) is not None:
+            self._forget(former)
+        return self._use(task_id, work)
+
+    async def _view(self, task: TaskLog, lease: WorkerLease | None) -> TaskView:
+        whole = await self.tasks.read(task, 0)
+        delivered = task.row.delivered if lease is None else lease.delivery - 1
+        return TaskView(task.head, whole, lease, delivered=delivered)
+
+    def _use(self, task_id: str, work: Work) -> Work:
+        self._works.pop(task_id, None)
+        self._works[task_id] = work  # now the last
+        work.last_s, work.users = _now(), work.users + 1
+        return work
+
+    def _let_go(self, work: Work) -> None:
+        """Undo one use. The task of a worker that has ended is forgotten, and so are those that are too many."""
+        work.users -= 1
+        if work.users:
+            return
+        if self._works.get(work.task.head.id) is not work:
+            work.task.unpin()
+        elif work.task.terminal:
+            self._forget(work)
+        if len(self._works) > WORKS_KEPT:
+            for other in tuple(self._works.values()):
+                if not other.users:
+                    self._forget(other)
+                if len(self._works) <= WORKS_KEPT:
+                    break
+
+    def _forget(self, work: Work) -> None:
+        task_id = work.task.head.id
+        if self._works.get(task_id) is work:
+            del self._works[task_id]
+            if not work.users:
+                work.task.unpin()
+
+    def forget_idle(self, for_s: float = WORK_S) -> None:
+        """See `engine.api.Workers`."""
+        for work in tuple(self._works.values()):
+            if not work.users and _now() - work.last_s >= for_s:
+                self._forget(work)
+
+    def rewound(self) -> None:
+        """See `engine.api.Workers`."""
+        for work in tuple(self._works.values()):
+            if work.lost:
+                self._take_back(work)
+
+    def _take_back(self, work: Work) -> None:
+        """End the lease of a worker that would go on behind words that the store has lost."""
+        self._forget(work)
+        if work.lease is not None:
+            self.refuse(work.lease.token)
+
+    async def _sync(self, work: Work) -> None:
+        """Read what others wrote to the task. Raises LeaseLost if the store has lost something of it."""
+        view, task = work.view, work.task
+        if work.lost:
+            raise LeaseLost
+        while view.seq != task.seq:
+            if view.seq > task.seq:
+                await self.tasks.catch_up(task)
+            whole = await self.tasks.read(task, view.seq)
+            if work.lost:
+                raise LeaseLost
+            for logged in whole:
+                if logged.seq <= task.seq:
+                    view.add(logged)
+
+    async def _reread(self, work: Work) -> None:
+        """Read lease and task anew. Raises LeaseLost."""
+        await self.tasks.catch_up(work.task)
+        if work.lease is not None:
+            held = await self.tasks.lease(work.task.head.id)
+            if work.task.terminal or held is None or not held.runs or held.lease.token != work.lease.token:
+                raise LeaseLost
+            work.lease = held.lease
+            if held.lease.replays:  # how far it has come is not in the log
+                work.view = await self._view(work.task, held.lease)
+        await self._sync(work)
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    async def say(self, token: str, word: SpokenWord, *, usage: Usage | None = None, number: int = 0) -> None:
+        """Take a worker's word about the task of its lease. Returns once it is committed.
+
+        A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
+        Raises InvalidParams, LeaseLost, or Unavailable if the store cannot be written now.
+        """
+        self._saw_report(token)
+        await self._patiently(lambda: self._tell(task_of(token), token, word, usage, number))
+
+    async def tell(self, task_id: str, token: str | None, word: SpokenWord) -> None:
+        """As `say`, also without a lease: then it is told under the present one, or none while the task is queued.
+
+        That holds while the task was delivered once at most.
+        """
+        self._saw_report(token)
+
+        async def work() -> None:
+            present = token
+            if present is None:
+                held = await self.tasks.lease(task_id)
+                if held is not None and held.runs:
+                    if held.lease.delivery > 1:
+                        wanted = "is needed, since the task was delivered again: send the one you got"
+                        raise InvalidParams("lease", wanted)
+                    present = held.lease.token
+                elif held is None and await self.tasks.state(task_id) in INTERRUPTED:
+                    raise InvalidParams("id", NOBODY_ASKED)
+            elif task_of(present) != task_id:
+                raise LeaseLost
+            await self._tell(task_id, present, word, None, 0)
+
+        await self._patiently(work)
+
+    async def report(self, report: CompleteTask | UpdateStatus) -> None:
+        """See `engine.api.Workers`."""
+        await self.tell(report.id, report.lease, word_of(report))
+
+    async def _patiently(self, work: "Callable[[], Awaitable[None]]") -> None:
+        try:
+            await work()
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+
+    async def _tell(self, task_id: str, token: str | None, word: SpokenWord, usage: Usage | None, number: int) -> None:
+        work = await self._work(task_id, token)
+        try:
+            async with work.lock:
+                await self._sync(work)
+                fresh = not self.tasks.shared
+                while not await self._tell_once(work, word, usage, number, fresh=fresh):
+                    await self._reread(work)
+                    fresh = True
+        finally:
+            self._let_go(work)
+
+    async def _tell_once(self, work: Work, word: SpokenWord, usage: Usage | None, number: int, *, fresh: bool) -> bool:
+        """Write a word. Returns False if somebody else came between, or if that has to be looked up: unless the log is
+        `fresh`, what is known here may be old, and only a write that the store takes proves that it is not.
+
+        Raises InvalidParams, LeaseLost or StoreError.
+        """
+        task, lease, view = work.task, work.lease, work.view
+        if task.terminal:
+            raise LeaseLost
+        if lease is not None and 0 < number <= lease.reports:
+            return await self._confirm(lease)  # a repeated word: its answer was lost
+        if view.passed_on is not None and not (isinstance(word, Delegation) and self._told(lease, word)):
+            if self.tasks.stopping:
+                raise Unavailable("the server is stopping: call again in a moment", 1)
+            if fresh:
+                await task.followers.wait(task, self.tasks.loop)  # no event comes between a question and its answer
+            return False
+        word, used = within(word, self.tasks.bounds), used_within(usage)
+        if view.asked is not None and view.passed_on is None:
+            if not fresh:
                 return False
-        item.lease, item.leased, item.replays = lease, True, replays
-        self._leases[lease.token] = item, lease
-        run.working()
-        self._renew(item, lease)
+            if isinstance(word, Ask) and word.parts == view.asked.parts:
+                return lease is None or await self._confirm(lease)
+            if lease is not None:
+                await self._confirm(lease)
+            raise InvalidParams("id", WAITS)
+        said = Said([], None if lease is None else replace(lease, reports=max(lease.reports, number)))
+        if used is not None and said.lease is not None and not view.replay.active:
+            said.lease = replace(said.lease, used=(said.lease.used or Usage()) + used)
+        match word:
+            case Say():
+                await self._report(work, word, said, numbered=number > 0)
+            case ArtifactChunk(artifact, append, last_chunk):
+                if not view.replay.active:
+                    artifact = replace(artifact, parts=await self._kept(task, artifact.parts))
+                    chunk = view.chunk(task.record, artifact, append=append, last_chunk=last_chunk)
+                    said.events.append(chunk)
+            case Ask():
+                await self._ask(work, word, said)
+            case Delegation():
+                self._delegate(work, word, said)
+            case End():
+                await self._end(work, word, said)
+        if not (fresh or said.events) and said.lease == lease:
+            return False
+        return await self._write(work, said)
+
+    @staticmethod
+    def _told(lease: WorkerLease | None, order: Delegation) -> bool:
+        return lease is not None and order.number <= lease.delegations
+
+    async def _confirm(self, lease: WorkerLease) -> bool:
+        """Whether nothing has to be written. Raises LeaseLost."""
+        if not await self._runs(lease.task_id, lease.token):
+            raise LeaseLost
         return True
 
-    async def _deliver(self, item: WorkItem, desk: Desk, lease: Lease) -> bool:
-        """Write down that a worker begins with the task. Returns False if the task is over meanwhile.
+    async def _kept(self, task: TaskLog, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """The parts as they go into the log, with large files in the blob store."""
+        files = self.tasks.files
+        return await files.kept_by_run(task.head.id, parts) if files.large(parts) else parts
 
-        The mark is committed before the worker knows its lease. With its first call the run may move to a replica that
-        knows only the log, and there the mark tells what this worker wrote from what earlier ones did.
+    async def _report(self, work: Work, word: Say, said: Said, *, numbered: bool) -> None:
+        task, view = work.task, work.view
+        if not says_anything(word) or view.replay.active:
+            return
+        if not numbered and not adds(self.tasks.files.linked(task.record()), word):
+            return
+        parts = await self._kept(task, word.parts)
+        message = agent_message(task.head, parts) if parts else None
+        progress = None
+        if word.progress is not None:
+            progress = Progress(*word.progress, message.text if message is not None else "")
+        used = task.fold.usage if said.lease is None else said.lease.used
+        now = timestamp(self.tasks.clock.now_ms())
+        said.events.append(
+            StatusChanged(
+                TaskState.WORKING, now, message=message, progress=progress, usage=used, metadata=word.metadata
+            )
+        )
+
+    async def _ask(self, work: Work, word: Ask, said: Said) -> None:
+        task, lease, view = work.task, said.lease, work.view
+        place = view.answered
+        if lease is not None:
+            if 0 < word.number <= lease.questions:
+                return  # the answer arrived while the question was repeated
+            place = lease.base + lease.questions
+            said.lease = replace(lease, questions=lease.questions + 1)
+        if word.note:
+            said.events.append(Noted(word.note))
+        if lease is not None and lease.replays:
+            try:
+                if view.replay.answer(word.parts) is not None:
+                    return
+            except ReplayMismatch as mismatch:
+                self._end_mismatched(work, said, mismatch)
+                return
+        if place < len(view.said):
+            return  # a question does not overtake a message that the worker has not read
+        parts = await self._kept(task, word.parts)
+        state = TaskState.AUTH_REQUIRED if word.auth else TaskState.INPUT_REQUIRED
+        used = task.fold.usage if lease is None else lease.used
+        now = timestamp(self.tasks.clock.now_ms())
+        said.events.append(StatusChanged(state, now, message=agent_message(task.head, parts), usage=used))
+
+    def _delegate(self, work: Work, order: Delegation, said: Said) -> None:
+        task, lease, view, number = work.task, said.lease, work.view, order.number
+        if lease is not None and number > lease.delegations:
+            said.lease = replace(lease, delegations=number)
+        key = task.head.id, number
+        recorded = view.delegated.get(number)
+        if recorded is not None and recorded.agent != order.agent:
+            mismatch = ReplayMismatch(f"delegation {number}", delegation_to(recorded.agent), delegation_to(order.agent))
+            self._end_mismatched(work, said, mismatch)
+        elif recorded is not None:
+            view.replay.forget_passed(recorded.task_id)
+        elif key not in self._handed:
+            handed = self._handed[key] = self.tasks.loop.create_future()
+            work.users += 1
+            self.tasks.background(self._carry_out(work, order, handed))
+
+    async def _carry_out(self, work: Work, order: Delegation, handed: "asyncio.Future[Delegated | None]") -> None:
+        """Wait for the outcome of a delegation, and write it, whatever becomes of the worker.
+
+        None: the task of that number belongs to another agent.
         """
-        run, task = item.run, asyncio.current_task()
         try:
-            if self._items.get(run.head.id) is item:
-                run.note(**{DELIVERED: "yes", USED: ""})
-                await run.written()
-            if self._items.get(run.head.id) is item:
+            parent = ParentTask(self.tasks, work.task, work.view, work.lease, order)
+            handed.set_result(await parent.carry_out())
+        except ReplayMismatch as mismatch:
+            said = Said([], work.lease)
+            self._end_mismatched(work, said, mismatch)
+            async with work.lock:
+                await self._sync(work)
+                with suppress(LeaseLost):
+                    await self._write(work, said)
+            handed.set_result(None)
+        except asyncio.CancelledError:
+            if (own := asyncio.current_task()) is not None and own.cancelling():
+                raise  # else the task has ended
+        finally:
+            self._handed.pop((work.task.head.id, order.number), None)
+            handed.cancel()
+            self._let_go(work)
+
+    async def _end(self, work: Work, word: End, said: Said) -> None:
+        task, view = work.task, work.view
+        if view.replay.active:
+            self._end_mismatched(work, said, view.replay.left())
+            return
+        for artifact in word.artifacts:
+            kept = replace(artifact, parts=await self._kept(task, artifact.parts))
+            said.events.append(view.chunk(task.record, kept, append=False, last_chunk=True))
+        used = task.fold.usage if said.lease is None else said.lease.used
+        now_ms = self.tasks.clock.now_ms()
+        parts = await self._kept(task, word.parts)
+        said.events.append(closing(task.head, word.state, now_ms, parts, word.reason, used))
+
+    def _end_mismatched(self, work: Work, said: Said, mismatch: ReplayMismatch) -> None:
+        """End a task whose worker asks or delegates otherwise than the one before."""
+        used = work.task.fold.usage if said.lease is None else said.lease.used
+        now_ms = self.tasks.clock.now_ms()
+        end = mismatched(work.task.head, mismatch)
+        said.events.append(closing(work.task.head, end.state, now_ms, end.parts, end.reason, used))
+
+    async def _write(self, work: Work, said: Said) -> bool:
+        """Write what a word comes to, in one append. Returns False if somebody else came between."""
+        task, lease, view, changed = work.task, work.lease, work.view, said.lease
+        if lease is not None and changed is not None:
+            if not said.events and changed == lease:
+                return await self._confirm(lease)
+            changed = replace(changed, version=lease.version + 1)
+            if not said.events:
+                if not await self.tasks.note(changed):
+                    return False
+                work.lease = changed
                 return True
-        except asyncio.CancelledError:  # the run's, which is over, unless the worker has gone
-            if task is not None and task.cancelling():
-                desk.drop(run.head.id, lease.version)
-                self._put_back(item)
-                raise
-        desk.drop(run.head.id, lease.version)
-        return False
+        elif not said.events:
+            return True
+        events = tuple(said.events)
+        state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), task.state)
+        words = WriteWords(events, state, None if changed is None else WorkerLeaseChange(changed))
 
-    def _put_back(self, item: WorkItem) -> None:
-        """Offer a run, unless it is over, to the next worker that asks, since this one does not get it."""
-        if self._closed:
-            item.inbox.put_nowait(Lost())
-        elif self._items.get(item.run.head.id) is item:
-            self._waiting.appendleft(item)
-            self._wake_one()
+        try:
+            await self._append(task, words, view.seq)
+        except (Overtaken, Fenced, Moved):  # with Moved the lease alone has changed
+            return False
+        except Refused as refused:
+            raise LeaseLost from refused
+        for seq, event in enumerate(events, view.seq + 1):
+            view.add(Logged(seq, event))
+        work.lease = changed
+        if task.terminal:
+            self._observed(task.head.id, SPELLED[task.state])
+        return True
 
-    def _return_surplus(self) -> None:
-        """Give back what no worker waits for here, if workers of other replicas may."""
-        while self.desk is not None and len(self._waiting) > len(self._idle):
-            self._waiting.pop().inbox.put_nowait(Unwanted())
+    async def _append(self, task: TaskLog, request: Request, seq: int | None = None) -> bool:
+        """Write what the rules say to a request, as the task stands. Returns False if that is nothing.
+
+        A store that cannot be written is tried again for `STALLED_S`. Raises Overtaken if the log is not at `seq`, or
+        not any more when the store gets the write; StoreError or Refused.
+        """
+        until_s = _now() + STALLED_S
+        while True:
+            asked = 0
+
+            def decide(task: TaskLog) -> Decision | None:
+                nonlocal asked
+                asked += 1
+                if asked > 1 or seq not in (None, task.seq):
+                    raise Overtaken
+                return self.tasks.decide(task, request)
+
+            try:
+                return await self.tasks.append(task, decide)
+            except StoreError:
+                if _now() + self.tasks.retry_s > until_s or task.writes.busy:
+                    raise
+                await asyncio.sleep(self.tasks.retry_s)
+
+    async def ask(self, token: str, question: Ask, number: int, wait_s: float) -> Message | None:
+        """Ask the lease's question with that number (0: the next one), and wait for the answer.
+
+        None if no answer comes within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
+        """
+        self._saw_report(token)
+
+        ended = False
+
+        async def put() -> None:
+            nonlocal number, ended
+            work = await self._work(task_of(token), token)
+            try:
+                await self._reread(work)
+                assert work.lease is not None
+                answered = len(self._answers_in(work))
+                number = number or answered + 1
+                if number > answered + 1:
+                    raise InvalidParams("question", f"the next one has the number {answered + 1}")
+                if number > answered:
+                    await self._tell(task_of(token), token, replace(question, number=number), None, 0)
+                ended = work.task.terminal  # it was another question than an earlier worker's
+            finally:
+                self._let_go(work)
+
+        await self._patiently(put)
+        if ended:
+            return None
+        beat = await self.beat(token, wait_s, number - 1)
+        if beat.cancel:
+            raise LeaseLost
+        return beat.answers[0] if beat.answers else None
+
+    async def delegate(self, token: str, order: Delegation, wait_s: float) -> Delegated | None:
+        """Give the lease's order with that number (0: the next one) to another agent, and wait for the outcome.
+
+        None if there is none within `wait_s`: ask again with the same number. Raises LeaseLost.
+        """
+        self._saw_report(token)
+        task_id = task_of(token)
+        handed: asyncio.Future[Delegated | None] | None = None
+        outcome: Delegated | None = None
+
+        async def put() -> None:
+            nonlocal handed, outcome
+            work = await self._work(task_id, token)
+            try:
+                await self._reread(work)
+                assert work.lease is not None
+                number = order.number or work.lease.delegations + 1
+                if number > work.lease.delegations + 1:
+                    raise InvalidParams("delegation", f"the next one has the number {work.lease.delegations + 1}")
+                if (task_id, number) not in self._handed or number > work.lease.delegations:
+                    await self._tell(task_id, token, replace(order, number=number), None, 0)
+                handed, outcome = self._handed.get((task_id, number)), work.view.delegated.get(number)
+            finally:
+                self._let_go(work)
+
+        await self._patiently(put)
+        await self.beat(token, 0, 0)
+        if outcome is None and handed is not None:
+            await asyncio.wait((handed,), timeout=min(wait_s, self.lease_s / 2))
+            if (await self.beat(token, 0, 0)).cancel:
+                raise LeaseLost
+            outcome = handed.result() if handed.done() and not handed.cancelled() else None
+        return outcome
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     async def beat(self, token: str, wait_s: float, known: int) -> Beat:
         """Renew a lease, and wait up to `wait_s` for news: a cancel, or an answer beyond the `known` ones.
 
-        Raises LeaseLost.
+        Raises LeaseLost or Unavailable.
         """
         self.saw()
-        deadline = _now() + min(wait_s, self.lease_s / 2)
-        while True:
-            if self._was_canceled(token):
+        task_id, deadline = task_of(token), _now() + min(wait_s, self.lease_s / 2)
+        self._saw_report(token, "heartbeat")
+        try:
+            questions = await self.tasks.renew(task_id, token, self.lease_s)
+            if questions is not None and questions <= known and (wait_s <= 0 or self._closed):
+                return Beat(cancel=False)
+            async with self.tasks.watch(task_id) as task:
+                while questions is not None and task is not None and not task.terminal:
+                    answers = await self._answers(token, known) if questions > known else ()
+                    if answers or self._closed or _now() >= deadline:
+                        return Beat(cancel=False, answers=answers)
+                    before = _standing(task)
+                    while _standing(task) == before and not self._closed:
+                        if not await task.followers.wait(task, self.tasks.loop, deadline):
+                            break
+                    questions = await self.tasks.renew(task_id, token, self.lease_s)
+            held = await self.tasks.lease(task_id)
+            own = held is not None and held.lease.token == token
+            if own and await self.tasks.state(task_id) is TaskState.CANCELED:
+                self._observed(task_id, "canceled")
                 return Beat(cancel=True)
-            try:
-                if token in self._leases or self.desk is None:
-                    return await self._beat_here(token, deadline, known)
-                if (beat := await self._beat_elsewhere(self.desk, token, deadline, known)) is not None:
-                    return beat
-            except LeaseMoved:
-                continue
-
-    async def _beat_here(self, token: str, deadline: float, known: int) -> Beat:
-        item, lease = self._find(token)
-        self.saw(lease.worker, "heartbeat")
-        self._renew(item, lease)
-        wait_s = deadline - _now()
-        if not lease.over and len(lease.answers) <= known and wait_s > 0 and not self._closed:
-            news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            lease.waiting.append(news)
-            try:
-                async with asyncio.timeout(wait_s):
-                    await news
-            except TimeoutError:
-                pass
-            finally:
-                if news in lease.waiting:
-                    lease.waiting.remove(news)
-        if lease.over:
-            if self._was_canceled(token):
-                return Beat(cancel=True)
-            raise LeaseMoved if lease.moved else LeaseLost
-        self._renew(item, lease)
-        return Beat(cancel=False, answers=tuple(lease.answers[known:]))
-
-    async def _beat_elsewhere(self, desk: Desk, token: str, deadline: float, known: int) -> Beat | None:
-        """As `beat`, while the run is on another replica; None once it is here. An answer brings it here."""
-        loop, task_id = asyncio.get_running_loop(), task_of(token)
-        stored = (await desk.check(token)).lease
-        self.saw(stored.worker, "heartbeat")
-        desk.hear(task_id, self.lease_s)
-        async with _watch(desk, task_id) as log:
-            while log is not None:
-                if token in self._leases:
-                    return None
-                if log.state is TaskState.CANCELED:
-                    return Beat(cancel=True)
-                if log.terminal:
-                    break
-                said = sum(message.role is Role.USER for message in log.record().history) - 1
-                if log.state not in INTERRUPTED and said - stored.base > known:
-                    await self.hold(token)
-                    return None
-                if self._closed or _now() >= deadline:
-                    return Beat(cancel=False)
-                await log.followers.wait(log, loop, deadline)
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
         raise LeaseLost
 
-    async def wait_for_answer(self, token: str, wait_s: float) -> bool:
-        """Wait until the question of a lease whose run is on another replica is answered. Returns False if it is not.
+    async def _answers(self, token: str, known: int) -> tuple[Message, ...]:
+        """The answers to the questions of a lease after the first `known`. Raises LeaseLost."""
+        work = await self._work(task_of(token), token)
+        try:
+            await self._sync(work)
+            return tuple(self._answers_in(work)[known:])
+        finally:
+            self._let_go(work)
 
-        Raises LeaseLost.
-        """
-        desk = self.desk
-        if desk is None or token in self._leases:
-            return True
-        loop, task_id = asyncio.get_running_loop(), task_of(token)
-        deadline = _now() + min(wait_s, self.lease_s / 2)
-        await desk.check(token)
-        desk.hear(task_id, self.lease_s)
-        async with _watch(desk, task_id) as log:
-            while log is not None and log.state in INTERRUPTED:
-                if self._closed or _now() >= deadline:
-                    return False
-                await log.followers.wait(log, loop, deadline)
+    @staticmethod
+    def _answers_in(work: Work) -> Sequence[Message]:
+        """The answers that the worker of a lease has been given."""
+        lease = work.lease
+        return () if lease is None else work.view.said[lease.base : lease.base + lease.questions]
+
+    # -- other calls ---------------------------------------------------------------------------------------------------
+
+    async def release(self, token: str) -> None:
+        """Give a task back, so that another worker gets it at once. Raises LeaseLost or Unavailable."""
+        self._saw_report(token)
+
+        async def give_back() -> None:
+            work = await self._work(task_of(token), token)
+            try:
+                async with work.lock:
+                    while not await self._release(work):
+                        await self._reread(work)
+            finally:
+                self._let_go(work)
+
+        await self._patiently(give_back)
+
+    async def _release(self, work: Work) -> bool:
+        task, lease = work.task, work.lease
+        assert lease is not None
+        change = WorkerLeaseChange(replace(lease, version=lease.version + 1), over=True)
+        try:
+            if not await self._append(task, EndWorkerLease(change)):
+                raise LeaseLost
+        except (Overtaken, Refused):
+            return False
+        self._forget(work)
+        self._observed(task.head.id, "working")
+        if task.state not in INTERRUPTED:
+            self.tasks.announce(task)
         return True
-
-    async def hold(self, token: str, *, confirmed: bool = False) -> WorkItem:
-        """The work item that a lease belongs to. A run on another replica is brought here.
-
-        A run that is here may have gone to another replica a moment ago, so that what is written for it is refused.
-        With `confirmed` the store has been asked. Raises LeaseLost, Unavailable, or InvalidParams while a question of
-        the task is open.
-        """
-        self._saw_report(token)
-        while confirmed and token in self._leases and not await self.confirm(token):
-            pass
-        if token in self._leases or self.desk is None or token in self._ended:
-            return self._find(token)[0]
-        await self.desk.check(token)
-        await self.bring(task_of(token), token)
-        return self._find(token)[0]
-
-    def has(self, token: str) -> bool:
-        """Whether the run of a lease is here, or was a moment ago."""
-        return token in self._leases
-
-    async def confirm(self, token: str) -> bool:
-        """Whether the run that is here is still the one of the lease, so that what it refuses is refused.
-
-        Raises Unavailable.
-        """
-        if self.desk is None:
-            return True
-        try:
-            present = await self.desk.host.runs(task_of(token))
-        except StoreError as error:
-            raise Unavailable("the server's store cannot answer now: try again", 5) from error
-        if not present:
-            await asyncio.sleep(0)  # lets the former run leave
-        return present
-
-    async def bring(self, task_id: str, token: str | None = None) -> None:
-        """Bring the run of a task here, with the lease of the `token` if one is given.
-
-        Raises LeaseLost if the task has ended, Unavailable, or InvalidParams as `hold`.
-        """
-        desk, loop = self.desk, asyncio.get_running_loop()
-        if desk is None:
-            return
-        until = _now() + BRING_S
-        try:
-            while token not in self._leases if token is not None else not await desk.host.runs(task_id):
-                if self._closed:
-                    raise Unavailable("the server is stopping: call again in a moment", 1)
-                if _now() > until:
-                    raise Unavailable("the task is on its way from another server: try again", 1)
-                arrived: asyncio.Future[None] = loop.create_future()
-                self._arriving.setdefault(task_id, []).append(arrived)
-                try:
-                    state = await desk.host.take_over(task_id)
-                    if state is None or state in TERMINAL:
-                        raise LeaseLost
-                    if state in INTERRUPTED:
-                        raise InvalidParams("id", WAITS)
-                    await asyncio.wait((arrived,), timeout=AGAIN_S)
-                finally:
-                    self._stop_waiting(task_id, arrived)
-        except StoreError as error:
-            raise Unavailable("the server's store cannot answer now: try again", 5) from error
-
-    def _stop_waiting(self, task_id: str, arrived: "asyncio.Future[None]") -> None:
-        """Forget somebody who waited for a run. It has arrived if nobody waits for it any more."""
-        waiting = self._arriving.get(task_id, [])
-        if arrived in waiting:
-            waiting.remove(arrived)
-            if not waiting:
-                del self._arriving[task_id]
-
-    def release(self, token: str) -> None:
-        """Give a task back, so that another worker gets it at once. Raises LeaseLost."""
-        self._saw_report(token)
-        item, _ = self._find(token)
-        self._lose(item)
 
     async def find_task(self, token: str) -> str:
         """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
         self._saw_report(token)
-        if token in self._ended and not self._was_canceled(token):
-            return self._ended[token][0]
-        if token not in self._leases and self.desk is not None and token not in self._ended:
-            await self.desk.check(token)
-            return task_of(token)
-        return self._find(token)[0].run.head.id
-
-    def find_item(self, task_id: str, token: str | None) -> WorkItem | None:
-        """The work item that a report belongs to; None if the task is not offered now.
-
-        A report may omit the lease only while at most one worker can have it. Raises LeaseLost, or InvalidParams.
-        """
-        self._saw_report(token)
-        if token is not None:
-            item, _ = self._find(token)
-            if item.run.head.id != task_id:
+        task_id = task_of(token)
+        try:
+            held = await self.tasks.lease(task_id)
+            if held is None or held.lease.token != token:
                 raise LeaseLost
-            return item
-        item_or_none = self._items.get(task_id)
-        if item_or_none is not None and item_or_none.leased and not item_or_none.first:
-            raise InvalidParams("lease", "is needed, since the task was delivered again: send the one you got")
-        return item_or_none
+            if not held.runs and await self.tasks.state(task_id) not in (
+                TaskState.COMPLETED,
+                TaskState.FAILED,
+                TaskState.REJECTED,
+            ):
+                raise LeaseLost
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+        return task_id
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    async def history(self, token: str, limit: int) -> tuple[Message, ...]:
+        """The newest messages of the context of the lease's task, without its own. Raises LeaseLost or Unavailable."""
+        head, _ = await self._head(token)
+        return await self.tasks.past.messages(head, limit)
 
-    def _saw_report(self, token: str | None) -> None:
+    async def history_of(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
+        """As `history`, for a task that was just taken."""
+        return await self.tasks.past.messages(head, limit)
+
+    async def references(self, token: str) -> tuple[Record, ...]:
+        """The caller's own tasks among those that the message of the lease's task names."""
+        head, message = await self._head(token)
+        return await self.tasks.past.references(head, message.reference_task_ids)
+
+    async def _head(self, token: str) -> tuple[TaskHead, Message]:
+        self._saw_report(token)
+        try:
+            work = await self._work(task_of(token), token)
+            self._let_go(work)
+            if not await self._runs(work.task.head.id, token):
+                raise LeaseLost
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+        return work.task.head, work.view.message
+
+    async def request_metadata(self, token: str, message: Message) -> "dict[str, object] | None":
+        """The metadata of the request that brought a message of the lease's task."""
+        try:
+            work = await self._work(task_of(token), token)
+            try:
+                return metadata_of(message, await self.tasks.read(work.task, 0))
+            finally:
+                self._let_go(work)
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+
+    def _saw_report(self, token: str | None, word: WorkerWord = "report") -> None:
         """Record that a worker has called about the task of a lease."""
-        held = None if token is None else self._leases.get(token)
-        self.saw("" if held is None else held[1].worker, "report")
-
-    def _was_canceled(self, token: str) -> bool:
-        return token in self._ended and self._ended[token][1]
-
-    def _next(self) -> WorkItem | None:
-        return self._waiting.popleft() if self._waiting and not self._closed else None
-
-    def _wake_one(self) -> None:
-        if not self._waiting:
-            return
-        for idle in self._idle:
-            if not idle.done():
-                idle.set_result(None)
-                return
-
-    def _find(self, token: str) -> tuple[WorkItem, Lease]:
-        held = self._leases.get(token)
-        if held is None:
-            raise LeaseLost
-        return held
-
-    def _renew(self, item: WorkItem, lease: Lease, left_s: float | None = None) -> None:
-        """Let a lease last for as long as leases do, or for `left_s`, because that is what the store says."""
-        if lease.over:
-            return
-        if lease.expiry is not None:
-            lease.expiry.cancel()
-        loop = asyncio.get_running_loop()
-        if self.desk is None:
-            lease.expiry = loop.call_later(self.lease_s, self._expire, item)
-            return
-        if left_s is None:
-            self.desk.hear(item.run.head.id, self.lease_s)
-        lease.expiry = loop.call_later(left_s or self.lease_s, item.inbox.put_nowait, LeaseExpired())
-
-    def _expire(self, item: WorkItem) -> None:
-        """Take the task away from a worker that has kept silent for as long as its lease lasts.
-
-        It may do so while a question is open; then nothing is lost.
-        """
-        if item.lease is not None and item.asked is None:
-            self.lost += 1
-            log.warning(
-                "agent %s: the lease of task %s is lost: worker %.100s was silent for %g s",
-                self._agent,
-                item.run.head.id,
-                item.lease.worker,
-                self.lease_s,
-                extra=about(self._agent, agent=self._agent, worker=item.lease.worker[:100]),
-            )
-        self._lose(item)
-
-    def _lose(self, item: WorkItem) -> None:
-        """Take the task away from its worker. While a question is open, no other worker is needed."""
-        lease = self._end_lease(item)
-        if lease is not None:
-            if self.desk is not None:
-                self.desk.drop(item.run.head.id, lease.version)
-            lease.wake()
-        if item.asked is None:
-            item.inbox.put_nowait(Lost())
-
-    def _end_lease(self, item: WorkItem) -> Lease | None:
-        lease, item.lease = item.lease, None
-        if lease is not None:
-            lease.over = True
-            if lease.expiry is not None:
-                lease.expiry.cancel()
-            del self._leases[lease.token]
-        return lease
+        work = None if token is None else self._works.get(task_of(token))
+        known = work is not None and work.lease is not None and work.lease.token == token
+        self.saw(work.lease.worker if known and work is not None and work.lease is not None else "", word)
 
 
-@asynccontextmanager
-async def _watch(desk: Desk, task_id: str) -> AsyncIterator[TaskLog | None]:
-    """A task that is kept up to date in the block; None if there is none. Raises Unavailable."""
-    try:
-        async with desk.host.watch(task_id) as log:
-            yield log
-    except StoreError as error:
-        raise Unavailable("the server's store cannot answer now: try again", 5) from error
+def task_of(token: str) -> str:
+    """The task of a lease."""
+    return token.rpartition(".")[0]
+
+
+def _standing(task: TaskLog) -> tuple[object, ...]:
+    """What changes about a task when its worker has to hear of it."""
+    return task.epoch, task.holder, task.terminal, task.state in INTERRUPTED
 
 
 def _now() -> float:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman.agents.content import parts_of, sound_artifact
-from dragoman.engine.api import Run
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.files import same_parts
@@ -18,7 +17,7 @@ from dragoman.model.events import ArtifactChunk
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState, Usage
 
 QUESTIONS = {
     TaskState.INPUT_REQUIRED: "More input is needed.",
@@ -102,9 +101,8 @@ def says_anything(word: Say) -> bool:
     return bool(word.parts) or word.progress is not None or word.metadata is not None
 
 
-def adds(run: Run, word: Say) -> bool:
+def adds(record: Record, word: Say) -> bool:
     """Whether the report adds anything to what the task already says."""
-    record = run.record
     said = record.status.message.parts if record.status.message is not None else ()
     at = None if record.progress is None else (record.progress.current, record.progress.total)
     return (

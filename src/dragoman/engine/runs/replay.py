@@ -13,7 +13,7 @@ than lost.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -39,13 +39,6 @@ from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.parts import beginning
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState, Usage
-
-DELIVERED = ".delivered"
-"""The note with which a runner marks that a worker begins with the task. Each worker gets one."""
-
-USED = ".used"
-"""The note with the tokens used since the task was last given to a worker, and before that: see `spell_usage`."""
-
 
 SHOWN_CHARACTERS = 60
 """How much of a question the text about a difference shows."""
@@ -82,11 +75,10 @@ class Replay:
     `taken` are messages that questions took after the last answered question, `late` those that nobody has taken: the
     next `ask` gets them. `usage` holds the tokens used up to the last answered question; a run that replaces one that
     `crashed`, which died while it worked, counts on from there. `delegated` holds the outcomes of delegations, `passed`
-    the answers that were passed on to delegated tasks, by task. `delivered` are the artifacts written since the task
-    was last given to a worker (`DELIVERED`). The replay is `active` as long as recorded answers are left, including
-    those passed on. `began_ms` is when the task was taken on after its last question, or at all; None if it has not
-    been. With `places` numbered words have places; without they are counted. `said` are the events up to the last
-    recorded answer, of a log with branches; None of any other. `until` is the seq of that answer.
+    the answers that were passed on to delegated tasks, by task. The replay is `active` as long as recorded answers are
+    left, including those passed on. `began_ms` is when the task was taken on after its last question, or at all; None
+    if it has not been. With `places` numbered words have places; without they are counted. `said` are the events up to
+    the last recorded answer, of a log with branches; None of any other. `until` is the seq of that answer.
     """
 
     __slots__ = (
@@ -101,7 +93,6 @@ class Replay:
         "active",
         "began_ms",
         "crashed",
-        "delivered",
         "late",
         "places",
         "repeats",
@@ -117,7 +108,6 @@ class Replay:
         usage: Usage | None = None,
         delegated: Iterable[Delegated] = (),
         passed: Iterable[tuple[str, Message]] = (),
-        delivered: Iterable[str] = (),
         began_ms: int | None = None,
         taken: Iterable[RecordedAnswer] = (),
         places: bool = True,
@@ -126,7 +116,6 @@ class Replay:
     ) -> None:
         self.usage = usage
         self.began_ms = began_ms
-        self.delivered = frozenset(delivered)
         self.places = places
         self._delegated: dict[int, Delegated] = {}
         for each in delegated:
@@ -326,7 +315,6 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
     usage: Usage | None = None
     delegated: list[Delegated] = []
     passed: list[tuple[str, Message]] = []
-    written: set[str] = set()
     began: str | None = None
     branched, place = False, ""
     said: list[Logged] = []
@@ -352,11 +340,8 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
                     baseline = {artifact.artifact_id: artifact for artifact in fold.record().artifacts}
             case Delegated():
                 delegated.append(event)
-            case Noted(note):
-                if DELIVERED in note:
-                    written.clear()
-            case ArtifactChunk(artifact):
-                written.add(artifact.artifact_id)
+            case Noted() | ArtifactChunk():
+                pass
             case StatusChanged():
                 if event.state in INTERRUPTED:
                     began = None
@@ -381,7 +366,6 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
         usage,
         delegated,
         passed,
-        written,
         None if began is None else timestamp_ms(began),
         (each for each in unasked if each.place),
         places,
@@ -438,22 +422,6 @@ def delegation_to(agent: str) -> str:
 def shortened(text: str) -> str:
     """The beginning of a text."""
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
-
-
-def spell_usage(usage: Usage) -> str:
-    """The text of a note with the tokens."""
-    return msgspec.json.encode(usage).decode()
-
-
-def noted_usage(note: Mapping[str, str] | None) -> Usage | None:
-    """The tokens in the notes of a task; None if a worker that has just begun has used none."""
-    spelled = (note or {}).get(USED)
-    if not spelled:
-        return None
-    if spelled.startswith("["):
-        return msgspec.json.decode(spelled, type=Usage)
-    given, made, total = map(int, spelled.split(":"))  # as earlier releases spelled it, without models
-    return Usage(given, made, total)
 
 
 def _spelled_word(said: Event | Say) -> bytes:

@@ -12,7 +12,7 @@ nothing more is written (invariant 5). A run never raises: whatever its agent do
      │
      ├── another run, or nobody, goes on ──────────────────► LEFT
      ├── another server has leased the task ───────────────► FENCED
-     ├── the agent gives it up (not CANCELED) ─────────────► AGAIN, or ELSEWHERE for any replica
+     ├── the agent gives it up (not CANCELED) ─────────────► AGAIN
      └── no end can be written ────────────────────────────► UNWRITTEN
 ```
 
@@ -27,7 +27,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Ended, Reject, Run, RunAgain, RunElsewhere, Runner
+from dragoman.engine.api import Ended, Reject, Run, RunAgain, Runner
 from dragoman.engine.effects import StopOverdue
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.endings import MISMATCH, OVERDUE, agent_error, closing, failed, mismatched, overdue_text
@@ -58,7 +58,6 @@ class RunPhase(Enum):
     LEFT = auto()
     FENCED = auto()
     AGAIN = auto()
-    ELSEWHERE = auto()
     UNWRITTEN = auto()
 
 
@@ -296,11 +295,10 @@ class TaskRun:
         try:
             await (self.runner.run(self.run) if self._work is None else self._work(self))
             end = self._unfit() or self._failure or COMPLETED
-        except RunAgain as given_up:
+        except RunAgain:
             await sink.writer.drained()
             if self.phase in WRITES:
-                again = RunPhase.ELSEWHERE if isinstance(given_up, RunElsewhere) else RunPhase.AGAIN
-                self.phase = RunPhase.LEFT if self.phase is RunPhase.CANCELED else again
+                self.phase = RunPhase.LEFT if self.phase is RunPhase.CANCELED else RunPhase.AGAIN
             sink.writer.stop()
             return
         except BaseException as error:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.api import Hear, Run
+from dragoman.engine.api import Hear
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Delegate
 from dragoman.engine.lineage import full_lineage
@@ -23,13 +23,10 @@ from dragoman.engine.runs.history import History
 from dragoman.engine.runs.places import RunPlaces, present_branch
 from dragoman.engine.runs.questions import Questions, TaskExecution
 from dragoman.engine.runs.replay import (
-    USED,
     Replay,
     ReplayMismatch,
-    noted_usage,
     place_of,
     question_name,
-    spell_usage,
 )
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
@@ -233,9 +230,7 @@ class TaskSink:
                 self.announce()
                 if not self.log.taken_on:
                     self.log.note_contact()
-            case Note(note, "next", with_usage):
-                if with_usage and self.used is not None:
-                    note = note | {USED: spell_usage(self.used)}
+            case Note(note, "next"):
                 if note:
                     self._next_note = Noted(note)
             case Note(note, when):
@@ -398,36 +393,6 @@ class TaskSink:
     async def _room(self) -> None:
         await self.writer.room()
         self.check()
-
-    # -- for the server's side of workers, which speak in a run that others may have begun -----------------------------
-
-    def known(self, count: int, *, replays: bool) -> tuple[Message, ...]:
-        """Skip the caller's first `count` further messages, which the worker has had, and return them.
-
-        Unless it `replays`, it has had all that answered its questions, so that there is no replay. Those it has not
-        had are for its next question.
-        """
-        answers = self.replay.skip(count if replays else None)
-        if not replays:
-            self.replay.drop()
-        late = (self.questions.take_late() for _ in range(max(0, count - len(answers))))
-        return (*answers, *(message for message in late if message is not None))
-
-    def carries_on(self, handed: int) -> None:
-        """Keep what was emitted since the task was last given to a worker (`replay.DELIVERED`): it is still at work.
-
-        It has given the first `handed` delegations of the task, and does not repeat what it said before their outcomes.
-        """
-        self.replay.skip_delegated(handed)
-        self._written |= self.replay.delivered
-        self.silent = self.silent and not self._written
-        self.used = noted_usage(self.log.record().note) or self.log.fold.usage
-
-
-def task_sink(run: Run) -> TaskSink:
-    """The sink of a run that is known to be on a task. For the server's side of workers alone."""
-    assert isinstance(run.sink, TaskSink)
-    return run.sink
 
 
 def metadata_of(message: Message, events: Sequence[Logged]) -> dict[str, Any] | None:

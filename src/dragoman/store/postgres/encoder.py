@@ -17,6 +17,7 @@ from dragoman.store.codec import TERMINAL_FROM, Codec, first_parts
 from dragoman.store.files import INLINE_BYTES, File, TaskFiles
 from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.statements import to_text
+from dragoman.store.postgres.worker_leases import encode_change
 from dragoman.store.postgres.writes import Addition, Creation, Row
 from dragoman.store.usage import Used, used_by_task
 
@@ -117,6 +118,10 @@ class Encoder:
             "write": append.write,
             "webhooks": append.webhooks_version,
         }
+        if append.to_worker:
+            row["to_worker"] = True
+        if append.lease is not None:
+            row |= encode_change(append.lease)
         return Addition(
             task_id,
             row,

@@ -32,6 +32,7 @@ from dragoman.store.files import File
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
+from dragoman.store.postgres.worker_leases import WORD
 from dragoman.store.postgres.writes import Addition, Creation, Row, Told
 from dragoman.store.usage import DAY_MS, AnswerUsage, Used
 
@@ -206,7 +207,7 @@ class Ledger:
             elif call_digest is not None:
                 outcomes[place] = self._repeat(call_task, call_digest, call_seq, call_answer)
             elif isinstance(write, Addition):
-                outcomes[place] = _refusal(write, *row[10:15]) or AGAIN
+                outcomes[place] = _refusal(write, *row[10:16]) or AGAIN
             elif place in refused:
                 outcomes[place] = refused[place]
             elif row[10] is not None:
@@ -370,7 +371,13 @@ def _files(writes: Sequence[Creation | Addition]) -> tuple[list[int], list[int],
 
 
 def _refusal(
-    write: Addition, state: int | None, seq: int, epoch: int, leased: bool, webhooks_version: int
+    write: Addition,
+    state: int | None,
+    seq: int,
+    epoch: int,
+    leased: bool,
+    webhooks_version: int,
+    worker_has_it: bool | None,
 ) -> Refused | None:
     """Why the guard refuses an append to a task as it was; None if it does not. A permanent reason comes first."""
     if state is None:
@@ -379,10 +386,15 @@ def _refusal(
         return TaskEnded(write.id)
     if write.epoch is not None and not (leased and write.epoch == epoch):
         return Fenced(f"{write.id}: epoch {write.epoch}, the task has {epoch if leased else 'no lease'}")
+    act = write.row.get("lease_act")
+    if act == WORD and not worker_has_it:
+        return Fenced(f"{write.id}: the lease of its worker is over")
     if write.expected_seq is not None and write.expected_seq != seq:
         return Moved(f"{write.id}: expected seq {write.expected_seq}, the task is at {seq}")
     if write.expected_epoch is not None and (write.expected_epoch, write.row["state"]) != (epoch, state):
         return Moved(f"{write.id}: expected epoch {write.expected_epoch}, the task has {epoch} or another state")
     if write.webhooks_version is not None and write.webhooks_version != webhooks_version:
         return Moved(f"{write.id}: its webhooks have changed")
+    if act is not None:
+        return Moved(f"{write.id}: the lease of its worker is another one")
     return None

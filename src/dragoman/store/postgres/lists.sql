@@ -14,7 +14,7 @@ WITH found AS MATERIALIZED (
     FROM found f CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = f.task LIMIT 1) t
 )
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages, n.total, n.indexed,
+    t.offered_until_ms, t.webhooks_version, t.delivered, s.record, p.firsts, p.pages, n.total, n.indexed,
     (SELECT count(*) FROM found) AS found
 FROM (TOTAL) AS n
 LEFT JOIN sized v ON v.place <= :limit AND (v.place = 1 OR :max_bytes IS NULL OR v.bytes <= :max_bytes)

@@ -339,6 +339,7 @@ class Reads:
             keeper=row["keeper"],
             offered_until_ms=row["offered_until_ms"],
             webhooks_version=row["webhooks_version"],
+            delivered=row["delivered"],
         )
 
     def _open(self, row: Any, *, chunks: bool, whole: bool, after: int = 0) -> OpenedRow:

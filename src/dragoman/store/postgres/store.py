@@ -65,11 +65,13 @@ from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.submission import Submission
 from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
 from dragoman.store.postgres.usage import UsageTable
+from dragoman.store.postgres.worker_leases import LeaseRows
 from dragoman.store.postgres.writer import Writer
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.usage import AnswerUsage, UsageBook
+from dragoman.store.worker_leases import WorkerLeases
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 
@@ -97,6 +99,7 @@ class PostgresStore:
         self._history = HistoryCount()
         self.replicas = self._replicas = SharedReplicas(door, self._address, clock, heartbeat or Heartbeat())
         self.shared: Shared = SharedRows(door, self._address.schema)
+        self.worker_leases: WorkerLeases = LeaseRows(door, self._address.schema)
         self.keys: KeyRing = KeyTable(door, self._address.schema, self._damage)
         self.outbox: Outbox
         self.outbox = self._webhooks = OutboxTables(
@@ -199,7 +202,13 @@ class PostgresStore:
         await self._submit(self._statement("request_cancel", to_text(task_id)), task_id)
 
     async def claim(
-        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+        self,
+        holder: str,
+        limit: int,
+        agents: Collection[str] | None,
+        absent_s: float = AGENT_ABSENT_S,
+        *,
+        queued: bool = True,
     ) -> tuple[Stored, ...]:
         """Those who have not beaten in time are declared dead before."""
         if not await self.replicas.alive(holder):
@@ -209,7 +218,7 @@ class PostgresStore:
 
         async def run() -> list[int]:
             now_ms = self.clock.now_ms()
-            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS, absent_s
+            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS, absent_s, queued
             return [row[0] for row in await self._pool().write(self._sql["claim"], *values)]
 
         claimed: list[int] = await self._submit(run)
@@ -340,6 +349,11 @@ class PostgresStore:
     async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
         """One statement."""
         return await changed_tasks(self._pool(), self._searches, since_ms, limit)
+
+    async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
+        """In the index of open tasks."""
+        rows = await self._pool().read(self._sql["queued"], to_text(agent), limit)
+        return tuple(from_text(row[0]) for row in rows)
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """In the index of open tasks, or of those that are offered."""

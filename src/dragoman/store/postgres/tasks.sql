@@ -17,7 +17,8 @@ INSERT INTO dragoman.scopes (owner, agent) VALUES ($1, $2) ON CONFLICT DO NOTHIN
 -- taken. The update is the guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq, or the
 -- state and epoch, on which the caller decided, the webhooks for which it rendered, not made before, and not changed since
 -- this statement began to look. Whether it was made before is seen in the log, behind the seq that the writer has read, or,
--- without events, in the row. `body` is the head of a new task, or the snapshot after an append. $10 is what those that end
+-- without events, in the row. `lease_act` is what becomes of a worker's lease: 0 it goes on, 1 it is granted, 2 it has run out; the
+-- statement undoes itself if the lease changes at the same moment. `body` is the head of a new task, or the snapshot after an append. $10 is what those that end
 -- their tasks have used. The result has a row for
 -- each write, with the task as it was before: `task` is null unless the write was made. A call that another transaction
 -- remembers at the same moment ends this one with an error.
@@ -27,14 +28,18 @@ WITH v AS (
             files boolean, write bigint, key bytea, digest bytea, expires_ms bigint, instead_of text,
             scope int, allowed boolean, agent text, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
             dialect text, text text, key_id text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
-            expected_epoch int, read_seq bigint, webhooks int),
+            expected_epoch int, read_seq bigint, webhooks int, to_worker boolean, lease_act smallint, lease_token text,
+            lease_version int, lease_questions int, lease_over boolean, lease_ms bigint, lease_deadline_ms bigint, lease text,
+            lease_agent text),
         unnest($2::bytea[], $3::bytea[])
     ) AS v (place, id, events, state, status_ms, holder, files, write, key, digest, expires_ms, instead_of, scope, allowed,
         agent, context, epoch, pushed, parent, deadline_ms, dialect, text, key_id, ends_lease,
         keeper, offered_until_ms, run_epoch, expected_seq,
-        expected_epoch, read_seq, webhooks, page, body)
+        expected_epoch, read_seq, webhooks, to_worker, lease_act, lease_token, lease_version, lease_questions, lease_over,
+        lease_ms, lease_deadline_ms, lease, lease_agent, page, body)
 ), cur AS MATERIALIZED (
-    SELECT v.*, t.task, t.scope AS old_scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
+    SELECT v.*, w.token AS known_token, w.version AS known_version, w.over AS known_over, w.runs AS lease_runs,
+        CASE WHEN v.to_worker AND w.runs THEN coalesce(v.holder, 'worker') ELSE v.holder END AS leases, t.task, t.scope AS old_scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
         t.webhooks_version, coalesce(e.last_seq, t.bare_seq) AS earlier_seq, coalesce(e.epoch, t.bare_epoch) AS earlier_epoch,
         c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
     FROM v
@@ -45,6 +50,9 @@ WITH v AS (
         WHERE t.seq > v.read_seq AND p.task = t.task AND p.first_seq > v.read_seq AND p.write = v.write LIMIT 1) e ON true
     LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
         AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
+    LEFT JOIN LATERAL (SELECT w.token, w.version, w.over,
+            NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS runs
+        FROM dragoman.worker_leases w WHERE (v.lease_act IS NOT NULL OR v.to_worker) AND w.task = t.task LIMIT 1) w ON true
 ), made AS (
     INSERT INTO dragoman.tasks (id, scope, agent, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
         pushed, parent, deadline_ms, dialect, text, key)
@@ -55,16 +63,17 @@ WITH v AS (
 ), moved AS (
     UPDATE dragoman.tasks t SET seq = t.seq + cur.events, state = cur.state,
         status_ms = greatest(t.status_ms, cur.status_ms),
-        epoch = t.epoch + (cur.holder IS NOT NULL)::int,
-        holder = CASE WHEN cur.ends_lease THEN NULL ELSE coalesce(cur.holder, t.holder) END,
+        epoch = t.epoch + (cur.leases IS NOT NULL)::int,
+        holder = CASE WHEN cur.ends_lease THEN NULL ELSE coalesce(cur.leases, t.holder) END,
+        delivered = t.delivered + (cur.lease_act IS NOT DISTINCT FROM 1)::int,
         log_bytes = CASE WHEN cur.body IS NULL THEN t.log_bytes + octet_length(cur.page) ELSE 0 END,
         files = t.files OR cur.files,
         keeper = CASE WHEN cur.ends_lease THEN cur.keeper ELSE t.keeper END,
-        offered_until_ms = CASE WHEN cur.holder IS NULL AND NOT cur.ends_lease AND cur.run_epoch IS NULL
+        offered_until_ms = CASE WHEN cur.leases IS NULL AND NOT cur.ends_lease AND cur.run_epoch IS NULL
             THEN t.offered_until_ms ELSE cur.offered_until_ms END,
         bare_write = CASE WHEN cur.events = 0 THEN cur.write ELSE t.bare_write END,
         bare_seq = CASE WHEN cur.events = 0 THEN t.seq ELSE t.bare_seq END,
-        bare_epoch = CASE WHEN cur.events = 0 THEN t.epoch + (cur.holder IS NOT NULL)::int ELSE t.bare_epoch END
+        bare_epoch = CASE WHEN cur.events = 0 THEN t.epoch + (cur.leases IS NOT NULL)::int ELSE t.bare_epoch END
     FROM cur
     WHERE cur.scope IS NULL AND t.task = ANY (ARRAY[cur.task]) AND t.seq = cur.old_seq AND t.state < 4
         AND (cur.run_epoch IS NULL OR (t.epoch = cur.run_epoch AND t.holder IS NOT NULL))
@@ -73,8 +82,36 @@ WITH v AS (
         AND (t.bare_write = cur.write) IS NOT TRUE
         AND (cur.webhooks IS NULL OR t.webhooks_version = cur.webhooks)
         AND cur.earlier_seq IS NULL AND cur.call_digest IS NULL
+        AND CASE cur.lease_act
+            WHEN 0 THEN cur.lease_runs AND cur.known_token = cur.lease_token AND cur.known_version + 1 = cur.lease_version
+            WHEN 1 THEN cur.lease_runs IS NOT TRUE
+            WHEN 2 THEN NOT cur.known_over AND NOT cur.lease_runs AND cur.known_token = cur.lease_token
+            ELSE true END
     RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.old_scope AS scope, t.context, cur.old_state, cur.id, cur.events,
         cur.page, cur.body AS record, cur.write, cur.key, cur.digest, cur.expires_ms
+), holding AS MATERIALIZED (
+    SELECT m.task, m.state, cur.lease_act, cur.lease_token, cur.lease_version, cur.lease_questions, cur.lease_over,
+        cur.lease_ms, cur.lease_deadline_ms, cur.lease, cur.lease_agent, cur.known_version, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms
+    FROM moved m JOIN cur USING (place) WHERE cur.lease_act IS NOT NULL
+), granted AS (
+    INSERT INTO dragoman.worker_leases AS w (task, until_ms, due_ms, deadline_ms, version, questions, agent, token, lease)
+    SELECT task, ms + lease_ms, ms + lease_deadline_ms, lease_deadline_ms, lease_version, lease_questions, lease_agent, lease_token, lease
+    FROM holding WHERE lease_act = 1
+    ON CONFLICT (task) DO UPDATE SET until_ms = excluded.until_ms, due_ms = excluded.due_ms, deadline_ms = excluded.deadline_ms,
+        version = excluded.version, questions = excluded.questions, over = false, agent = excluded.agent,
+        token = excluded.token, lease = excluded.lease
+    WHERE w.over OR w.until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    RETURNING task
+), changed AS (
+    UPDATE dragoman.worker_leases w SET version = h.lease_version, questions = h.lease_questions, lease = h.lease,
+        over = h.lease_over OR h.lease_act = 2, until_ms = CASE WHEN h.lease_over OR h.lease_act = 2 THEN h.ms + 600000 ELSE w.until_ms END,
+        due_ms = CASE WHEN h.lease_over OR h.lease_act = 2 OR h.state IN (2, 3) THEN NULL ELSE w.due_ms END
+    FROM holding h WHERE h.lease_act <> 1 AND w.task = h.task AND w.token = h.lease_token AND w.version = h.known_version
+        AND NOT w.over AND (w.until_ms > h.ms) = (h.lease_act = 0)
+    RETURNING w.task
+), resumed AS (
+    UPDATE dragoman.worker_leases w SET due_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + w.deadline_ms
+    FROM moved m JOIN cur USING (place) WHERE cur.to_worker AND cur.lease_runs AND cur.lease_act IS NULL AND w.task = m.task
 ), done AS MATERIALIZED (
     SELECT place, made.task, events::bigint AS seq, epoch, state, scope, context, NULL::smallint AS old_state, id, events, page,
         NULL::bytea AS record, write, key, digest, expires_ms
@@ -131,6 +168,8 @@ WITH v AS (
 )
 SELECT cur.place, done.task, done.seq, done.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
     cur.call_seq, cur.call_answer, cur.old_state, cur.old_seq, cur.old_epoch, cur.leased, cur.webhooks_version,
+    cur.lease_runs AND cur.known_token = cur.lease_token,
+    1 / ((SELECT count(*) FROM holding) = (SELECT count(*) FROM granted) + (SELECT count(*) FROM changed))::int,
     1 / ((SELECT count(*) FROM done WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
 FROM cur LEFT JOIN done USING (place);
 
@@ -197,7 +236,7 @@ INSERT INTO dragoman.probes (probe, written_ms) VALUES ($1, $2) ON CONFLICT (pro
 -- name: load
 -- A task's row, its snapshot if it has one, and the pages after the snapshot, which ends where a page ends.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages
+    t.offered_until_ms, t.webhooks_version, t.delivered, s.record, p.firsts, p.pages
 FROM dragoman.tasks t LEFT JOIN dragoman.snapshots s ON s.task = t.task
 CROSS JOIN LATERAL (
     SELECT array_agg(p.first_seq ORDER BY p.first_seq) AS firsts, array_agg(p.events ORDER BY p.first_seq) AS pages
@@ -207,7 +246,7 @@ WHERE t.id = $1;
 -- name: load_after
 -- The same without the snapshot, whose size comes last, and with the pages behind seq $2 alone.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, NULL::bytea AS record, p.firsts, p.pages, (
+    t.offered_until_ms, t.webhooks_version, t.delivered, NULL::bytea AS record, p.firsts, p.pages, (
         SELECT octet_length(s.record) FROM dragoman.snapshots s WHERE s.task = t.task) AS snapshot_bytes
 FROM dragoman.tasks t CROSS JOIN LATERAL (
     SELECT array_agg(p.first_seq ORDER BY p.first_seq) AS firsts, array_agg(p.events ORDER BY p.first_seq) AS pages
@@ -217,7 +256,7 @@ WHERE t.id = $1;
 -- name: load_snapshot
 -- The same without the pages.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, s.record, NULL::bigint[] AS firsts, NULL::bytea[] AS pages
+    t.offered_until_ms, t.webhooks_version, t.delivered, s.record, NULL::bigint[] AS firsts, NULL::bytea[] AS pages
 FROM dragoman.tasks t LEFT JOIN dragoman.snapshots s ON s.task = t.task
 WHERE t.id = $1;
 
@@ -226,7 +265,7 @@ WHERE t.id = $1;
 -- last column is its size. A task of so many bytes or more has neither snapshot nor pages. Owner and agent are looked at
 -- first, so that nothing else of another's task is touched.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, CASE WHEN z.small THEN s.record END AS record, p.firsts, p.pages, v.place, z.size
+    t.offered_until_ms, t.webhooks_version, t.delivered, CASE WHEN z.small THEN s.record END AS record, p.firsts, p.pages, v.place, z.size
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS v (id, owner, agent, bytes_max, place)
 CROSS JOIN LATERAL (SELECT t.* FROM dragoman.tasks t JOIN dragoman.scopes o ON o.scope = t.scope
     WHERE t.id = v.id AND o.owner = v.owner AND o.agent = v.agent LIMIT 1) t
@@ -242,7 +281,7 @@ CROSS JOIN LATERAL (
 -- name: load_many
 -- The same for many tasks by their numbers, in the order of the array.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
-    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages
+    t.offered_until_ms, t.webhooks_version, t.delivered, s.record, p.firsts, p.pages
 FROM unnest($1::bigint[]) WITH ORDINALITY AS v (task, place)
 CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = v.task LIMIT 1) t
 LEFT JOIN LATERAL (SELECT * FROM dragoman.snapshots s WHERE s.task = v.task LIMIT 1) s ON true
@@ -333,7 +372,8 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 -- name: claim
 -- Lease to $1 at most $2 tasks, oldest first, that are queued, whose holder is dead, or that were offered until $3 at the
 -- latest: tasks of the agents $4, or (null) of those that nobody alive serves. The latter wait $6 seconds: since somebody
--- served the agent, since the task got its state, and since the oldest of the living replicas started. Tasks that nobody has
+-- served the agent, since the task got its state, and since the oldest of the living replicas started. Without $7 none that is
+-- queued is claimed, and none ever that a worker has. Tasks that nobody has
 -- begun are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
 -- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
 -- first. Open tasks are read agent by agent, so that those of other agents cost nothing. The order is that of the index of
@@ -367,11 +407,11 @@ WITH RECURSIVE holders (holder) AS (
     WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
 ), dead (holder) AS MATERIALIZED (
     SELECT h.holder FROM holders h
-    WHERE h.holder IS NOT NULL AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
+    WHERE h.holder IS NOT NULL AND h.holder <> 'worker' AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
 ), seen AS (
     SELECT q.task, q.epoch, q.offered_until_ms FROM wanted w CROSS JOIN LATERAL (
         SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
-        WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent = w.agent
+        WHERE $7 AND t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent = w.agent
             AND ($4::text[] IS NOT NULL OR t.status_ms <= $3 - $6::float8 * 1000)
         ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) q
     UNION
@@ -397,6 +437,11 @@ UPDATE dragoman.tasks t SET holder = $1, epoch = t.epoch + 1,
     offered_until_ms = CASE WHEN t.holder IS NULL OR t.offered_until_ms IS NOT NULL THEN $5::bigint END
 FROM mine WHERE t.task = ANY (ARRAY[mine.task])
 RETURNING t.task;
+
+-- name: queued
+-- The oldest tasks of the agent $1 that nobody has, at most $2.
+SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder IS NULL AND agent = $1
+ORDER BY holder, agent, task LIMIT $2;
 
 -- name: leased
 -- Tasks leased to $1.

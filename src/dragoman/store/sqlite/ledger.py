@@ -345,7 +345,7 @@ class Ledger:
         self.tables.standings.clear()
         agents = None if claim.agents is None else msgspec.json.encode(claim.agents).decode()
         alive, served = (msgspec.json.encode(names).decode() for names in (claim.alive, claim.served))
-        values = (claim.holder, alive, claim.limit, now_ms, agents, served, now_ms + BEGIN_MS)
+        values = (claim.holder, alive, claim.limit, now_ms, agents, served, now_ms + BEGIN_MS, claim.queued)
         rows: list[Any] = self.tables.cursor.execute(self.tables.sql["claim"], values).fetchall()
         return sorted(task for (task,) in rows)
 

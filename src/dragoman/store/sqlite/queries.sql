@@ -64,7 +64,8 @@ tasks.state < 4 AND (EPOCH IS NULL OR (tasks.epoch = EPOCH AND tasks.holder IS N
 
 -- name: append
 -- Appends to tasks, by 1 task, 2 events, 3 state, 4 status_ms, 5 leases (0 or 1), 6 holder, 7 lease ends, 8 bytes, 9 snapshot
--- follows, 10 files follow, 11 keeper, 12 end of the offer, and the values of the guard without the state.
+-- follows, 10 files follow, 11 keeper, 12 end of the offer, the values of the guard without the state, and 19 whether a worker
+-- gets the task (0 or 1).
 UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = max(tasks.status_ms, v.column4),
     epoch = tasks.epoch + v.column5,
     holder = CASE WHEN v.column7 THEN NULL ELSE coalesce(v.column6, tasks.holder) END,
@@ -74,8 +75,9 @@ UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = max
         ELSE tasks.offered_until_ms END,
     bare_write = CASE v.column2 WHEN 0 THEN v.column16 ELSE tasks.bare_write END,
     bare_seq = CASE v.column2 WHEN 0 THEN tasks.seq ELSE tasks.bare_seq END,
-    bare_epoch = CASE v.column2 WHEN 0 THEN tasks.epoch + v.column5 ELSE tasks.bare_epoch END
-FROM (VALUES ROWS(18)) v
+    bare_epoch = CASE v.column2 WHEN 0 THEN tasks.epoch + v.column5 ELSE tasks.bare_epoch END,
+    delivered = tasks.delivered + v.column19
+FROM (VALUES ROWS(19)) v
 WHERE tasks.task = v.column1
     AND GUARD(v.column13, v.column14, v.column15, v.column16, v.column17, v.column18, v.column3);
 
@@ -128,7 +130,7 @@ INSERT OR REPLACE INTO probes (probe, written_ms) VALUES (1, ?1);
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files,
     CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE t.head END,
     CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE s.record END,
-    p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
+    p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version, t.delivered
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.id = ?1 ORDER BY p.first_seq;
@@ -136,7 +138,7 @@ WHERE t.id = ?1 ORDER BY p.first_seq;
 -- name: load_snapshot
 -- The same without the pages.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, s.record,
-    NULL, NULL, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
+    NULL, NULL, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version, t.delivered
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task WHERE t.id = ?1;
 
 -- name: load_by_number
@@ -144,7 +146,7 @@ FROM tasks t LEFT JOIN snapshots s ON s.task = t.task WHERE t.id = ?1;
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files,
     CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE t.head END,
     CASE WHEN p.first_seq > coalesce(s.seq, 0) + 1 THEN NULL ELSE s.record END,
-    p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
+    p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version, t.delivered
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.task = ?1 ORDER BY p.first_seq;
@@ -345,18 +347,25 @@ WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= 
 
 -- name: claim
 -- Lease to ?1 the oldest tasks that are queued, whose holder is not in a JSON array of live ones, or that were offered until a
--- time before ?4, at most ?3. ?5 is a JSON array of agents, or null for those that nobody serves: all but the JSON array ?6. A task that nobody
+-- time before ?4, at most ?3; without ?8 none that is queued. ?5 is a JSON array of agents, or null for those that nobody serves: all but the JSON array ?6. A task that nobody
 -- has begun is offered until ?7. The counters tell which scopes have any; a separate index would cost every task two writes.
 UPDATE tasks SET holder = ?1, epoch = epoch + 1,
     offered_until_ms = CASE WHEN holder IS NULL OR offered_until_ms IS NOT NULL THEN ?7 END
 WHERE task IN (
     SELECT t.task FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
     WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL)
-        AND (t.holder IS NULL OR t.holder NOT IN (SELECT value FROM json_each(?2)) OR t.offered_until_ms <= ?4)
+        AND (?8 AND t.holder IS NULL OR t.holder NOT IN (SELECT value FROM json_each(?2)) OR t.offered_until_ms <= ?4)
         AND CASE WHEN ?5 IS NULL THEN s.agent NOT IN (SELECT value FROM json_each(?6))
             ELSE s.agent IN (SELECT value FROM json_each(?5)) END
     ORDER BY t.task LIMIT ?3)
 RETURNING task;
+
+-- name: queued
+-- The oldest tasks of the agent ?1 that nobody has, at most ?2 of each owner.
+SELECT t.id FROM scopes s JOIN tasks t ON t.task IN (
+    SELECT q.task FROM tasks q INDEXED BY tasks_queued WHERE q.scope = s.scope AND q.state < 2 AND q.holder IS NULL
+    ORDER BY q.task LIMIT ?2)
+WHERE s.agent = ?1 AND s.n0 + s.n1 > 0 ORDER BY t.task LIMIT ?2;
 
 -- name: cancels
 -- Tasks leased to ?1 that shall be canceled. Only for processes that share the file with others.

@@ -41,6 +41,7 @@ Row = tuple[
     str | None,
     int | None,
     int,
+    int,
 ]
 """The task's columns as far as its head; its snapshot; first seq and events of a page; the rest of its columns."""
 
@@ -137,6 +138,12 @@ class Reads:
             swaps = everywhere(self.fetching(task_id, None))
             return self.stored(rows, swaps, whole=False) if rows else None
 
+    def queued(self, agent: str, limit: int) -> tuple[str, ...]:
+        """The ids of an agent's tasks that nobody has, oldest first."""
+        with self._gate:
+            rows: list[Any] = fetch(self.cursor, self.sql["queued"], (agent, limit))
+        return tuple(task_id for (task_id,) in rows)
+
     def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
         """The webhooks of the task, oldest first. One that cannot be read is left out."""
         with self._gate:
@@ -161,7 +168,7 @@ class Reads:
         `whole`: the pages after the snapshot are among them. Needs a `moment` if the task has files.
         """
         task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, *_ = rows[0]
-        pushed, keeper, offered_until_ms, webhooks_version = rows[0][13:]
+        pushed, keeper, offered_until_ms, webhooks_version, delivered = rows[0][13:]
         head, readable = self.head_of(head_bytes, task)
         snapshot: Record | None = None
         events: list[Logged] = []
@@ -202,6 +209,7 @@ class Reads:
             keeper=keeper,
             offered_until_ms=offered_until_ms,
             webhooks_version=webhooks_version,
+            delivered=delivered,
         )
 
     def by_number(

@@ -4,6 +4,7 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from dragoman.model.events import Logged, Submitted
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
 from dragoman.model.parts import TEXT_CHARACTERS, beginning, every_part
-from dragoman.model.task import TERMINAL, TaskHead, TaskState
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import (
     AGENT_ABSENT_S,
     Append,
@@ -26,6 +27,7 @@ from dragoman.store.api import (
     ContextPage,
     ContextQuery,
     Dedupe,
+    Fenced,
     Held,
     Listed,
     ListedRows,
@@ -79,6 +81,7 @@ from dragoman.store.sqlite.writes import (
     TaskClaim,
 )
 from dragoman.store.usage import AnswerUsage, UsageBook, Used, used_by_task
+from dragoman.store.worker_leases import WORKER, HeldLease, LeaseTable, WorkerLease, WorkerLeases
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LARGE_BYTES = 1 << 20
@@ -117,6 +120,10 @@ class SqliteStore:
         self.receipts: Receipts = ReceiptTable(self._open)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(self._open)
+        self._worker_leases = LeaseTable(time.monotonic)
+        self._has_granted = False
+        """Whether a worker was to get a lease in this process. It is set before the append that grants one."""
+        self.worker_leases: WorkerLeases = LocalWorkerLeases(self._worker_leases)
 
     async def open(self, holder: str | None) -> None:
         """As the protocol says. Nobody who held a lease before is alive."""
@@ -163,6 +170,8 @@ class SqliteStore:
         await asyncio.shield(opened.writer.close())
         self._open.close()
         self._own_writer = None
+        self._worker_leases.rows.clear()
+        self._has_granted = False
         self._local.end()
         opened.readers.close()
         opened.reads.connection.close()
@@ -218,6 +227,15 @@ class SqliteStore:
             return self._failed(self._not_writable())
         if self._holds and (hold := self._holds.get(task_id)) is not None and hold.shut:
             return hold.wait(append)
+        change, leases = append.lease, self._worker_leases
+        if change is not None and not leases.made(task_id, append.write):
+            if leases.fenced(change):
+                return self._failed(Fenced(f"{task_id}: the lease of its worker is over"))
+            if leases.moved(change):
+                return self._failed(Moved(f"{task_id}: the lease of its worker is another one"))
+            self._has_granted = self._has_granted or change.granted_ms is not None
+        if append.to_worker and leases.runs(task_id):
+            append = replace(append, holder=WORKER)
         if kept is not None:
             before = kept.seq - len(append.events)
             if expected is not None and expected != before:
@@ -251,6 +269,7 @@ class SqliteStore:
                 append.write,
                 append.webhooks_version,
                 append.expected_epoch,
+                change is not None and change.granted_ms is not None,
             )
             push = None if append.push is None else webhook(append.push)
             used = used_by_task(kept) if terminal and kept is not None else NOTHING_USED
@@ -260,12 +279,29 @@ class SqliteStore:
         except apsw.Error as error:
             return self._failed(translated(error, self._location))
         future = writer.submit(write)
+        if change is not None or (terminal and task_id in leases.rows):
+            future.add_done_callback(partial(self._change_lease, append))
+        elif append.to_worker and append.holder is not None:
+            future.add_done_callback(partial(self._resume, task_id))
         if terminal:
             if task_id in self._files.tasks:
                 self._files.forget(task_id)
         elif files:
             future.add_done_callback(lambda done: self._files.written(task_id, files, done))
         return future
+
+    def _change_lease(self, append: Append, done: "asyncio.Future[Appended | Repeat]") -> None:
+        """Change a worker's lease in memory, before its writer hears of the commit."""
+        if not done.cancelled() and isinstance(done.exception() or done.result(), Appended):
+            if append.lease is not None:
+                asks = append.state in INTERRUPTED
+                self._worker_leases.change(append.lease, asks=asks, write=append.write)
+            if append.state in TERMINAL:
+                self._worker_leases.end(append.task_id)
+
+    def _resume(self, task_id: str, done: "asyncio.Future[Appended | Repeat]") -> None:
+        if not done.cancelled() and isinstance(done.exception() or done.result(), Appended):
+            self._worker_leases.resume(task_id)
 
     def _equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
         return self._open().reads.equal_file(task_id, digest, content)
@@ -412,14 +448,22 @@ class SqliteStore:
         return await self._readers.run(lambda reads: changed_tasks(reads, since_ms, limit))
 
     async def claim(
-        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+        self,
+        holder: str,
+        limit: int,
+        agents: Collection[str] | None,
+        absent_s: float = AGENT_ABSENT_S,
+        *,
+        queued: bool = True,
     ) -> tuple[Stored, ...]:
         """Leased by the writer, then read on a reader thread."""
         alive = self._local.living()
         if holder not in alive:
             raise StoreError(f"store {self._location.url!r}: {holder} has not joined it")
         wanted = None if agents is None else tuple(agents)
-        claim = TaskClaim(holder, alive, limit, wanted, self._local.served())
+        if self._has_granted:  # else workers' leases have ended with an earlier process
+            alive = (*alive, WORKER)
+        claim = TaskClaim(holder, alive, limit, wanted, self._local.served(), queued)
         claimed: list[int] = await self._writer.submit(claim)
         return await self._readers.run(lambda reads: reads.whole(claimed)) if claimed else ()
 
@@ -439,6 +483,13 @@ class SqliteStore:
         finally:
             del self._holds[task_id]
             hold.end()
+
+    async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
+        """A point read, by the index of tasks that nobody has."""
+        try:
+            return self._reads.queued(agent, limit)
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """On a reader thread."""
@@ -543,6 +594,37 @@ class SqliteStore:
         future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
         future.set_exception(error)
         return future
+
+
+class LocalWorkerLeases:
+    """The WorkerLeases protocol for the leases in memory, which end with their process."""
+
+    def __init__(self, table: LeaseTable) -> None:
+        self._table = table
+
+    async def get(self, task_id: str) -> HeldLease | None:
+        """As the protocol says."""
+        return self._table.get(task_id)
+
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+        """As the protocol says."""
+        return self._table.renew(tokens, ttl_ms)
+
+    async def note(self, lease: WorkerLease) -> bool:
+        """As the protocol says."""
+        return self._table.note(lease)
+
+    async def of_agent(self, agent: str) -> tuple[HeldLease, ...]:
+        """As the protocol says."""
+        return self._table.of_agent(agent)
+
+    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+        """As the protocol says."""
+        return self._table.silent(limit)
+
+    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
+        """As the protocol says."""
+        return self._table.overdue(limit)
 
 
 class Hold:

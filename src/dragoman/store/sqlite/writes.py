@@ -104,6 +104,7 @@ class TaskClaim(Struct, frozen=True):
     agents: tuple[str, ...] | None
     """The agents whose tasks are claimed; None for all but `served`."""
     served: tuple[str, ...]
+    queued: bool
 
 
 class Victim(Struct, frozen=True):

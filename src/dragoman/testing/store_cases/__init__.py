@@ -29,11 +29,13 @@ from dragoman.testing.store_cases.shared import SHARED
 from dragoman.testing.store_cases.sizes import SIZES
 from dragoman.testing.store_cases.usage import USAGE
 from dragoman.testing.store_cases.webhooks import WEBHOOKS
+from dragoman.testing.store_cases.worker_leases import WORKER_LEASES
 
 CASES: tuple[Case, ...] = (
     APPENDS
     + REPEATS
     + LEASES
+    + WORKER_LEASES
     + REPLICAS
     + CALLS
     + READS

@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context as Variables
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Context
 from dragoman.engine.announcements import PutOff, Step
@@ -38,7 +40,7 @@ from dragoman.store.api import Append, Appended, Repeat, Store, Stored
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.store.replicas import ReplicaBuried, ReplicaEvent, ReplicaFenced, Replicas
 from dragoman.telemetry.job_group import JobGroup
-from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, ending, loaded, new_task
+from dragoman.testing.store_cases.bench import Bench, Case, W, by_run, chunk, ending, loaded, new_task
 
 DEADLINE_S = 30.0
 """Nothing here takes so long, unless it hangs."""
@@ -714,10 +716,10 @@ class LateClaims:
         return getattr(self._store, name)
 
     async def claim(
-        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float, *, queued: bool
     ) -> tuple[Stored, ...]:
         """As `Store.claim`."""
-        claimed = await self._store.claim(holder, limit, agents, absent_s)
+        claimed = await self._store.claim(holder, limit, agents, absent_s, queued=queued)
         if claimed and not self._late:
             self._late = True
             await self._store.replicas.leave(holder)
@@ -736,23 +738,21 @@ async def an_engine_that_loses_what_it_claims_while_it_starts_leaves_it_alone(be
         assert (found.state, found.holder, found.epoch) == (TaskState.WORKING, "h2", 3)
 
 
-class IdleWorkerAgent(Agent):
-    """An agent that takes queued tasks when it wants some, and wants none."""
-
-    @property
-    def wants(self) -> int:
-        """See `engine.api.Runner`."""
-        return 0
+def by_workers(agent_id: str) -> Agent:
+    """An agent whose tasks wait for worker processes, of which there are none."""
+    agent = Agent(agent_id)
+    agent.traits = replace(agent.traits, by_workers=True)
+    return agent
 
 
 async def tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start(bench: Bench) -> None:
-    """Those of agents that wait for workers are left alone, wherever they are served."""
+    """Those of agents that wait for workers are left to these, wherever they are served."""
     async with _stage(bench) as engines:
-        await engines.start("h1", {"theirs": IdleWorkerAgent("theirs")})
+        await engines.start("h1", {"theirs": by_workers("theirs")})
         for agent in ("theirs", "work", "gone"):
             await engines.store.create(new_task(agent, agent=agent, holder=None, state=TaskState.SUBMITTED))
             await engines.store.create(new_task(f"{agent}-left", agent=agent, holder="dead"))
-        agents = {**engines.stage.agents("stage"), "work": IdleWorkerAgent("work")}
+        agents = {**engines.stage.agents("stage"), "work": by_workers("work")}
         await engines.start("h2", agents, agent_absent_s=0)
         for task_id in ("gone", "gone-left"):
             failed = await loaded(engines.store, task_id)
@@ -762,8 +762,9 @@ async def tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start(b
             assert failed.snapshot.status.message.metadata == {"reason": "interrupted"}
         for task_id in ("theirs", "work"):
             assert (await loaded(engines.store, task_id)).epoch == 0
-        for task_id in ("theirs-left", "work-left"):
-            assert (await loaded(engines.store, task_id)).holder == "dead"
+        assert (await loaded(engines.store, "theirs-left")).holder == "dead"
+        left = await loaded(engines.store, "work-left")  # it waits for a worker again
+        assert (left.holder, left.state, left.delivered) == (None, W, 0)
 
 
 async def an_engine_that_has_lost_a_task_does_not_end_it(bench: Bench) -> None:

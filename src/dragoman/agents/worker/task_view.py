@@ -1,0 +1,108 @@
+"""TaskView: what a task's log says to the words of one worker: the answers, outcomes and artifacts before them.
+
+Invariant: a function of the log and the lease. A replica that has read both makes the same of a word as any other.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from dragoman.engine.runs.replay import replay_of
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Intervened,
+    Logged,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
+from dragoman.model.message import Artifact, Message
+from dragoman.model.task import INTERRUPTED, Record, TaskHead
+from dragoman.store.worker_leases import WorkerLease
+
+
+class TaskView:
+    """The log until `seq`.
+
+    `message` made the task. `said` are the caller's further messages, but those that answered the question of a
+    delegated task: these are `passed`, by that task. The first `answered` of `said` came until the last answered
+    question. `asked` is the open question. `delegated` are the outcomes of delegations, by number. The replay has
+    come as far as the worker has.
+    """
+
+    __slots__ = ("_since", "_written", "answered", "asked", "delegated", "message", "passed", "replay", "said", "seq")
+
+    def __init__(self, head: TaskHead, log: Sequence[Logged], lease: WorkerLease | None, *, delivered: int) -> None:
+        """`lease` is that of the worker; without one a word is told while the task is queued.
+
+        `delivered` counts the leases of workers that came before.
+        """
+        self._since = log[-1].seq if lease is None else lease.since
+        before = [logged for logged in log if logged.seq <= self._since]
+        self.message, self.replay = replay_of(head, before, crashed=delivered > 0)
+        self.said: list[Message] = []
+        self.passed: dict[str, list[Message]] = {}
+        self.answered = 0
+        self.asked: Message | None = None
+        self.delegated: dict[int, Delegated] = {}
+        self._written: set[str] = set()
+        self.seq = answered = 0
+        for logged in log:
+            self.add(logged)
+            if logged.seq <= self._since:
+                answered = self.answered
+        if lease is not None and lease.replays:
+            self.replay.skip(min(lease.questions, answered))
+            self.replay.skip_delegated(lease.delegations)
+        else:
+            self.replay.drop()
+
+    def add(self, logged: Logged) -> None:
+        """Take in the next event."""
+        self.seq, event = logged.seq, logged.event
+        match event:
+            case MessageReceived(message, _):
+                asked = self.asked
+                if asked is not None and asked.reference_task_ids:
+                    self.passed.setdefault(asked.reference_task_ids[0], []).append(message)
+                else:
+                    self.said.append(message)
+                    if asked is not None:
+                        self.answered = len(self.said)
+            case StatusChanged(state=state, message=said):
+                self.asked = said if state in INTERRUPTED else None
+            case ArtifactChunk(artifact):
+                if self.seq > self._since:
+                    self._written.add(artifact.artifact_id)
+            case Delegated():
+                self.delegated[event.number] = event
+            case Submitted() | Noted() | Intervened():
+                pass
+            case _:
+                assert_never(event)
+
+    @property
+    def passed_on(self) -> str | None:
+        """The delegated task whose question is open; None if none is."""
+        return self.asked.reference_task_ids[0] if self.asked is not None and self.asked.reference_task_ids else None
+
+    def chunk(
+        self, record: Callable[[], Record], artifact: Artifact, *, append: bool, last_chunk: bool
+    ) -> ArtifactChunk:
+        """An artifact or a chunk of one as it is written. The first one replaces what an earlier worker left of it.
+
+        `record` joins all chunks: it is called for the first one alone, else a task of many would cost their square.
+        """
+        key = artifact.artifact_id
+        if key not in self._written:
+            kept = self.replay.replaces(key) if self.replay.crashed else None
+            if kept is not None:
+                if append and kept:
+                    artifact = replace(artifact, parts=(*kept, *artifact.parts))
+                append = False
+            elif append:
+                append = any(known.artifact_id == key for known in record().artifacts)
+        return ArtifactChunk(artifact, append, last_chunk)

@@ -1,0 +1,116 @@
+"""LeaseRows: the leases of workers in the database.
+
+Invariant: the clock of the database decides what has run out. Each method is one statement, which commits by itself.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from dragoman.store.api import OutcomeUnknown, StoreError
+from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
+from dragoman.store.worker_leases import KNOWN_MS, HeldLease, WorkerLease, WorkerLeaseChange
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger("dragoman.store")
+
+WORD, GRANTED, SILENT = range(3)
+"""What becomes of a lease with an append: see the statement `write`."""
+
+DECODER = msgspec.json.Decoder(WorkerLease)
+
+
+def decode_lease(lease: str) -> WorkerLease | None:
+    """The lease; None if it cannot be read. Then its worker loses the task when its time is over."""
+    try:
+        return DECODER.decode(lease)
+    except msgspec.MsgspecError as error:
+        log.error("a lease of a worker cannot be read: %s", error, extra=about("leases of workers"))
+        return None
+
+
+def encode_change(change: WorkerLeaseChange) -> dict[str, int | str | None]:
+    """The values of the statement `write` for a lease."""
+    lease = change.lease
+    return {
+        "lease_act": SILENT if change.silent else WORD if change.granted_ms is None else GRANTED,
+        "lease_agent": to_text(lease.agent),
+        "lease_token": to_text(lease.token),
+        "lease_version": lease.version,
+        "lease_questions": lease.questions,
+        "lease_over": change.over,
+        "lease_ms": change.granted_ms,
+        "lease_deadline_ms": None if lease.deadline_s is None else round(lease.deadline_s * 1000),
+        "lease": encode_lease(lease),
+    }
+
+
+def encode_lease(lease: WorkerLease) -> str:
+    """The lease as JSON that PostgreSQL stores."""
+    return msgspec.json.encode(lease).decode()
+
+
+def _bare(task_id: str, agent: str, token: str, version: int) -> WorkerLease:
+    """What is left of a lease that cannot be read, which is enough to end it."""
+    return WorkerLease(
+        task_id=from_text(task_id),
+        agent=from_text(agent),
+        token=from_text(token),
+        worker="",
+        replays=False,
+        delivery=0,
+        since=0,
+        version=version,
+    )
+
+
+class LeaseRows:
+    """The WorkerLeases protocol on the store's connections, for tables in `schema`."""
+
+    def __init__(self, door: Door, schema: str) -> None:
+        self._door = door
+        self._sql = read_statements("worker_leases.sql", schema)
+
+    async def get(self, task_id: str) -> HeldLease | None:
+        """As the protocol says."""
+        rows = await self._door().read(self._sql["get_lease"], to_text(task_id))
+        lease = decode_lease(rows[0][0]) if rows else None
+        return None if lease is None else HeldLease(lease, 0 if rows[0][2] else rows[0][1], rows[0][2])
+
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+        """As the protocol says."""
+        ids, own = [to_text(task_id) for task_id, _ in tokens], [to_text(token) for _, token in tokens]
+        rows = await self._write("renew_leases", ids, own, ttl_ms)
+        return {token: questions for token, questions, lease in rows if decode_lease(lease) is not None}
+
+    async def note(self, lease: WorkerLease) -> bool:
+        """As the protocol says."""
+        values = to_text(lease.task_id), to_text(lease.token), lease.version, lease.questions, encode_lease(lease)
+        return bool(await self._write("note_lease", *values))
+
+    async def of_agent(self, agent: str) -> tuple[HeldLease, ...]:
+        """As the protocol says."""
+        rows = await self._door().read(self._sql["leases_of_agent"], to_text(agent))
+        found = ((decode_lease(lease), left_ms) for lease, left_ms in rows)
+        return tuple(HeldLease(lease, left_ms) for lease, left_ms in found if lease is not None)
+
+    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+        """As the protocol says."""
+        await self._write("forget_leases", limit, KNOWN_MS)
+        rows = await self._door().read(self._sql["silent_leases"], limit)
+        return tuple(decode_lease(row[0]) or _bare(*row[1:]) for row in rows)
+
+    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
+        """As the protocol says."""
+        rows = await self._door().read(self._sql["overdue_leases"], limit)
+        return tuple(lease for row in rows if (lease := decode_lease(row[0])) is not None)
+
+    async def _write(self, name: str, *values: object) -> list[Any]:
+        """Run a statement. Raises StoreError, also if its outcome is unknown."""
+        try:
+            return await self._door().write(self._sql[name], *values)
+        except OutcomeUnknown as unknown:
+            raise StoreError(str(unknown)) from unknown

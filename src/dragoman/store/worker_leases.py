@@ -1,0 +1,265 @@
+"""The leases of workers: rows beside the tasks, which say which worker has a task, how long, and what it has told.
+
+Invariant: a lease that has run out never counts again, whoever asks: it is not renewed, and no append is made under it.
+The store's own clock decides.
+
+A task that a worker has is leased in its own row to `WORKER`, under an epoch as any other. The lease here says who that
+is. It outlives the worker's questions, during which nobody has the task: the append that answers one gives the next
+epoch to the same worker, if its lease has not run out (`Append.to_worker`).
+
+```
+                  Append.lease, granted                        Append.lease, over: given back, or taken away
+    no lease ───────────────────────────────► runs ──────────────────────────────────────────────► over
+                                              │  ▲                                                   ▲
+                                              │  └── renewed, or noted                               │
+                                              └── its time is over ──► run out ── Append.lease, over ┘
+```
+
+An append that ends a task ends the lease, too. A lease that is over is known for `KNOWN_MS` more, so that
+a worker can be told what became of its task.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.model.task import Usage
+
+WORKER = "worker"
+"""The holder, in a task's row, of a task that a worker has. No replica has this id."""
+
+KNOWN_MS = 600_000
+"""How long a lease is known after it was over."""
+
+
+class WorkerLease(Struct, frozen=True, kw_only=True):
+    """The lease of a worker on a task.
+
+    It is the `delivery`th lease of that task, and began when the log had `since` events. The caller had sent
+    `base` messages by then, beside the first one, that earlier workers have dealt with. The worker has told `reports`
+    and put `questions` and `delegations`, each by the number of the newest; it has used `used` tokens. It
+    `replays` if it repeats the questions of earlier workers. `deadline_s` is how long it may work at a stretch.
+    `version` grows with each change.
+    """
+
+    task_id: str
+    agent: str
+    token: str
+    worker: str
+    replays: bool
+    delivery: int
+    since: int
+    base: int = 0
+    reports: int = 0
+    questions: int = 0
+    delegations: int = 0
+    used: Usage | None = None
+    deadline_s: float | None = None
+    version: int = 0
+
+
+class HeldLease(Struct, frozen=True):
+    """A lease as the store has it, which runs for `left_ms` more; 0 or less once it has run out or is `over`."""
+
+    lease: WorkerLease
+    left_ms: int
+    over: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether the worker still has the task, or waits for an answer to its question."""
+        return not self.over and self.left_ms > 0
+
+
+class WorkerLeaseChange(Struct, frozen=True):
+    """The change of a worker's lease that goes with an append: it becomes `lease`.
+
+    It is granted for `granted_ms`, if nobody has one that runs. Else the append is made under it: it is refused with
+    Fenced unless the lease with this token runs, and with Moved unless `lease.version` is the next one. With `over` the
+    lease ends. With `silent` it ends because it has run out: the append is refused with Moved unless that is so.
+    """
+
+    lease: WorkerLease
+    granted_ms: int | None = None
+    over: bool = False
+    silent: bool = False
+
+
+class WorkerLeases(Protocol):
+    """The leases of workers, by task. Every method raises StoreError if the store cannot do it now.
+
+    They are granted, changed and ended by appends to their tasks: see `WorkerLeaseChange`. A store in memory keeps
+    them in memory, until its process ends.
+    """
+
+    async def get(self, task_id: str) -> HeldLease | None:
+        """The newest lease of a task, while it is known; None if it has none."""
+        ...
+
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+        """Let leases, each by task and token, run for `ttl_ms` from now on. Returns the `questions` of those that ran.
+
+        Nothing of the tasks is written.
+        """
+        ...
+
+    async def note(self, lease: WorkerLease) -> bool:
+        """Change a lease that runs, without an append. Returns False unless `lease.version` is the next one."""
+        ...
+
+    async def of_agent(self, agent: str) -> tuple[HeldLease, ...]:
+        """The leases of an agent's tasks that run."""
+        ...
+
+    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+        """Leases that have run out and are not over, at most `limit`. Forgets those that are not known any more."""
+        ...
+
+    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
+        """Leases that run, whose workers have worked for longer than their deadline, at most `limit`."""
+        ...
+
+
+class LeaseRow(Struct):
+    """A lease in memory, with the times at which it runs out and its deadline passes."""
+
+    lease: WorkerLease
+    until_s: float
+    due_s: float | None = None
+    over: bool = False
+    write: int | None = None
+    """The id of the append that changed it last."""
+
+
+class LeaseTable:
+    """The leases of a store that keeps them in memory. `now_s` is a clock that never goes back.
+
+    Its methods are those of `WorkerLeases`, without a wait, and the part of the guard that concerns leases.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.rows: dict[str, LeaseRow] = {}
+        self._now_s = now_s
+        self._next_s = 0.0
+        """Before this time no lease runs out."""
+
+    def copy(self) -> "LeaseTable":
+        """A table with the same rows, which change on their own."""
+        other = LeaseTable(self._now_s)
+        other.rows = {task_id: replace(row) for task_id, row in self.rows.items()}
+        return other
+
+    def get(self, task_id: str) -> HeldLease | None:
+        """See `WorkerLeases`."""
+        row = self.rows.get(task_id)
+        return None if row is None else self._held(row)
+
+    def runs(self, task_id: str) -> bool:
+        """Whether a task has a lease that runs."""
+        row = self.rows.get(task_id)
+        return row is not None and not row.over and row.until_s > self._now_s()
+
+    def fenced(self, change: WorkerLeaseChange) -> bool:
+        """Whether an append is refused with Fenced, because it is made under a lease that does not run."""
+        if change.granted_ms is not None or change.silent:
+            return False
+        row = self.rows.get(change.lease.task_id)
+        return row is None or row.lease.token != change.lease.token or not self.runs(change.lease.task_id)
+
+    def moved(self, change: WorkerLeaseChange) -> bool:
+        """Whether an append is refused with Moved, because the lease is not what its writer thought."""
+        row, lease = self.rows.get(change.lease.task_id), change.lease
+        if change.granted_ms is not None:
+            return self.runs(lease.task_id)
+        if row is None or row.lease.token != lease.token:
+            return True
+        if change.silent:
+            return row.over or row.until_s > self._now_s()
+        return row.lease.version + 1 != lease.version
+
+    def made(self, task_id: str, write: int | None) -> bool:
+        """Whether the append with that id has made its change already, so that it is repeated now."""
+        row = self.rows.get(task_id)
+        return row is not None and write is not None and row.write == write
+
+    def change(self, change: WorkerLeaseChange, *, asks: bool, write: int | None = None) -> None:
+        """Make the change of an append that is committed. If it `asks`, the worker's time is not counted."""
+        if self.made(change.lease.task_id, write):
+            return
+        lease, now_s = change.lease, self._now_s()
+        row = self.rows.get(lease.task_id)
+        if change.granted_ms is not None:
+            row = self.rows[lease.task_id] = LeaseRow(lease, now_s + change.granted_ms / 1000)
+            row.due_s = None if lease.deadline_s is None else now_s + lease.deadline_s
+            self._next_s = min(self._next_s, row.until_s)
+        assert row is not None
+        row.lease, row.write = lease, write
+        if asks:
+            row.due_s = None
+        if change.over or change.silent:
+            self._close(row)
+
+    def resume(self, task_id: str) -> None:
+        """Count the time of a worker anew, because its question was answered."""
+        row = self.rows[task_id]
+        row.due_s = None if row.lease.deadline_s is None else self._now_s() + row.lease.deadline_s
+
+    def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+        """See `WorkerLeases`."""
+        renewed: dict[str, int] = {}
+        for task_id, token in tokens:
+            row = self.rows.get(task_id)
+            if row is not None and row.lease.token == token and self.runs(task_id):
+                row.until_s = self._now_s() + ttl_ms / 1000
+                self._next_s = min(self._next_s, row.until_s)
+                renewed[token] = row.lease.questions
+        return renewed
+
+    def note(self, lease: WorkerLease) -> bool:
+        """See `WorkerLeases`."""
+        change = WorkerLeaseChange(lease)
+        if self.fenced(change) or self.moved(change):
+            return False
+        self.rows[lease.task_id].lease = lease
+        return True
+
+    def of_agent(self, agent: str) -> tuple[HeldLease, ...]:
+        """See `WorkerLeases`."""
+        rows = [row for task_id, row in self.rows.items() if row.lease.agent == agent and self.runs(task_id)]
+        return tuple(map(self._held, rows))
+
+    def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+        """See `WorkerLeases`."""
+        now_s, found = self._now_s(), list[WorkerLease]()
+        if now_s < self._next_s:
+            return ()
+        for task_id, row in tuple(self.rows.items()):
+            if row.until_s <= now_s:
+                if row.over:
+                    del self.rows[task_id]
+                else:
+                    found.append(row.lease)
+        self._next_s = now_s if found else min((row.until_s for row in self.rows.values()), default=now_s)
+        return tuple(found[:limit])
+
+    def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
+        """See `WorkerLeases`."""
+        now_s = self._now_s()
+        late = [row.lease for row in self.rows.values() if row.due_s is not None and row.due_s <= now_s]
+        return tuple([lease for lease in late if self.runs(lease.task_id)][:limit])
+
+    def end(self, task_id: str) -> None:
+        """End the lease of a task that has ended."""
+        row = self.rows.get(task_id)
+        if row is not None:
+            self._close(row)
+
+    def _close(self, row: LeaseRow) -> None:
+        if not row.over:
+            row.over, row.due_s, row.until_s = True, None, self._now_s() + KNOWN_MS / 1000
+
+    def _held(self, row: LeaseRow) -> HeldLease:
+        left_ms = 0 if row.over else max(0, round((row.until_s - self._now_s()) * 1000))
+        return HeldLease(row.lease, left_ms, row.over)

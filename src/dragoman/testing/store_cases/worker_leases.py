@@ -1,0 +1,316 @@
+"""Leases of workers: who has a task, for how long, and what is written under a lease, or not any more.
+
+Invariant: a case uses nothing but the Store protocol, and knows no more of its clock than that it does not go back.
+"""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from dragoman.model.task import TaskState, Usage
+from dragoman.store.api import Append, Fenced, Moved, Store, Stored
+from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
+from dragoman.testing.store_cases.bench import (
+    AGENTS,
+    START_MS,
+    Bench,
+    Case,
+    chunk,
+    ending,
+    loaded,
+    new_task,
+    refused,
+    status,
+)
+
+LONG_MS = 3_600_000
+SOON_MS = 50
+
+S, W, Q = TaskState.SUBMITTED, TaskState.WORKING, TaskState.INPUT_REQUIRED
+
+
+def lease_of(task_id: str = "t1", token: str = "t1.a", **said: object) -> WorkerLease:
+    values = {"agent": "echo", "worker": "w1", "replays": False, "delivery": 1, "since": 2, **said}
+    return WorkerLease(task_id=task_id, token=token, **values)  # type: ignore[arg-type]
+
+
+def granting(stored: Stored, lease: WorkerLease, for_ms: int = LONG_MS) -> Append:
+    """A worker takes a task as it stands."""
+    return Append(
+        task_id=stored.head.id,
+        events=(status(W),),
+        state=W,
+        status_ms=START_MS,
+        expected_seq=stored.seq,
+        holder=WORKER,
+        lease=WorkerLeaseChange(lease, granted_ms=for_ms),
+    )
+
+
+def told(stored: Stored, lease: WorkerLease, *, state: TaskState = W, over: bool = False) -> Append:
+    """The worker says something, asks, or gives the task back."""
+    return Append(
+        task_id=stored.head.id,
+        events=(chunk("word"),) if state is W else (status(state),),
+        state=state,
+        status_ms=START_MS,
+        epoch=stored.epoch,
+        expected_seq=stored.seq,
+        release=state is Q or over,
+        lease=WorkerLeaseChange(lease, over=over),
+    )
+
+
+def silenced(stored: Stored, lease: WorkerLease) -> Append:
+    """The lease of a worker ends that has been silent."""
+    return Append(
+        task_id=stored.head.id,
+        events=(status(W),),
+        state=W,
+        status_ms=START_MS,
+        expected_seq=stored.seq,
+        release=True,
+        lease=WorkerLeaseChange(lease, silent=True),
+    )
+
+
+async def leased(store: Store, task_id: str = "t1", for_ms: int = LONG_MS, **said: object) -> WorkerLease:
+    """A task that a worker has taken."""
+    await store.create(new_task(task_id, holder=None, state=S))
+    lease = lease_of(task_id, f"{task_id}.a", **said)
+    await store.append(granting(await loaded(store, task_id), lease, for_ms))
+    return lease
+
+
+async def silence(store: Store) -> None:
+    """Wait until a lease has run out."""
+    async with asyncio.timeout(20):
+        while not await store.worker_leases.silent(10):  # noqa: ASYNC110  the store tells nobody of it
+            await asyncio.sleep(SOON_MS / 1000)
+
+
+async def a_worker_takes_what_nobody_has_and_the_lease_is_read_as_it_was_granted(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t2", holder=None, state=S))
+        await store.create(new_task("t1", holder=None, state=S))
+        await store.create(new_task("mine", holder="h1"))
+        await store.create(new_task("asks", holder=None, state=Q))
+        assert await store.queued("echo", 10) == ("t2", "t1")
+        assert await store.queued("echo", 1) == ("t2",)
+        assert await store.queued("other", 10) == ()
+        assert await store.worker_leases.get("t2") is None
+        lease = lease_of("t2", "t2.a", worker="w\x00é", replays=True, used=Usage(1, 2, 3), deadline_s=3600.0)
+        await store.append(granting(await loaded(store, "t2"), lease))
+        held = await store.worker_leases.get("t2")
+        assert held is not None
+        assert (held.lease, held.runs, held.over) == (lease, True, False)
+        assert LONG_MS - 60_000 < held.left_ms <= LONG_MS
+        stored = await loaded(store, "t2")
+        assert (stored.holder, stored.epoch, stored.delivered, stored.seq) == (WORKER, 1, 1, 2)
+        assert await store.queued("echo", 10) == ("t1",)
+        assert [each.lease.task_id for each in await store.worker_leases.of_agent("echo")] == ["t2"]
+        assert await store.worker_leases.of_agent("other") == ()
+
+
+async def a_task_that_a_worker_has_is_not_claimed_and_given_to_no_other(bench: Bench) -> None:
+    async with bench.store() as store:
+        await leased(store)
+        assert await store.claim("h1", 10, AGENTS) == ()
+        stored = await loaded(store, "t1")
+        await refused(store.append(granting(stored, lease_of(token="t1.b"))), Moved)
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert held.lease.token == "t1.a"
+        assert (await loaded(store, "t1")).epoch == 1
+
+
+async def of_two_who_take_a_task_one_gets_it(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1", holder=None, state=S))
+        stored = await loaded(store, "t1")
+        takes = [store.append(granting(stored, lease_of(token=f"t1.{name}"))) for name in "ab"]
+        outcomes = await asyncio.gather(*takes, return_exceptions=True)
+        assert sorted(isinstance(each, Moved) for each in outcomes) == [False, True]
+        assert (await loaded(store, "t1")).delivered == 1
+
+
+async def what_is_queued_is_left_out_of_a_claim_that_says_so(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1", holder=None, state=S))
+        await store.create(new_task("t2", holder="dead"))
+        claimed = await store.claim("h1", 10, AGENTS, queued=False)
+        assert [each.head.id for each in claimed] == ["t2"]
+
+
+async def a_word_is_written_under_its_lease_and_told_once(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store)
+        stored = await loaded(store, "t1")
+        first = replace(lease, reports=1, used=Usage(1, 1, 2), version=1)
+        assert (await store.append(told(stored, first))).last_seq == 3  # type: ignore[union-attr]
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert held.lease == first
+        stored = await loaded(store, "t1")
+        await refused(store.append(told(stored, replace(first, reports=2))), Moved)  # another replica told one since
+        await refused(store.append(told(stored, replace(first, token="t1.b", version=2))), Fenced)
+        old = replace(told(stored, replace(first, version=2)), epoch=0)
+        await refused(store.append(old), Fenced)
+        assert (await loaded(store, "t1")).seq == 3
+
+
+async def a_lease_that_has_run_out_is_neither_used_nor_renewed(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store, for_ms=SOON_MS)
+        await silence(store)
+        stored = await loaded(store, "t1")
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert not held.runs
+        await refused(store.append(told(stored, replace(lease, version=1))), Fenced)
+        assert await store.worker_leases.renew([("t1", lease.token)], LONG_MS) == {}
+        assert not await store.worker_leases.note(replace(lease, version=1))
+        assert await store.worker_leases.of_agent("echo") == ()
+        assert await store.claim("h1", 10, AGENTS) == ()  # it is for those who look for silent workers
+
+
+async def the_task_of_a_silent_worker_goes_back_once(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store, for_ms=SOON_MS)
+        await silence(store)
+        assert await store.worker_leases.silent(10) == (lease,)
+        stored = await loaded(store, "t1")
+        await store.append(silenced(stored, lease))
+        assert await store.worker_leases.silent(10) == ()
+        after = await loaded(store, "t1")
+        assert (after.holder, after.epoch) == (None, 1)
+        await refused(store.append(silenced(after, lease)), Moved)
+        assert await store.queued("echo", 10) == ("t1",)
+        again = lease_of(token="t1.b", delivery=2)
+        await store.append(granting(after, again))
+        stored = await loaded(store, "t1")
+        assert (stored.holder, stored.epoch, stored.delivered) == (WORKER, 2, 2)
+        await refused(store.append(told(stored, replace(lease, version=1))), Fenced)
+
+
+async def a_renewed_lease_goes_on(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store, for_ms=2_000, questions=3)
+        renewed = await store.worker_leases.renew([("t1", lease.token), ("t1", "t1.b"), ("t2", "t2.a")], LONG_MS)
+        assert renewed == {lease.token: 3}
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert held.left_ms > LONG_MS - 60_000
+        await refused(store.append(silenced(await loaded(store, "t1"), lease)), Moved)
+        assert (await loaded(store, "t1")).seq == 2  # nothing was written to the task
+
+
+async def what_is_noted_changes_the_lease_alone(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store)
+        noted = replace(lease, delegations=1, version=1)
+        assert await store.worker_leases.note(noted)
+        assert not await store.worker_leases.note(noted)
+        assert not await store.worker_leases.note(replace(noted, token="t1.b", version=2))
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert held.lease == noted
+        assert (await loaded(store, "t1")).seq == 2
+
+
+async def the_answer_to_a_workers_question_is_for_that_worker(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store)
+        asked = replace(lease, questions=1, version=1)
+        await store.append(told(await loaded(store, "t1"), asked, state=Q))
+        stored = await loaded(store, "t1")
+        assert (stored.holder, stored.epoch, stored.state) == (None, 1, Q)
+        assert await store.queued("echo", 10) == ()
+        answer = _answer(stored)
+        assert (await store.append(answer)).epoch == 2  # type: ignore[union-attr]
+        stored = await loaded(store, "t1")
+        assert (stored.holder, stored.epoch, stored.delivered) == (WORKER, 2, 1)
+        await store.append(told(stored, replace(asked, reports=1, version=2)))
+
+
+async def an_answer_is_for_the_queue_if_the_worker_has_gone(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store, for_ms=SOON_MS)
+        stored = await loaded(store, "t1")
+        await store.create(new_task("t2", holder=None, state=Q))
+        bare = await loaded(store, "t2")
+        assert (await store.append(_answer(bare))).epoch == 0  # type: ignore[union-attr]
+        assert await store.queued("echo", 10) == ("t2",)
+        await silence(store)
+        await store.append(silenced(stored, lease))
+        assert set(await store.queued("echo", 10)) == {"t1", "t2"}
+
+
+async def a_task_that_is_given_back_is_for_the_next(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store)
+        stored = await loaded(store, "t1")
+        await store.append(told(stored, replace(lease, version=1), over=True))
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert (held.runs, held.over) == (False, True)
+        assert await store.worker_leases.renew([("t1", lease.token)], LONG_MS) == {}
+        assert await store.queued("echo", 10) == ("t1",)
+        assert await store.worker_leases.silent(10) == ()
+
+
+async def the_end_of_a_task_is_the_end_of_its_lease(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store, for_ms=LONG_MS)
+        stored = await loaded(store, "t1")
+        await store.append(ending("t1", stored.seq, epoch=None))
+        held = await store.worker_leases.get("t1")
+        assert held is not None  # its worker is told what became of the task
+        assert (held.lease.token, held.runs) == (lease.token, False)
+        assert await store.worker_leases.renew([("t1", lease.token)], LONG_MS) == {}
+        assert not await store.worker_leases.note(replace(lease, version=1))
+        assert await store.worker_leases.of_agent("echo") == ()
+
+
+async def who_works_for_too_long_is_found_but_not_while_its_question_is_open(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store, deadline_s=0.001)
+        asked = await leased(store, "t2", deadline_s=0.001)
+        await leased(store, "t3", deadline_s=3600.0)
+        await leased(store, "t4")
+        await store.append(told(await loaded(store, "t2"), replace(asked, questions=1, version=1), state=Q))
+        await asyncio.sleep(SOON_MS / 1000)
+        assert await store.worker_leases.overdue(10) == (lease,)
+        await store.append(_answer(await loaded(store, "t2")))
+        await asyncio.sleep(SOON_MS / 1000)
+        assert {each.task_id for each in await store.worker_leases.overdue(10)} == {"t1", "t2"}
+
+
+def _answer(stored: Stored) -> Append:
+    """The caller answers."""
+    return Append(
+        task_id=stored.head.id,
+        events=(status(W),),
+        state=W,
+        status_ms=START_MS,
+        expected_seq=stored.seq,
+        to_worker=True,
+    )
+
+
+WORKER_LEASES: tuple[Case, ...] = (
+    a_worker_takes_what_nobody_has_and_the_lease_is_read_as_it_was_granted,
+    a_task_that_a_worker_has_is_not_claimed_and_given_to_no_other,
+    of_two_who_take_a_task_one_gets_it,
+    what_is_queued_is_left_out_of_a_claim_that_says_so,
+    a_word_is_written_under_its_lease_and_told_once,
+    a_lease_that_has_run_out_is_neither_used_nor_renewed,
+    the_task_of_a_silent_worker_goes_back_once,
+    a_renewed_lease_goes_on,
+    what_is_noted_changes_the_lease_alone,
+    the_answer_to_a_workers_question_is_for_that_worker,
+    an_answer_is_for_the_queue_if_the_worker_has_gone,
+    a_task_that_is_given_back_is_for_the_next,
+    the_end_of_a_task_is_the_end_of_its_lease,
+    who_works_for_too_long_is_found_but_not_while_its_question_is_open,
+)

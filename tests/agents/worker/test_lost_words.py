@@ -1,0 +1,44 @@
+"""What becomes of a worker when the store loses words that it had confirmed: a standby without them has taken over."""
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from dragoman.engine.words import Say
+from dragoman.model.errors import LeaseLost
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from dragoman.store.replicas import StoreRewound
+from tests.agents.worker.test_worker import done, taken, token, worker
+from tests.engine.house import DEADLINE_S, House, house
+
+
+def word(text: str) -> Say:
+    return Say((Part(text=text),))
+
+
+async def lose_last(here: House, path: Path, task_id: str) -> None:
+    """Let the store go on from before the last event of the task, and tell the engine."""
+    with apsw.Connection(str(path)) as database:
+        seq = database.execute("SELECT seq FROM tasks WHERE id = ?", (task_id,)).get
+        database.execute("DELETE FROM pages WHERE first_seq = ?", (seq,))
+        database.execute("UPDATE tasks SET seq = seq - 1 WHERE id = ?", (task_id,))
+    await here.store.replicas.say(StoreRewound())
+
+
+async def test_a_worker_does_not_go_on_behind_words_that_the_store_has_lost(tmp_path: Path) -> None:
+    agent, path = worker(), tmp_path / "tasks.db"
+    async with asyncio.timeout(DEADLINE_S), house(agent, url=f"sqlite:///{path}") as here:
+        task_id = await here.begin()
+        item = await taken(agent)
+        await agent.leases.say(token(item), word("kept"), number=1)
+        await agent.leases.say(token(item), word("lost"), number=2)
+        await lose_last(here, path, task_id)
+        again = await taken(agent, "w2")
+        assert again.head.id == task_id
+        with pytest.raises(LeaseLost):
+            await agent.leases.say(token(item), word("behind it"), number=3)
+        assert (await here.ask(done(task_id, token(again)))).state is TaskState.COMPLETED
+        assert "behind it" not in [said.text for said in (await here.get(task_id)).history]

@@ -1,0 +1,30 @@
+"""TaskView: what a task's log says to the words of one worker."""
+
+from dragoman.agents.worker.task_view import TaskView
+from dragoman.model.events import ArtifactChunk, Logged
+from dragoman.model.message import Artifact, Part
+from dragoman.model.task import Record
+from tests.agents.worker.test_worker import done, taken, token, worker
+from tests.engine.house import house
+
+
+async def test_only_the_first_chunk_of_an_artifact_needs_the_task_as_it_stands() -> None:
+    agent, joined = worker(), 0
+    async with house(agent) as here:
+        task_id = await here.begin()
+        item = await taken(agent)
+        record = await here.get(task_id)
+        view = TaskView(item.head, await here.log(task_id), item.lease, delivered=0)
+
+        def stands() -> Record:
+            nonlocal joined
+            joined += 1
+            return record
+
+        for number in range(100):
+            piece = Artifact(artifact_id="a", parts=(Part(text=str(number)),))
+            chunk = view.chunk(stands, piece, append=True, last_chunk=False)
+            assert chunk == ArtifactChunk(piece, number > 0, False)
+            view.add(Logged(view.seq + 1, chunk))
+        assert joined == 1
+        await here.ask(done(task_id, token(item)))
