@@ -122,9 +122,9 @@ class EffectLoop:
             delegated = await self._delegations.carry_out(effect.run, effect.number, effect.order, effect.hear)
         except asyncio.CancelledError:
             work = asyncio.current_task()
-            if work is None or not work.cancelling():  # else the run has given it up, or ends with this process
-                outcome.cancel()
-            raise
+            if work is not None and work.cancelling():  # the run has given it up, or ends with this process
+                raise
+            outcome.cancel()  # the task that waits for it has ended
         except BaseException as error:  # noqa: BLE001  the run that waits gets it
             if not outcome.done():
                 outcome.set_exception(error)

@@ -21,7 +21,7 @@ from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.roster import Roster, RosterEntry, WorkerWord, merge_rosters
 from dragoman.agents.worker.task_view import TaskView
 from dragoman.agents.worker.words import SpokenWord, adds, says_anything, used_within, within, word_of
-from dragoman.engine.lineage import full_lineage
+from dragoman.engine.lineage import child_of, full_lineage
 from dragoman.engine.observer import Execution
 from dragoman.engine.rules import Decision, EndWorkerLease, LeaseToWorker, Request, WriteWords
 from dragoman.engine.runs.endings import agent_message, closing, mismatched
@@ -375,6 +375,8 @@ class Leases:
             if task.fold.unreadable:
                 return None
             whole = await self.tasks.read(task, 0)
+            if not whole:  # it has been deleted since
+                return None
             delivered = task.row.delivered or min(task.epoch, 1)  # earlier versions did not count
             view = TaskView(task.head, whole, None, delivered=delivered)
             lease = WorkerLease(
@@ -426,18 +428,25 @@ class Leases:
                 raise LeaseLost
             lease = held.lease
         task = await self.tasks.pin(task_id)
-        if task is None or task.terminal:
-            if task is not None:
-                task.unpin()
+        if task is None:
             raise LeaseLost
         rewound = task.rewound
-        work = Work(task, lease, await self._view(task, lease), asyncio.Lock(), rewound)
+        try:
+            if task.terminal:
+                raise LeaseLost
+            view = await self._view(task, lease)
+        except BaseException:
+            task.unpin()
+            raise
+        work = Work(task, lease, view, asyncio.Lock(), rewound)
         if (former := self._works.get(task_id)) is not None:
             self._forget(former)
         return self._use(task_id, work)
 
     async def _view(self, task: TaskLog, lease: WorkerLease | None) -> TaskView:
         whole = await self.tasks.read(task, 0)
+        if not whole:  # it has been deleted since
+            raise LeaseLost
         delivered = task.row.delivered if lease is None else lease.delivery - 1
         return TaskView(task.head, whole, lease, delivered=delivered)
 
@@ -687,9 +696,9 @@ class Leases:
         if recorded is not None and recorded.agent != order.agent:
             mismatch = ReplayMismatch(f"delegation {number}", delegation_to(recorded.agent), delegation_to(order.agent))
             self._end_mismatched(work, said, mismatch)
-        elif recorded is not None:
-            view.replay.forget_passed(recorded.task_id)
-        elif key not in self._handed:
+            return
+        view.replay.forget_passed(child_of(task.head.id, number))
+        if recorded is None and key not in self._handed:
             handed = self._handed[key] = self.tasks.loop.create_future()
             work.users += 1
             self.tasks.background(self._carry_out(work, order, handed))

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from dragoman.engine.lineage import child_of
 from dragoman.engine.runs.replay import replay_of
 from dragoman.model.events import (
     ArtifactChunk,
@@ -56,7 +57,8 @@ class TaskView:
                 answered = self.answered
         if lease is not None and lease.replays:
             self.replay.skip(min(lease.questions, answered))
-            self.replay.skip_delegated(lease.delegations)
+            for number in range(lease.delegations if self.replay.active else 0):
+                self.replay.forget_passed(child_of(head.id, number + 1))
         else:
             self.replay.drop()
 

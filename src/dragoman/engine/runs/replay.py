@@ -207,12 +207,6 @@ class Replay:
             self._look()
         return taken
 
-    def skip_delegated(self, count: int) -> None:
-        """Discard the recorded answers that were passed on to the first `count` delegations and led to an outcome."""
-        for number, known in self._delegated.items():
-            if number <= count:
-                self.forget_passed(known.task_id)
-
     def drop(self) -> None:
         """Discard all recorded answers."""
         if self.repeats:  # nothing changes NOTHING
