@@ -182,9 +182,6 @@ IN_RUN: dict[str, st.SearchStrategy[Say]] = {
         mostly(st.builds(lambda *used: (ModelUsage(*used),), optional, numbers, numbers, numbers)),
     ),
     "note": st.builds(lambda name, text: lambda run: _now(run.note(**{name: text})), texts.filter(bool), optional),
-    "note_next": st.builds(
-        lambda name, text: lambda run: _now(run.note_next(**{name: text})), texts.filter(bool), optional
-    ),
     "note_soon": st.builds(
         lambda name, text: lambda run: _now(run.note_soon(**{name: text})), texts.filter(bool), optional
     ),

@@ -117,7 +117,7 @@ async def test_an_argument_that_does_not_fit_never_becomes_a_word(place: Place) 
                 await word()
             refused.append(str(error.value))
         before = run.record
-        for say in (run.note, run.note_soon, run.note_next):
+        for say in (run.note, run.note_soon):
             with pytest.raises(TypeError, match="note key"):
                 say(key=unfit)
         assert run.record == before

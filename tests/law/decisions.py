@@ -344,13 +344,6 @@ REQUESTS: dict[str, Kind] = {
     ),
     "NoteCancel": Kind(note_cancel, lease=LEASES, keeper=KEEPERS),
     "AddWebhook": Kind(join, lease=LEASES, keeper=KEEPERS, webhooks=(1, 19, 20)),
-    "TakeAgain": Kind(
-        lambda place, task, facts: place.leases.take_again(task, EPOCHS[facts["epoch"]]),
-        lease=LEASES,
-        run=RUNS,
-        epoch=EPOCHS,
-        agent=AGENTS,
-    ),
     "UseClaim": Kind(
         lambda place, task, _: place.leases.use_claim(task), lease=LEASES, run=RUNS, keeper=KEEPERS, agent=AGENTS
     ),

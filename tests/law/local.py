@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run, RunAgain
+from dragoman.engine.api import Delegation, Ended, Reject, Replied, Run
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import CancelTask
 from dragoman.model.task import TaskState, Usage
@@ -36,12 +36,6 @@ async def use_and_say(run: Run) -> None:
     await run.status(text("hm"))
 
 
-async def note_and_say(run: Run) -> None:
-    """Keep a note in the write of the next word."""
-    run.note_next(place="Rome")
-    await run.status(text("hm"))
-
-
 async def plainly(word: Callable[[], None]) -> None:
     """Say a word that needs no wait."""
     word()
@@ -66,7 +60,6 @@ WORDS: dict[str, Callable[[Run], Any]] = {
     "give nothing": lambda run: give(run, ""),
     "note": lambda run: plainly(partial(run.note, place="Rome")),
     "note soon": lambda run: plainly(partial(run.note_soon, place="Rome")),
-    "note with the next word": note_and_say,
     "usage": use_and_say,
     "written": lambda run: run.written(),
     "ask": lambda run: run.ask(text("what?")),
@@ -87,7 +80,6 @@ ENDS: dict[str, Callable[[Run], Any]] = {
     "raise": lambda run: end(run, KeyError("oops")),
     "exit": lambda run: end(run, SystemExit(3)),
     "cancel itself": lambda run: end(run, asyncio.CancelledError()),
-    "again": lambda run: end(run, RunAgain()),
 }
 
 
@@ -256,8 +248,7 @@ def rows(situation: str) -> Iterator[dict[str, Any]]:
             speaker, before = stage.agents["agent"].speaker, stage.snapshot()
             outcome = say(stage, name)
             row = {"word": name, "told": outcome.said, **stage.since(before)}
-            again = len(stage.agents["agent"].speakers) > 1 and stage.agents["agent"].speaker is not speaker
-            row["run"] = "begun again" if again else "over" if speaker.over else "goes on"
+            row["run"] = "over" if speaker.over else "goes on"
             row["events"] = [REFERENCE.sub("reference …", event) for event in row["events"]]
             stage.close()
         yield row

@@ -22,7 +22,6 @@ from dragoman.engine.rules import (
     NoteCancel,
     OperatorAnswer,
     Request,
-    TakeAgain,
     UseClaim,
     View,
     WithdrawQuestion,
@@ -110,8 +109,6 @@ def request_of(name: str, facts: Facts) -> Request:
             return NoteCancel(Intervened("op", "cancel", AT))
         case "AddWebhook":
             return AddWebhook(push, facts["webhooks"] + 1, "id")
-        case "TakeAgain":
-            return TakeAgain(EPOCHS[facts["epoch"]])
         case "UseClaim":
             return UseClaim()
         case "AcceptOffer":
@@ -281,9 +278,6 @@ def test_the_rules_lead_where_the_words_of_agents_lead(table: str) -> None:
                 request = WriteWords(events, then[-1] if then else state, WorkerLeaseChange(LEASE) if holder else None)
             elif table == "worker":
                 continue
-            elif stands(row)[2]:  # the run is begun again
-                request = TakeAgain(EPOCH)
-                view = replace(view, waits=state is TaskState.SUBMITTED)
             elif not events and stands(row) != (state, holder, 0):
                 request = GiveBack(EPOCH)
             elif events:

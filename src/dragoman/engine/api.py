@@ -59,10 +59,6 @@ class Replied(Ended):
         super().__init__(TaskState.COMPLETED, parts)
 
 
-class RunAgain(Exception):
-    """Raised by a restartable runner to have its task run once more: it is leased anew and run as after a crash."""
-
-
 class Unreadable(Exception):
     """The bytes of a file part cannot be read; the message says why."""
 
@@ -330,12 +326,7 @@ class Run:
     def note_soon(self, /, **note: str) -> None:
         """As `note`, but it waits briefly for another event, to be written with it."""
         self.sink.check()
-        self.sink.mark(Note(note, "soon").check(self.bounds))
-
-    def note_next(self, /, **note: str) -> None:
-        """As `note`, in the same write as the next status or chunk, or with `written` if there is none before."""
-        self.sink.check()
-        self.sink.mark(Note(note, "next").check(self.bounds))
+        self.sink.mark(Note(note, soon=True).check(self.bounds))
 
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""

@@ -17,7 +17,6 @@ from dragoman.engine.rules import (
     Disown,
     GiveBack,
     Request,
-    TakeAgain,
     UseClaim,
     View,
     WithdrawQuestion,
@@ -142,17 +141,6 @@ class TaskLeases:
         return decide(self.view(task), request, self._clock.now_ms())
 
     # -- changes of a lease ------------------------------------------------------------------------------------------
-
-    async def take_again(self, task: TaskLog, epoch: int) -> bool:
-        """Lease a task anew that had the lease `epoch`. Returns False if it has ended, or somebody else runs it.
-
-        The write is guarded by the epoch: a lease that another replica took since then adds no event, so that the seq
-        would not tell.
-        """
-        try:
-            return await self._append(task, TakeAgain(epoch))
-        except Refused:
-            return False
 
     async def use_claim(self, task: TaskLog) -> bool:
         """Write the status with which a claimed task goes on. Returns False if it has ended, or its run has the lease.

@@ -22,7 +22,7 @@ Task states and what may follow each: `model.lifecycle.FOLLOWS`. A write here go
 
 Lease, of the task's row: `holder`, `epoch`, `keeper`.
 
-    nobody's ── TakeAgain, LeaseToWorker, an answer ─────► held: the epoch grows ── WritePage, UseClaim ──► held
+    nobody's ── LeaseToWorker, an answer ────────────────► held: the epoch grows ── WritePage, UseClaim ──► held
         ▲     └ an answer, to the keeper ► offered ── AcceptOffer ──► held
         ├── GiveBack, Disown, EndWorkerLease, a question (names a keeper), an end ──── held
         └── the offer was not accepted in time, or the holder is dead: anybody claims it (`Store.claim`), then UseClaim
@@ -152,12 +152,6 @@ class AddWebhook(Struct, frozen=True):
     place: str
 
 
-class TakeAgain(Struct, frozen=True):
-    """This replica wants to run a task from its start, which had the lease `epoch`."""
-
-    epoch: int
-
-
 class UseClaim(Struct, frozen=True):
     """This replica has claimed the task, and goes on with it."""
 
@@ -232,7 +226,6 @@ Request = (
     | OperatorAnswer
     | NoteCancel
     | AddWebhook
-    | TakeAgain
     | UseClaim
     | AcceptOffer
     | WithdrawQuestion
@@ -403,7 +396,6 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
         LawRule(OPEN, writes=()),  # on an ended task, nothing is written to the log: `engine.webhooks`
     ),
     # The replica.
-    TakeAgain: (LawRule(OPEN, (F.UNMOVED,), (F.RUN_HERE,), (E.GOES_ON,), LeaseChange.TAKEN, WriteGuard.LEASE),),
     UseClaim: (LawRule(OPEN, (F.LEASED_HERE,), (F.RUN_HAS_LEASE,), (E.GOES_ON,), guard=WriteGuard.RUN),),
     AcceptOffer: (LawRule(OPEN, (F.UNMOVED, F.LEASED_HERE, F.RUN_WAITS), writes=(), guard=WriteGuard.RUN),),
     WithdrawQuestion: (

@@ -256,9 +256,6 @@ class Supervisor:
             self.errands.do_late(task, lambda: self._fail(task, policy.UNWRITTEN_TEXT, run.lease))
         elif done.cancelled() and phase in UNASKED and not (task.terminal or self.errands.closed):
             self._end_canceled(task, run.lease)
-        elif phase is RunPhase.AGAIN and not self.stopping.begun:
-            epoch = run.lease
-            self.errands.do(task, lambda: self._run_again(task, epoch))
         self._forget(run, task)
         if task.followers.waiters:
             task.followers.wake()
@@ -348,11 +345,6 @@ class Supervisor:
         if self.runs.remove(run):
             task.followers.detach()
             task.unpin()
-
-    async def _run_again(self, task: TaskLog, epoch: int) -> None:
-        """Run the task from its start under another lease, unless it ends or somebody else runs it."""
-        if await self.leases.take_again(task, epoch):
-            self._take_up(task, crashed=True)
 
     async def resume(self, task: TaskLog, *, crashed: bool) -> None:
         """Resume a task that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""

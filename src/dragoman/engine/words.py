@@ -64,16 +64,15 @@ class Say(Struct, frozen=True):
 class Note(Struct, frozen=True):
     """Notes by name for a later run of the task. Callers never see them.
 
-    They are written `now`; or `soon`, which waits briefly for another event, to be written with it; or with the `next`
-    report or chunk, or at `Run.written` if there is none before.
+    They are written now; or `soon`, which waits briefly for another event, to be written with it.
     """
 
     note: dict[str, str]
-    when: Literal["now", "soon", "next"] = "now"
+    soon: bool = False
 
     def check(self, bounds: Bounds) -> "Note":
         """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
-        return Note(bounds.note(self.note), self.when)
+        return Note(bounds.note(self.note), self.soon)
 
 
 class Ask(Struct, frozen=True):

@@ -284,7 +284,7 @@ class MemorySink:
         """Add tokens up, and keep notes. The task is at work since the run began."""
         if isinstance(word, Usage):
             self._usage = (self._usage or Usage()) + word
-        elif isinstance(word, Note) and word.when != "next":
+        elif isinstance(word, Note):
             self._add(Noted(word.note))
 
     async def ask(self, word: Ask) -> Message:

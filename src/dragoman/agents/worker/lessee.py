@@ -223,8 +223,6 @@ class ServerSink:
         match word:
             case Usage():
                 self._used = (self._used or Usage()) + word
-            case Note(when="next"):
-                pass  # no later run goes on from it
             case Note(note):
                 self._notes |= note
                 self._add(Noted(note))

@@ -189,8 +189,6 @@ class MessageSink:
                 self.used = (self.used or Usage()) + word
             case Working():
                 self._works = True
-            case Note(when="next"):
-                pass  # no later run goes on from it
             case Note(note) if self._execution is not None:
                 self._execution.become_task()
                 self._held.append((Note(note), 0))

@@ -12,11 +12,10 @@ nothing more is written (invariant 5). A run never raises: whatever its agent do
      │
      ├── another run, or nobody, goes on ──────────────────► LEFT
      ├── another server has leased the task ───────────────► FENCED
-     ├── the agent gives it up (not CANCELED) ─────────────► AGAIN
      └── no end can be written ────────────────────────────► UNWRITTEN
 ```
 
-In the last five states, which are final, the run writes nothing more. `TaskSink` makes events of its words.
+In the last four states, which are final, the run writes nothing more. `TaskSink` makes events of its words.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Ended, Reject, Run, RunAgain, Runner
+from dragoman.engine.api import Ended, Reject, Run, Runner
 from dragoman.engine.effects import StopOverdue
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.endings import MISMATCH, OVERDUE, agent_error, closing, failed, mismatched, overdue_text
@@ -57,7 +56,6 @@ class RunPhase(Enum):
     CANCELED = auto()
     LEFT = auto()
     FENCED = auto()
-    AGAIN = auto()
     UNWRITTEN = auto()
 
 
@@ -295,12 +293,6 @@ class TaskRun:
         try:
             await (self.runner.run(self.run) if self._work is None else self._work(self))
             end = self._unfit() or self._failure or COMPLETED
-        except RunAgain:
-            await sink.writer.drained()
-            if self.phase in WRITES:
-                self.phase = RunPhase.LEFT if self.phase is RunPhase.CANCELED else RunPhase.AGAIN
-            sink.writer.stop()
-            return
         except BaseException as error:
             end = self._end_of(error)
             if end is None:

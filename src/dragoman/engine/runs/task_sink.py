@@ -61,7 +61,6 @@ class TaskSink:
         "_deadline",
         "_execution",
         "_keeps_files",
-        "_next_note",
         "_places",
         "_questions",
         "_services",
@@ -106,8 +105,6 @@ class TaskSink:
         self._places: RunPlaces | None = None
         self._written: set[str] = set()
         """The artifacts of which this run has written."""
-        self._next_note: Noted | None = None
-        """A note that goes into the write of the next event."""
 
     @property
     def questions(self) -> Questions:
@@ -200,9 +197,6 @@ class TaskSink:
                     append = any(known.artifact_id == key for known in self.record.artifacts)
                 word = ArtifactChunk(artifact, append, word.last_chunk, placed)
             full = writer.put(word, weight=weight)
-        if (note := self._next_note) is not None:
-            self._next_note = None
-            writer.put(note)
         return self._room() if full else None
 
     async def _say_later(self, word: Say | ArtifactChunk) -> None:
@@ -230,11 +224,8 @@ class TaskSink:
                 self.announce()
                 if not self.log.taken_on:
                     self.log.note_contact()
-            case Note(note, "next"):
-                if note:
-                    self._next_note = Noted(note)
-            case Note(note, when):
-                self.writer.put(Noted(note), quietly=when == "soon")
+            case Note(note, soon):
+                self.writer.put(Noted(note), quietly=soon)
             case Waiting(parts):
                 if (state := self.writer.state) in (TaskState.SUBMITTED, TaskState.WORKING):
                     now_ms = self._services.clock.now_ms()
@@ -300,9 +291,6 @@ class TaskSink:
 
     async def written(self) -> None:
         """See `engine.api.Sink`."""
-        if (note := self._next_note) is not None:
-            self._next_note = None
-            self.writer.put(note)
         await self.writer.drained()
         self.check()
 
