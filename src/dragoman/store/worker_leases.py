@@ -20,10 +20,10 @@ a worker can be told what became of its task.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dragoman.model.task import Usage
 
@@ -122,15 +122,39 @@ class WorkerLeases(Protocol):
         ...
 
 
-class LeaseRow(Struct):
+class LeaseRow:
     """A lease in memory, with the times at which it runs out and its deadline passes."""
 
-    lease: WorkerLease
-    until_s: float
-    due_s: float | None = None
-    over: bool = False
-    write: int | None = None
-    """The id of the append that changed it last."""
+    __slots__ = ("due_s", "lease", "over", "until_s", "write")
+
+    def __init__(self, lease: WorkerLease, until_s: float) -> None:
+        self.lease = lease
+        self.until_s = until_s
+        self.due_s: float | None = None
+        self.over = False
+        self.write: int | None = None
+        """The id of the append that changed it last."""
+
+    def renew(self, until_s: float) -> None:
+        """Let it run until then."""
+        self.until_s = until_s
+
+    def change(self, lease: WorkerLease, write: int | None = None) -> None:
+        """It has become `lease`, by that append."""
+        self.lease, self.write = lease, write
+
+    def count(self, now_s: float) -> None:
+        """Count the worker's time from now on."""
+        self.due_s = None if self.lease.deadline_s is None else now_s + self.lease.deadline_s
+
+    def pause(self) -> None:
+        """Count the worker's time no more: it has asked."""
+        self.due_s = None
+
+    def end(self, known_s: float) -> None:
+        """It is over now, and known until then."""
+        if not self.over:
+            self.over, self.due_s, self.until_s = True, None, known_s
 
 
 class LeaseTable:
@@ -148,7 +172,7 @@ class LeaseTable:
     def copy(self) -> "LeaseTable":
         """A table with the same rows, which change on their own."""
         other = LeaseTable(self._now_s)
-        other.rows = {task_id: replace(row) for task_id, row in self.rows.items()}
+        other.rows = {task_id: copy(row) for task_id, row in self.rows.items()}
         return other
 
     def get(self, task_id: str) -> HeldLease | None:
@@ -192,19 +216,18 @@ class LeaseTable:
         row = self.rows.get(lease.task_id)
         if change.granted_ms is not None:
             row = self.rows[lease.task_id] = LeaseRow(lease, now_s + change.granted_ms / 1000)
-            row.due_s = None if lease.deadline_s is None else now_s + lease.deadline_s
+            row.count(now_s)
             self._next_s = min(self._next_s, row.until_s)
         assert row is not None
-        row.lease, row.write = lease, write
+        row.change(lease, write)
         if asks:
-            row.due_s = None
+            row.pause()
         if change.over or change.silent:
-            self._close(row)
+            row.end(now_s + KNOWN_MS / 1000)
 
     def resume(self, task_id: str) -> None:
         """Count the time of a worker anew, because its question was answered."""
-        row = self.rows[task_id]
-        row.due_s = None if row.lease.deadline_s is None else self._now_s() + row.lease.deadline_s
+        self.rows[task_id].count(self._now_s())
 
     def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
         """See `WorkerLeases`."""
@@ -212,7 +235,7 @@ class LeaseTable:
         for task_id, token in tokens:
             row = self.rows.get(task_id)
             if row is not None and row.lease.token == token and self.runs(task_id):
-                row.until_s = self._now_s() + ttl_ms / 1000
+                row.renew(self._now_s() + ttl_ms / 1000)
                 self._next_s = min(self._next_s, row.until_s)
                 renewed[token] = row.lease.questions
         return renewed
@@ -222,7 +245,8 @@ class LeaseTable:
         change = WorkerLeaseChange(lease)
         if self.fenced(change) or self.moved(change):
             return False
-        self.rows[lease.task_id].lease = lease
+        row = self.rows[lease.task_id]
+        row.change(lease, row.write)
         return True
 
     def of_agent(self, agent: str) -> tuple[HeldLease, ...]:
@@ -254,11 +278,7 @@ class LeaseTable:
         """End the lease of a task that has ended."""
         row = self.rows.get(task_id)
         if row is not None:
-            self._close(row)
-
-    def _close(self, row: LeaseRow) -> None:
-        if not row.over:
-            row.over, row.due_s, row.until_s = True, None, self._now_s() + KNOWN_MS / 1000
+            row.end(self._now_s() + KNOWN_MS / 1000)
 
     def _held(self, row: LeaseRow) -> HeldLease:
         left_ms = 0 if row.over else max(0, round((row.until_s - self._now_s()) * 1000))
