@@ -236,9 +236,6 @@ SET_BY_OTHERS = {
     " seven calls more for a send",
     "bindings.http.HttpRequest": "as Request",
     "telemetry.histogram.Histogram": "`RequestCounts` adds to it without a call, for every request",
-    "agents.worker.leases.Lease": "`Leases` alone ends and renews it, and the agent notes what was reported",
-    "agents.worker.leases.Leases": "the agent that is replaced takes over the new one's `lease_s`",
-    "agents.worker.leases.WorkItem": "`Leases` alone leases it",
 }
 """The classes whose objects others may set attributes of, and why."""
 

@@ -268,7 +268,7 @@ class Place:
         async with asyncio.TaskGroup() as group:
             self._stop = loop.create_future()
             if hired is not None:
-                hired.leases.attend(attendance)
+                hired.leases.presence.attend(attendance)
                 self.workers = Workers(engine, {HIRED: hired}, LIMITS)
             await engine.start(JobGroup(group))
             courier.start(JobGroup(group))

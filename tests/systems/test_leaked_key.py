@@ -370,7 +370,7 @@ async def test_a_worker_that_waited_when_its_key_was_stopped_is_told_nothing(tmp
         await stream.task_id()
         if wait == "for a task":
             waiting = asyncio.create_task(leaked.ask("POST", "/workers/far/lease", {"wait_s": 30}))
-            while not any(entry.waits for entry in far.leases.roster()):
+            while not any(entry.waits for entry in far.leases.presence.roster()):
                 await asyncio.sleep(0.01)
         else:
             _, answer = await caller.ask("POST", "/agents/far/message:send", asked)

@@ -51,7 +51,7 @@ class AgentLifetimes:
         self._served = tuple(agents)
         for worker in worker_agents(self._served).values():
             if self._attendance is not None:
-                worker.leases.attend(self._attendance)
+                worker.leases.presence.attend(self._attendance)
         if self._counts is not None:
             upstreams = upstream_agents(self._served)
             calls = {agent_id: agent.route.calls for agent_id, agent in upstreams.items()}

@@ -112,7 +112,7 @@ class Workers:
         if taken is None:
             return NO_CONTENT
         token, head = taken.lease.token, taken.head
-        history = await agent.leases.history_of(head, asked.history) if asked.history else ()
+        history = await agent.leases.tasks.past.messages(head, asked.history) if asked.history else ()
         delivered = _json(
             wire.LeasedTask(
                 lease=token,
@@ -131,7 +131,7 @@ class Workers:
                 max_text=agent.leases.tasks.bounds.max_text,
             )
         )
-        return replace(delivered, refused=partial(agent.leases.refuse, token))
+        return replace(delivered, refused=partial(agent.leases.cache.refuse, token))
 
     async def _heartbeat(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.HeartbeatRequest)
@@ -144,11 +144,13 @@ class Workers:
 
     async def _history(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        return _json(wire.HistoryReply(await agent.leases.history(asked.lease, asked.limit)))
+        head, _ = await agent.leases.task(asked.lease)
+        return _json(wire.HistoryReply(await agent.leases.tasks.past.messages(head, asked.limit)))
 
     async def _references(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        records = await agent.leases.references(asked.lease)
+        head, message = await agent.leases.task(asked.lease)
+        records = await agent.leases.tasks.past.references(head, message.reference_task_ids)
         return _json(wire.ReferencesReply(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from dragoman.engine.task_log import TaskLog, await_contact, await_settled, read
 from dragoman.engine.tasks import Tasks, list_tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.engine.worker_tasks import WorkerTasks
+from dragoman.engine.worker_watch import WorkerWatch
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
@@ -192,11 +193,10 @@ class Engine:
         )
         self._recovery = Recovery(store, tasks, supervisor, settings, observer)
         self._effect_loop = EffectLoop(effects, supervisor, self._delegations, self._recovery, claim_s=settings.claim_s)
-        self._worker_tasks = WorkerTasks(
+        worker_tasks = WorkerTasks(
             store,
             tasks,
             supervisor,
-            served,
             clock,
             effects,
             files=files,
@@ -206,6 +206,7 @@ class Engine:
             retry_s=settings.retry_s,
             observer=observer,
         )
+        self._workers = WorkerWatch(worker_tasks, supervisor, served)
         self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
         self._stopping = supervisor.stopping
         self._first = holder
@@ -251,15 +252,15 @@ class Engine:
         await self._delegations.left(await self._store.asking())
         self._recovery.start(group)
         self._effect_loop.watch()
-        self._worker_tasks.serve(self._served.runners.values())
-        self._worker_tasks.start(group)
+        self._workers.serve(self._served.runners.values())
+        self._workers.start(group)
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
-        self._worker_tasks.drain()
+        self._workers.drain()
         await asyncio.gather(self._serve_nobody(), self._supervisor.drain(grace_s))
         self._recovery.stop()
-        self._worker_tasks.stop()
+        self._workers.stop()
         self._effect_loop.stop()
         if self._watching is not None:
             self._watching.cancel()
@@ -291,7 +292,7 @@ class Engine:
 
     async def _reread(self) -> None:
         await self.tasks.reread(self._settings.retry_s)
-        self._worker_tasks.rewound()
+        self._workers.rewound()
         self._recovery.wake(lost=True)  # a run that lost its task left it leased to this engine
 
     async def _rejoin(self) -> None:
@@ -324,7 +325,7 @@ class Engine:
         Workers of an agent that is no longer served may go on reporting until `finished` has returned.
         """
         old = self._served.replace(runners)
-        self._worker_tasks.serve(runners.values())
+        self._workers.serve(runners.values())
         if self._hints is not None:
             self._hints.serve(self._leases.holder, runners)
             self._supervisor.errands.background(self._serve_again())

@@ -272,17 +272,13 @@ class Files:
         """Return `parts` as they go into the log, with the bytes of large ones in the blob store. Raises StoreError."""
         return tuple([await self._kept(task_id, part) for part in parts]) if self.large(parts) else parts
 
-    async def event_kept(self, task_id: str, event: Delegated) -> Delegated:
+    async def event_kept(self, task_id: str, event: Event) -> Event:
         """As `kept_by_run`, for the parts of an event."""
-        artifacts = tuple(
-            [replace(each, parts=await self.kept_by_run(task_id, each.parts)) for each in event.artifacts]
-            if any(self.large(each.parts) for each in event.artifacts)
-            else event.artifacts
-        )
-        message = event.message
-        if message is not None and self.large(message.parts):
-            message = replace(message, parts=await self.kept_by_run(task_id, message.parts))
-        return replace(event, artifacts=artifacts, message=message)
+        large = [part for part in event.all_parts if self.large((part,))]
+        if not large:
+            return event
+        kept = dict(zip(map(id, large), await self.kept_by_run(task_id, tuple(large)), strict=True))
+        return swap_event(event, everywhere(lambda part: kept.get(id(part), part)))
 
     async def kept_by_run(self, task_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """As `kept`, for a run, which can wait for the blob store to recover."""

@@ -74,7 +74,8 @@ class ServedAgents:
 
 
 def _workers_here(agent_id: str, leases: Leases) -> WorkersHere:
-    return WorkersHere(agent=agent_id, connected=leases.seen, workers=leases.connected, idle=leases.wants)
+    presence = leases.presence
+    return WorkersHere(agent=agent_id, connected=presence.seen, workers=presence.connected, idle=presence.wants)
 
 
 def _known_worker(agent_id: str, entry: RosterEntry) -> KnownWorker:

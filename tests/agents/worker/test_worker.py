@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.leases import Taken
+from dragoman.agents.worker.queue import Taken
 from dragoman.engine.words import Ask, Say
-from dragoman.engine.worker_tasks import DRAINED_S
+from dragoman.engine.worker_watch import DRAINED_S
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,

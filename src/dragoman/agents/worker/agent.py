@@ -31,12 +31,12 @@ class WorkerAgent(Runner):
     @property
     def offline(self) -> bool:
         """Whether sends are refused, because no worker has been seen lately."""
-        return not (self._queues or self.leases.seen)
+        return not (self._queues or self.leases.presence.seen)
 
     @property
     def degraded(self) -> str | None:
         """Why tasks wait: no worker has been seen lately. Else None."""
-        return None if self.leases.seen else NO_WORKER
+        return None if self.leases.presence.seen else NO_WORKER
 
     @property
     def workers(self) -> Leases:
@@ -57,9 +57,9 @@ class WorkerAgent(Runner):
     def limit(self, deadline_s: float) -> None:
         """Stop the workers that begin from now on after `deadline_s`."""
         self.traits = replace(self.traits, deadline_s=deadline_s)
-        self.leases.deadline_s = deadline_s
+        self.leases.limit(self.leases.lease_s, deadline_s)
 
     def succeed(self, former: "WorkerAgent") -> None:
         """Replace an agent with the same id, and take over its workers."""
-        former.leases.lease_s, former.leases.deadline_s = self.leases.lease_s, self.leases.deadline_s
+        former.leases.limit(self.leases.lease_s, self.leases.deadline_s)
         self.leases = former.leases

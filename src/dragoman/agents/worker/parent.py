@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from dragoman.agents.worker.task_view import TaskView
 from dragoman.agents.worker.words import adds
 from dragoman.engine.bounds import Bounds
-from dragoman.engine.rules import Decision, WriteWords
+from dragoman.engine.rules import WriteWords
 from dragoman.engine.runs.endings import agent_message
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Delegation, Say
-from dragoman.engine.worker_tasks import WorkerTasks
+from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.errors import LeaseLost
 from dragoman.model.events import Delegated, Event, Logged, MessageReceived, StatusChanged
 from dragoman.model.ids import timestamp
@@ -25,10 +25,6 @@ from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, Progress, TaskHead, TaskState, Usage
 from dragoman.store.api import Refused, StoreError
 from dragoman.store.worker_leases import WorkerLease
-
-
-class Later(Exception):
-    """The log is not as it was when a write was prepared, or a question is open: look again."""
 
 
 class ParentTask:
@@ -57,7 +53,9 @@ class ParentTask:
         outcome = self._tasks.delegate(self, self._order.number, self._order)
         delegated = await outcome
         logged = await self._tasks.files.event_kept(self.head.id, delegated)
-        await self._write(lambda: logged, lambda event: isinstance(event, Delegated) and event.number == logged.number)
+        await self._write(
+            lambda: logged, lambda event: isinstance(event, Delegated) and event.number == delegated.number
+        )
         return delegated
 
     def next_passed(self, child_id: str) -> Message | None:
@@ -140,28 +138,17 @@ class ParentTask:
             seq = self.log.seq
             if any(made(logged.event) for logged in await self._patiently(self._seq) if logged.seq <= seq):
                 return False
-            asked = 0
-
-            def decide(task: TaskLog, seq: int = seq) -> Decision | None:
-                nonlocal asked
-                asked += 1
-                if asked > 1 or task.seq != seq or task.state in INTERRUPTED:
-                    raise Later
-                event = make()
-                if event is None:
-                    return None
-                state = event.state if isinstance(event, StatusChanged) else task.state
-                return self._tasks.decide(task, WriteWords((event,), state))
-
             if self.log.terminal:
                 raise asyncio.CancelledError
+            if (event := make()) is None:
+                return False
+            state = event.state if isinstance(event, StatusChanged) else self.log.state
             try:
-                return await self._tasks.append(self.log, decide)
-            except (Later, StoreError) as error:
-                if isinstance(error, StoreError):
-                    await asyncio.sleep(1)
-                else:
-                    await self._catch_up()
+                return await self._tasks.write(self.log, WriteWords((event,), state), seq)
+            except Overtaken:
+                await self._catch_up()
+            except StoreError:
+                await asyncio.sleep(1)
             except Refused as refused:
                 raise asyncio.CancelledError from refused
 

@@ -1,0 +1,124 @@
+"""Entry: what a worker's word adds to its task's log, and what becomes of its lease.
+
+Invariant: a function of log, lease and word. It reads and writes nothing, so that a word can be weighed anew when
+somebody else was quicker; only the replay in the view goes on, and is read anew with it.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from dragoman.agents.worker.task_view import TaskView
+from dragoman.agents.worker.words import SpokenWord, adds, says_anything
+from dragoman.engine.lineage import child_of
+from dragoman.engine.runs.endings import agent_message, closing, mismatched
+from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.words import Ask, Delegation, End, Say
+from dragoman.model.events import ArtifactChunk, Event, Noted, StatusChanged
+from dragoman.model.ids import timestamp
+from dragoman.model.task import Progress, Record, TaskState, Usage
+from dragoman.store.worker_leases import WorkerLease
+
+
+class Entry:
+    """The `events` to write, and the `lease` after them; None for a word without one.
+
+    `task` and `view` are as the word finds them; the lease has the number of the word, and its tokens.
+    """
+
+    __slots__ = ("_now_ms", "_task", "_view", "events", "lease")
+
+    def __init__(self, task: TaskLog, view: TaskView, lease: WorkerLease | None, now_ms: int, number: int = 0) -> None:
+        self.events: list[Event] = []
+        self.lease = None if lease is None else replace(lease, reports=max(lease.reports, number))
+        self._task = task
+        self._view = view
+        self._now_ms = now_ms
+
+    @property
+    def _used(self) -> Usage | None:
+        """The tokens of the task with this word."""
+        return self._task.fold.usage if self.lease is None else self.lease.used
+
+    def count(self, used: Usage) -> None:
+        """Count tokens, unless an earlier worker's have been counted for the same words."""
+        if self.lease is not None and not self._view.replay.active:
+            self.lease = replace(self.lease, used=(self.lease.used or Usage()) + used)
+
+    def add(self, word: SpokenWord, record: Callable[[], Record], *, numbered: bool) -> None:
+        """Add the events of a word but a delegation's. `record` is the task as callers see it."""
+        match word:
+            case Say():
+                self._report(word, record, numbered=numbered)
+            case ArtifactChunk(artifact, append, last_chunk):
+                if not self._view.replay.active:
+                    chunk = self._view.chunk(self._task.record, artifact, append=append, last_chunk=last_chunk)
+                    self.events.append(chunk)
+            case Ask():
+                self._ask(word)
+            case Delegation():
+                self._delegate(word)
+            case End():
+                self._end(word)
+
+    def _report(self, word: Say, record: Callable[[], Record], *, numbered: bool) -> None:
+        if not says_anything(word) or self._view.replay.active:
+            return
+        if not numbered and not adds(record(), word):
+            return
+        message = agent_message(self._task.head, word.parts) if word.parts else None
+        steps = word.progress
+        progress = None if steps is None else Progress(*steps, message.text if message is not None else "")
+        at = timestamp(self._now_ms)
+        self.events.append(StatusChanged(TaskState.WORKING, at, message, progress, self._used, metadata=word.metadata))
+
+    def _ask(self, word: Ask) -> None:
+        lease, view = self.lease, self._view
+        place = view.answered
+        if lease is not None:
+            if 0 < word.number <= lease.questions:
+                return  # the answer arrived while the question was repeated
+            place = lease.base + lease.questions
+            self.lease = replace(lease, questions=lease.questions + 1)
+        if word.note:
+            self.events.append(Noted(word.note))
+        if lease is not None and lease.replays:
+            try:
+                if view.replay.answer(word.parts) is not None:
+                    return
+            except ReplayMismatch as mismatch:
+                self.end_mismatched(mismatch)
+                return
+        if place < len(view.said):
+            return  # a question does not overtake a message that the worker has not read
+        state = TaskState.AUTH_REQUIRED if word.auth else TaskState.INPUT_REQUIRED
+        question = agent_message(self._task.head, word.parts)
+        self.events.append(StatusChanged(state, timestamp(self._now_ms), question, usage=self._used))
+
+    def _delegate(self, order: Delegation) -> None:
+        view, number = self._view, order.number
+        if self.lease is not None and number > self.lease.delegations:
+            self.lease = replace(self.lease, delegations=number)
+        recorded = view.delegated.get(number)
+        if recorded is not None and recorded.agent != order.agent:
+            came = delegation_to(order.agent)
+            self.end_mismatched(ReplayMismatch(f"delegation {number}", delegation_to(recorded.agent), came))
+        else:
+            view.replay.forget_passed(child_of(self._task.head.id, number))
+
+    def _end(self, word: End) -> None:
+        if self._view.replay.active:
+            self.end_mismatched(self._view.replay.left())
+            return
+        record = self._task.record
+        for artifact in word.artifacts:
+            self.events.append(self._view.chunk(record, artifact, append=False, last_chunk=True))
+        self._close(word)
+
+    def end_mismatched(self, mismatch: ReplayMismatch) -> None:
+        """End the task, because its worker asks or delegates otherwise than the one before."""
+        self._close(mismatched(self._task.head, mismatch))
+
+    def _close(self, end: End) -> None:
+        self.events.append(closing(self._task.head, end.state, self._now_ms, end.parts, end.reason, self._used))

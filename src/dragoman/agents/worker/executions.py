@@ -1,0 +1,31 @@
+"""Executions: the tasks that workers have taken here, under observation.
+
+Invariant: an observation that has begun is finished once.
+"""
+
+from dragoman.engine.observer import Execution
+
+
+class Executions:
+    """The tasks that workers took here and are not known to have lost, each with the token of its lease."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, tuple[str, Execution | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def begin(self, task_id: str, token: str, execution: Execution | None) -> None:
+        """A worker has taken a task. `execution` is its observation; None if nobody observes it."""
+        self.finish(task_id, "working")
+        self._taken[task_id] = token, execution
+
+    def finish(self, task_id: str, state: str) -> None:
+        """A worker has a task no more, which is in `state` now."""
+        _, execution = self._taken.pop(task_id, ("", None))
+        if execution is not None:
+            execution.finished(state)
+
+    def tokens(self) -> tuple[tuple[str, str], ...]:
+        """The tasks with the tokens of their leases."""
+        return tuple((task_id, token) for task_id, (token, _) in self._taken.items())

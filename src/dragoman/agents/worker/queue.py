@@ -1,0 +1,126 @@
+"""Queue: gives the tasks of one agent that nobody has to the workers that ask for work.
+
+Invariant: a task is given to one worker, by the append that grants its lease. A lease that its worker cannot be told of
+is given back.
+"""
+
+import asyncio
+import secrets
+
+from msgspec import Struct
+
+from dragoman.agents.worker.executions import Executions
+from dragoman.agents.worker.task_cache import TaskCache
+from dragoman.agents.worker.task_view import TaskView
+from dragoman.engine.lineage import full_lineage
+from dragoman.engine.rules import LeaseToWorker
+from dragoman.engine.worker_tasks import Overtaken
+from dragoman.model.errors import Unavailable
+from dragoman.model.message import Message
+from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.store.api import Refused, StoreError
+from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
+
+CANDIDATES = 4
+"""How many queued tasks are looked up at once: another replica may be quicker with some."""
+
+
+class Taken(Struct, frozen=True):
+    """A task that a worker has just taken, as it stands, with the message that made it."""
+
+    lease: WorkerLease
+    head: TaskHead
+    record: Record
+    message: Message
+    traceparent: str | None
+    lineage: tuple[str, ...]
+
+
+class Terms(Struct, frozen=True):
+    """What a worker gets with a task: how long it may be silent, and work at a stretch. It `replays` or not."""
+
+    worker: str
+    replays: bool
+    lease_s: float
+    deadline_s: float | None
+
+
+class Queue:
+    """The queue of the agent `agent`. A task that was taken may go back by the `cache`."""
+
+    def __init__(self, agent: str, cache: TaskCache, executions: Executions) -> None:
+        self._agent = agent
+        self._cache = cache
+        self._tasks = cache.tasks
+        self._executions = executions
+
+    async def take(self, terms: Terms) -> Taken | None:
+        """Lease the task that has waited longest; None if there is none. Raises Unavailable."""
+        if (refusal := self._tasks.refusal()) is not None:
+            raise refusal
+        try:
+            while waiting := await self._tasks.store.queued(self._agent, CANDIDATES):
+                for task_id in waiting:
+                    taking = asyncio.ensure_future(self._take(task_id, terms))
+                    try:
+                        taken = await asyncio.shield(taking)
+                    except asyncio.CancelledError:  # the worker has gone
+                        taking.add_done_callback(self._return)
+                        raise
+                    if taken is not None:
+                        return taken
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: ask again", 1) from error
+        return None
+
+    def _return(self, taking: "asyncio.Future[Taken | None]") -> None:
+        """Give back what a worker took that has gone meanwhile."""
+        if not taking.cancelled() and taking.exception() is None and (taken := taking.result()) is not None:
+            self._cache.refuse(taken.lease.token)
+
+    async def _take(self, task_id: str, terms: Terms) -> Taken | None:
+        """Lease a queued task; None if somebody else was quicker. Raises StoreError."""
+        tasks = self._tasks
+        async with tasks.watch(task_id) as task:
+            if task is None:
+                return None
+            if await tasks.orphaned(task):
+                await tasks.end(task, TaskState.CANCELED, "", "")
+                return None
+            if task.fold.unreadable:
+                return None
+            whole = await tasks.read(task, 0)
+            if not whole:  # it has been deleted since
+                return None
+            delivered = task.row.delivered or min(task.epoch, 1)  # earlier versions did not count
+            view = TaskView(task.head, whole, None, delivered=delivered)
+            lease = WorkerLease(
+                task_id=task_id,
+                agent=self._agent,
+                token=f"{task_id}.{secrets.token_urlsafe(12)}",
+                worker=terms.worker,
+                replays=terms.replays,
+                delivery=delivered + 1,
+                since=view.seq + (task.state is TaskState.SUBMITTED),
+                base=0 if terms.replays else view.answered,
+                used=view.replay.usage if view.replay.crashed else task.fold.usage,
+                deadline_s=terms.deadline_s,
+            )
+            taking = LeaseToWorker(WorkerLeaseChange(lease, granted_ms=round(terms.lease_s * 1000)))
+            try:
+                if task.terminal or not await tasks.write(task, taking, view.seq):
+                    return None
+            except (Overtaken, Refused):
+                return None
+            tasks.take_on(task)
+            execution = tasks.executing(task)
+            self._executions.begin(task_id, lease.token, execution)
+            traceparent = None if execution is None else execution.traceparent
+            return Taken(
+                lease,
+                task.head,
+                tasks.files.linked(task.record()),
+                view.message,
+                traceparent or task.head.traceparent,
+                full_lineage(task.head, tasks.server),
+            )

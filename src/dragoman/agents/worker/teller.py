@@ -1,0 +1,176 @@
+"""Teller: tells the words of one agent's workers to the logs of their tasks.
+
+Invariant: a word is one append, guarded by the log and the lease as the word was weighed on them. If either has moved,
+the word is weighed anew. Nobody hears that a word is written before it is committed.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from dragoman.agents.worker.entry import Entry
+from dragoman.agents.worker.executions import Executions
+from dragoman.agents.worker.parent import ParentTask
+from dragoman.agents.worker.task_cache import CachedTask, TaskCache
+from dragoman.agents.worker.words import SpokenWord, used_within, within
+from dragoman.engine.rules import WriteWords
+from dragoman.engine.runs.replay import ReplayMismatch
+from dragoman.engine.words import Ask, Delegation
+from dragoman.engine.worker_tasks import Overtaken
+from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
+from dragoman.model.events import Delegated, Event, StatusChanged
+from dragoman.model.lifecycle import SPELLED
+from dragoman.model.task import Usage
+from dragoman.store.api import Fenced, Moved, Refused
+from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
+
+WAITS = "the task waits for its caller's message: its worker goes on when that has come"
+
+
+class Teller:
+    """Tells words to the tasks in `cache`."""
+
+    def __init__(self, cache: TaskCache, executions: Executions) -> None:
+        self._cache = cache
+        self._tasks = cache.tasks
+        self._executions = executions
+        self._delegating: dict[tuple[str, int], asyncio.Future[Delegated | None]] = {}
+        """The delegations whose outcome is waited for here. None: the order differs from the recorded one."""
+
+    async def tell(
+        self, task_id: str, token: str | None, word: SpokenWord, usage: Usage | None = None, number: int = 0
+    ) -> None:
+        """Tell a word under a lease, or without one. Returns once it is committed.
+
+        Raises InvalidParams, LeaseLost, Unavailable or StoreError.
+        """
+        with await self._cache.get(task_id, token) as known:
+            async with known.lock:
+                await known.sync()
+                fresh = not self._tasks.shared
+                while not await self._tell_once(known, word, usage, number, fresh=fresh):
+                    await known.reread()
+                    fresh = True
+
+    async def _tell_once(
+        self, known: CachedTask, word: SpokenWord, usage: Usage | None, number: int, *, fresh: bool
+    ) -> bool:
+        """Write a word. Returns False if somebody else came between, or if that has to be looked up: unless the log is
+        `fresh`, what is known here may be old, and only a write that the store takes proves that it is not.
+
+        Raises InvalidParams, LeaseLost or StoreError.
+        """
+        task, lease, view = known.task, known.lease, known.view
+        if task.terminal:
+            raise LeaseLost
+        if lease is not None and 0 < number <= lease.reports:
+            return await self._confirm(lease)  # a repeated word: its answer was lost
+        if view.passed_on is not None and not (isinstance(word, Delegation) and _repeats(lease, word)):
+            if self._tasks.stopping:
+                raise Unavailable("the server is stopping: call again in a moment", 1)
+            if fresh:
+                await task.followers.wait(task, self._tasks.loop)  # no event comes between a question and its answer
+            return False
+        word, used = within(word, self._tasks.bounds), used_within(usage)
+        if view.asked is not None and view.passed_on is None:
+            if not fresh:
+                return False
+            if isinstance(word, Ask) and word.parts == view.asked.parts:
+                return lease is None or await self._confirm(lease)
+            if lease is not None:
+                await self._confirm(lease)
+            raise InvalidParams("id", WAITS)
+        entry = Entry(task, view, lease, self._tasks.clock.now_ms(), number)
+        if used is not None:
+            entry.count(used)
+        entry.add(word, lambda: self._tasks.files.linked(task.record()), numbered=number > 0)
+        if isinstance(word, Delegation) and word.number not in view.delegated:
+            self._hand_on(known, word)
+        if not (fresh or entry.events) and entry.lease == lease:
+            return False
+        return await self._write(known, entry)
+
+    async def _confirm(self, lease: WorkerLease) -> bool:
+        """Whether nothing has to be written. Raises LeaseLost."""
+        if not await self._tasks.runs(lease.task_id, lease.token):
+            raise LeaseLost
+        return True
+
+    async def _write(self, known: CachedTask, entry: Entry) -> bool:
+        """Write what a word comes to, in one append. Returns False if somebody else came between."""
+        task, lease, changed = known.task, known.lease, entry.lease
+        if lease is not None and changed is not None:
+            if not entry.events and changed == lease:
+                return await self._confirm(lease)
+            changed = replace(changed, version=lease.version + 1)
+            if not entry.events:
+                if not await self._tasks.leases.note(changed):
+                    return False
+                known.add((), changed)
+                return True
+        elif not entry.events:
+            return True
+        events = await self._kept(known, entry.events)
+        state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), task.state)
+        words = WriteWords(events, state, None if changed is None else WorkerLeaseChange(changed))
+        try:
+            await self._tasks.write(task, words, known.view.seq)
+        except (Overtaken, Fenced, Moved):  # with Moved the lease alone has changed
+            return False
+        except Refused as refused:
+            raise LeaseLost from refused
+        known.add(events, changed)
+        if task.terminal:
+            self._executions.finish(task.head.id, SPELLED[task.state])
+        return True
+
+    async def _kept(self, known: CachedTask, events: Sequence[Event]) -> tuple[Event, ...]:
+        """The events as they go into the log, with large files in the blob store."""
+        files, task_id = self._tasks.files, known.task.head.id
+        return tuple([await files.event_kept(task_id, event) for event in events]) if files.keeps else tuple(events)
+
+    # -- delegations ---------------------------------------------------------------------------------------------------
+
+    def delegating(self, task_id: str, number: int) -> "asyncio.Future[Delegated | None] | None":
+        """The outcome of a delegation as it comes here; None if nobody waits for it here.
+
+        Its result is None if the task with that number belongs to another agent.
+        """
+        return self._delegating.get((task_id, number))
+
+    def _hand_on(self, known: CachedTask, order: Delegation) -> None:
+        key = known.task.head.id, order.number
+        if key not in self._delegating:
+            outcome = self._delegating[key] = self._tasks.loop.create_future()
+            self._tasks.background(self._carry_out(known.use(), order, outcome))
+
+    async def _carry_out(
+        self, known: CachedTask, order: Delegation, outcome: "asyncio.Future[Delegated | None]"
+    ) -> None:
+        """Wait for the outcome of a delegation, and write it, whatever becomes of the worker."""
+        try:
+            with known:
+                parent = ParentTask(self._tasks, known.task, known.view, known.lease, order)
+                try:
+                    outcome.set_result(await parent.carry_out())
+                except ReplayMismatch as mismatch:
+                    async with known.lock:
+                        await known.sync()
+                        entry = Entry(known.task, known.view, known.lease, self._tasks.clock.now_ms())
+                        entry.end_mismatched(mismatch)
+                        with suppress(LeaseLost):
+                            await self._write(known, entry)
+                    outcome.set_result(None)
+        except asyncio.CancelledError:
+            if (own := asyncio.current_task()) is not None and own.cancelling():
+                raise  # else the task has ended
+        finally:
+            self._delegating.pop((known.task.head.id, order.number), None)
+            outcome.cancel()
+
+
+def _repeats(lease: WorkerLease | None, order: Delegation) -> bool:
+    """Whether an order has been given before under the lease."""
+    return lease is not None and order.number <= lease.delegations

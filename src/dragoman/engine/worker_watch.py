@@ -1,0 +1,153 @@
+"""WorkerWatch: serves the agents of workers, and takes tasks from workers that are silent or late.
+
+Invariant: a task is taken from its worker under the lease that was found to have run out, or to be late. Any replica
+may look: the store lets one of them write.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from dragoman.engine.api import Runner, Workers
+from dragoman.engine.rules import Decision, EndWorkerLease
+from dragoman.engine.runs.endings import OVERDUE, overdue_text
+from dragoman.engine.served_agents import Served
+from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.worker_tasks import WorkerTasks
+from dragoman.model.task import INTERRUPTED, TaskState
+from dragoman.store.api import OutcomeUnknown, Refused, StoreError
+from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
+from dragoman.telemetry.coalescing import about
+from dragoman.telemetry.job_group import JobGroup
+
+log = logging.getLogger("dragoman.runs")
+
+LOOK_S = 0.5
+"""How often leases are looked for that have run out, or an eighth of the shortest lease, if that is less."""
+
+DRAINED_S = 0.05
+"""How often a drain looks whether a worker still has a task."""
+
+LOOK_MAX = 100
+"""How many such leases one look finds."""
+
+
+class WorkerWatch:
+    """The agents that are served by workers. `tasks` is the engine's side for them."""
+
+    def __init__(self, tasks: WorkerTasks, supervisor: Supervisor, served: Served) -> None:
+        self._tasks = tasks
+        self._supervisor = supervisor
+        self._served = served
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self, jobs: JobGroup) -> None:
+        """Take tasks from silent workers from now on."""
+        self._looking = jobs.keep("leases of workers", self._look)
+
+    def drain(self) -> None:
+        """Let workers go on until the end of the drain that begins now, if their leases end with this process."""
+        if not self._tasks.shared:
+            self._tasks.background(self._wait_for_workers())
+
+    async def _wait_for_workers(self) -> None:
+        while True:
+            if self._supervisor.stopping.begun and not await self._anybody_works():
+                return
+            await asyncio.sleep(DRAINED_S)
+
+    async def _anybody_works(self) -> bool:
+        """Whether any worker works at a task. One that waits for its caller's answer does not."""
+        try:
+            for task_id in await self._tasks.store.leased(WORKER):
+                held = await self._tasks.leases.get(task_id)
+                if held is not None and held.runs:
+                    return True
+        except StoreError:
+            return True
+        return False
+
+    def stop(self) -> None:
+        """Leave the leases as they are: other replicas see to them, or they end with this process."""
+        if self._looking is not None:
+            self._looking.cancel()
+        for workers in self._workers():
+            workers.forget_idle(0.0)
+
+    def rewound(self) -> None:
+        """Take tasks from the workers whose words the store has lost."""
+        for workers in self._workers():
+            workers.rewound()
+
+    def serve(self, runners: Iterable[Runner]) -> None:
+        """Let the workers of these agents take tasks."""
+        for runner in runners:
+            if runner.workers is not None:
+                runner.workers.serve(self._tasks)
+
+    def _workers(self) -> list[Workers]:
+        return [runner.workers for runner in self._served.runners.values() if runner.workers is not None]
+
+    async def _look(self) -> None:
+        """Take tasks from silent workers, and end those of late ones, for ever."""
+        failing = False
+        while True:
+            lengths_s = [workers.lease_s / 8 for workers in self._workers()]
+            await asyncio.sleep(min((LOOK_S, *lengths_s)))
+            for workers in self._workers():
+                workers.forget_idle()
+            if not lengths_s or self._supervisor.leases.fenced:
+                continue
+            try:
+                if self._supervisor.leases.takes_work:  # else the next start puts tasks back into the queue
+                    for lease in await self._tasks.leases.silent(LOOK_MAX):
+                        await self._take_away(lease)
+                for lease in await self._tasks.leases.overdue(LOOK_MAX):
+                    await self._end_overdue(lease)
+                failing = False
+            except (StoreError, OutcomeUnknown) as error:
+                if not failing:
+                    log.warning("silent workers cannot be found: %s", error)
+                failing = True
+
+    async def _take_away(self, lease: WorkerLease) -> None:
+        """End a lease that has run out. Its task goes back to the queue, unless it waits for its caller."""
+        asked = 0
+        held = False
+
+        def decide(task: TaskLog) -> Decision | None:
+            nonlocal asked, held
+            asked += 1
+            if task.terminal or asked > 3:
+                return None
+            held = task.holder == WORKER
+            return self._tasks.decide(task, EndWorkerLease(WorkerLeaseChange(lease, silent=True)))
+
+        async with self._tasks.watch(lease.task_id) as task:
+            if task is None:
+                return
+            with suppress(Refused):
+                if not await self._tasks.append(task, decide) or not held:
+                    return
+                runner = self._served.runners.get(lease.agent)
+                if runner is not None and runner.workers is not None:
+                    runner.workers.note_silent(lease)
+                self._tasks.announce(task)
+
+    async def _end_overdue(self, lease: WorkerLease) -> None:
+        """End a task whose worker has taken longer than its deadline."""
+        async with self._tasks.watch(lease.task_id) as task:
+            if task is None or task.terminal or task.state in INTERRUPTED or lease.deadline_s is None:
+                return
+            log.warning(
+                "task %s: agent %s took longer than deadline_s = %g: it is stopped",
+                lease.task_id,
+                lease.agent,
+                lease.deadline_s,
+                extra=about(lease.agent, agent=lease.agent),
+            )
+            with suppress(Refused):
+                text = overdue_text(lease.deadline_s)
+                await self._supervisor.end(task, TaskState.FAILED, text, OVERDUE, epoch=task.epoch)
