@@ -7,14 +7,17 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Dedupe, ListQuery, Store
-from dragoman.store.sqlite import SqliteStore
+from dragoman.store.sqlite import SqliteStore, writer
 from dragoman.store.sqlite.writer import GATHERING_S, GATHERING_TURNS
+from dragoman.store.worker_leases import WorkerLeaseChange
 from dragoman.testing.store_cases import SetClock
-from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, message, new_task
+from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, loaded, message, new_task
+from dragoman.testing.store_cases.worker_leases import leased, told
 from tests.store.sqlite.connections import noted, writing
 
 STATES = (W, TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED, TaskState.SUBMITTED)
@@ -115,6 +118,78 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
         assert len(commits) == 2, "that of the first batch, and one of both that follow"
     finally:
         go_on.set()
+        await store.close()
+
+
+async def test_words_of_workers_wait_for_as_many_as_were_under_way_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers come back some turns after their outcome, one by one. A batch waits as long as the last commit took."""
+    monkeypatch.setattr(writer, "EXPECTED_S", 60.0)
+    store, loop = SqliteStore("memory:", SetClock()), asyncio.get_running_loop()
+    begun, go_on, commits = asyncio.Event(), threading.Event(), list[None]()
+    with noted() as connections:
+        await store.open("h1")
+    try:
+        leases = [await leased(store, f"t{number}") for number in range(2)]
+        words = [told(await loaded(store, lease.task_id), replace(lease, version=1)) for lease in leases]
+        second = replace(words[0], expected_seq=3, lease=WorkerLeaseChange(replace(leases[0], version=2)))
+
+        def committing() -> bool:
+            loop.call_soon_threadsafe(begun.set)
+            commits.append(None)
+            time.sleep(1)
+            return not go_on.wait(60)
+
+        writing(connections).set_commit_hook(committing)
+        first = store.append(words[0])
+
+        async def come_back() -> None:
+            await first
+            for _ in range(4 * GATHERING_TURNS):
+                await asyncio.sleep(0)
+            await store.append(second)
+
+        returning = asyncio.create_task(come_back())
+        async with asyncio.timeout(60):
+            await begun.wait()
+            meanwhile = store.append(words[1])
+            go_on.set()
+            await asyncio.gather(meanwhile, returning)
+        assert len(commits) == 2, "that of the first word, and one of both that follow"
+    finally:
+        go_on.set()
+        await store.close()
+
+
+async def test_a_lone_worker_waits_for_nobody_and_nobody_else_waits_for_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, loop = SqliteStore("memory:", SetClock()), asyncio.get_running_loop()
+    waits, call_later = list[float](), loop.call_later
+
+    def noting(delay_s: float, callback: Callable[..., object], *values: object) -> asyncio.TimerHandle:
+        if isinstance(getattr(callback, "__self__", None), writer.Writer):
+            waits.append(delay_s)
+        return call_later(delay_s, callback, *values)
+
+    monkeypatch.setattr(loop, "call_later", noting)
+    await store.open("h1")
+    try:
+        leases = [await leased(store, f"t{number}") for number in range(2)]
+
+        async def tell(number: int, version: int) -> None:
+            stored = await loaded(store, f"t{number}")
+            await store.append(told(stored, replace(leases[number], version=version)))
+
+        await asyncio.gather(tell(0, 1), tell(1, 1))
+        await store.create(new_task("t2"))
+        assert waits == []
+        await asyncio.gather(tell(0, 2), tell(1, 2))
+        await tell(0, 3)
+        assert len(waits) == 1, "once for the other worker, in vain"
+        for version in range(4, 10):
+            await tell(0, version)
+        assert len(waits) == 1
+    finally:
         await store.close()
 
 

@@ -278,7 +278,7 @@ class SqliteStore:
             return self._failed(error)
         except apsw.Error as error:
             return self._failed(translated(error, self._location))
-        future = writer.submit(write)
+        future = writer.submit(write, word=change is not None)
         if change is not None or (terminal and task_id in leases.rows):
             future.add_done_callback(partial(self._change_lease, append))
         elif append.to_worker and append.holder is not None:

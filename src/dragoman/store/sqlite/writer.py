@@ -3,6 +3,10 @@
 Invariant: every submitted write gets exactly one outcome, after its transaction is durable or undone, even if SQLite or
 the code fails. A failing write undoes none of the other writes in its batch.
 
+Workers write again as soon as they have the outcome of a word, but arrive one by one, since they are elsewhere. A batch
+waits for as many words as were under way together when the last commit ended, as long as that commit took. Else two
+groups of workers would take turns, each with commits of its own.
+
 Savepoints would isolate the writes at the cost of two statements for each. Instead a batch is first tried as one
 transaction of a few large statements. If something is unusual, it is rolled back and done again, one write after the
 other. If one of these raises, every write gets a transaction of its own.
@@ -41,6 +45,9 @@ GATHERING_TURNS = 12
 GATHERING_S = 0.025
 """A batch waits for at most this long, in case a turn of the loop takes milliseconds: callers would notice twelve."""
 
+EXPECTED_S = 0.005
+"""A batch waits for at most this long for the words of workers that are expected. A lone worker waits for nobody."""
+
 Way = Callable[[Sequence[Write], int], list[Outcome]]
 """A way to turn a batch into statements within a transaction, called with the time."""
 
@@ -73,6 +80,15 @@ class Writer:
         self._gathered = 0
         self._turns = self._quiet = 0
         self._until_s = 0.0
+        self._words = 0
+        """How many of the gathered writes are words of workers."""
+        self._words_sent = 0
+        """How many of the last batch were."""
+        self._expected = 0
+        """How many words were under way together when the last outcomes came: in the batch, or gathered meanwhile."""
+        self._took_s = 0.0
+        """How long the last commit took. The thread says it."""
+        self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._committed = 0
         """How many transactions have changed something. The thread counts them."""
@@ -84,8 +100,11 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, write: Write) -> "asyncio.Future[Any]":
-        """Submit a write. The future returns its outcome, or raises Refused or StoreError."""
+    def submit(self, write: Write, *, word: bool = False) -> "asyncio.Future[Any]":
+        """Submit a write, which may be a `word` of a worker.
+
+        The future returns its outcome, or raises Refused or StoreError.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._closed:
             future.set_exception(StoreError(f"store {self._location.url!r} is closed"))
@@ -94,6 +113,10 @@ class Writer:
             self._loop.call_soon(self._gather)
         self._arrived.append((write, future))
         self.writes += 1
+        if word:
+            self._words += 1
+            if self._timer is not None and self._words >= self._expected:
+                self._hand_over()
         return future
 
     def watch(self, committed: asyncio.Event | None) -> None:
@@ -118,7 +141,7 @@ class Writer:
         """Hand the gathered writes to the thread, unless the loop may soon bring more.
 
         One batch is under way at a time. When its outcomes arrive, the writes gathered meanwhile wait for those that
-        the outcomes cause. Otherwise two groups of callers could alternate for ever, each with commits of its own.
+        the outcomes cause.
         """
         self._turns += 1
         if self._turns == 1:
@@ -129,13 +152,19 @@ class Writer:
         few = self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS
         if few and self._loop.time() < self._until_s:
             self._loop.call_soon(self._gather)
+        elif 0 < self._words < self._expected:
+            self._timer = self._loop.call_later(min(self._took_s, EXPECTED_S), self._hand_over)
         else:
             self._hand_over()
 
     def _hand_over(self) -> None:
         self._gathered = self._turns = self._quiet = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._arrived:
             batch, self._arrived = self._arrived, []
+            self._words_sent, self._words = self._words, 0
             self._writing = True
             self._batches.put(batch)
 
@@ -188,12 +217,14 @@ class Writer:
         if tables.connection.total_changes() != before:  # else it does not show that the disk can be written
             self.written_ms = now_ms
             self._committed += 1
-            self.commits.add(perf_counter() - began_s)
+            self._took_s = perf_counter() - began_s
+            self.commits.add(self._took_s)
         return outcomes
 
     def _deliver(self, batch: Sequence[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
         """Set the outcomes on the futures that are still awaited. Runs on the loop."""
         self._writing = False
+        self._expected = self._words_sent + self._words
         writes, futures = zip(*batch, strict=True)
         self._recent.written(writes)
         failures: list[StoreError] = []
