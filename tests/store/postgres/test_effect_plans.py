@@ -34,7 +34,7 @@ LOOKS: dict[str, tuple[object, ...]] = {
     "children": ("t5",),
     "leased": ("h1",),
     "offered": ("h1",),
-    "claim": ("h2", 10, 0, ["a1"], 0, 300),
+    "claim": ("h2", 10, 0, ["a1"], 0, 300, True),
 }
 
 READ_MAX = 1_000

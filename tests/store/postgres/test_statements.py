@@ -86,8 +86,8 @@ async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(us
             await store.replicas.join(name, address="", agents=("echo",))
         await store.create(new_task("t1", holder="h1"))
         await store.replicas.leave("h1")
-        assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0, 300) == []
-        assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0, 300)) == 1
+        assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0, 300, True) == []
+        assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0, 300, True)) == 1
     finally:
         await connection.close()
         await store.close()
@@ -120,7 +120,7 @@ async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere
             FROM generate_series(1, 20000) AS number JOIN dragoman.scopes o ON o.owner = 'o' || (1 + number % 1000)"""
         )
         for known in ("a store with one task", "the tables"):
-            read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0, 300)
+            read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0, 300, True)
             assert 20 <= read < 20 * 4 * 4, f"the planner knows {known}"
             await connection.execute("ANALYZE")
     finally:

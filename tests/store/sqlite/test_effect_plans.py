@@ -27,7 +27,7 @@ LOOKS: dict[str, tuple[object, ...]] = {
     "asking": (),
     "leased": ("h1",),
     "offered": ("h1",),
-    "claim": ("h2", "[]", 10, 0, '["a1"]', "[]", 0),
+    "claim": ("h2", "[]", 10, 0, '["a1"]', "[]", 0, True),
 }
 
 

@@ -748,7 +748,7 @@ def by_workers(agent_id: str) -> Agent:
 async def tasks_of_an_agent_that_nobody_serves_any_more_fail_at_the_next_start(bench: Bench) -> None:
     """Those of agents that wait for workers are left to these, wherever they are served."""
     async with _stage(bench) as engines:
-        await engines.start("h1", {"theirs": by_workers("theirs")})
+        await engines.start("h1", {"theirs": by_workers("theirs")}, claim_s=DEADLINE_S)
         for agent in ("theirs", "work", "gone"):
             await engines.store.create(new_task(agent, agent=agent, holder=None, state=TaskState.SUBMITTED))
             await engines.store.create(new_task(f"{agent}-left", agent=agent, holder="dead"))
