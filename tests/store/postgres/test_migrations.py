@@ -261,10 +261,39 @@ async def test_a_step_is_refused_while_a_replica_is_alive_that_it_does_not_serve
     contracting = (*STEPS, next_step(NEWEST, "ALTER TABLE dragoman.audit DROP COLUMN peer"))
     with pytest.raises(StoreError, match=r"the replica old/1 at http://10\.0\.0\.1:7870 is of a release .* stop it"):
         await migrate(pool, contracting)
-    assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST, 1)]
+    assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(1, 1)]  # nothing is written
     await pool.write("UPDATE dragoman.replicas SET dead = true")
     await migrate(pool, contracting)
     assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST + 1, NEWEST)]
+
+
+@pytest.mark.parametrize("knows", [1, 6])
+async def test_nothing_is_written_while_a_replica_is_alive_that_does_not_know_leases_of_workers(
+    pool: Pool, postgres_url: str, knows: int
+) -> None:
+    """Such a replica would take the tasks that workers have for those of a dead one."""
+    await migrate(pool, STEPS[:knows])
+    await pool.write(
+        "INSERT INTO dragoman.replicas (id, address, agents, beats_until) "
+        "VALUES ('old/1', 'http://10.0.0.1:7870', '{}', clock_timestamp() + interval '1 min')"
+    )
+    if knows > 1:
+        await pool.write("UPDATE dragoman.replicas SET knows = $1", knows)
+    catalog = (
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'dragoman' ORDER BY 1, 2"
+    )
+    before = [await pool.read(catalog), await pool.read("SELECT * FROM dragoman.replicas")]
+    store = PostgresStore(postgres_url, SystemClock())
+    with pytest.raises(StoreError, match=r"the replica old/1 at http://10\.0\.0\.1:7870 is of a release .* stop it"):
+        await store.open("new")
+    await store.close()
+    assert [await pool.read(catalog), await pool.read("SELECT * FROM dragoman.replicas")] == before
+    assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(knows, 1)]
+    await pool.write("UPDATE dragoman.replicas SET beats_until = clock_timestamp()")  # it beats no more
+    store = PostgresStore(postgres_url, SystemClock())
+    await store.open("new")
+    await store.close()
+    assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST, 7)]
 
 
 async def test_a_replica_that_was_cut_off_does_not_join_tables_that_no_longer_serve_it(postgres_url: str) -> None:
@@ -321,7 +350,8 @@ async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_s
             await pool.write(WRITE)  # the tables work in any case
             await pool.write(WRITE_AUDIT)
             await migrate(pool, STEPS)
-            assert await pool.read("SELECT version, serves FROM dragoman.schema_version") == [(NEWEST, 1)]
+            newest = await pool.read("SELECT version, serves FROM dragoman.schema_version")
+            assert newest == [(NEWEST, max(step.serves for step in STEPS))]
             assert await pool.read("SELECT count(*) FROM pg_index WHERE NOT indisvalid") == [(0,)]
     assert killed_at > 10, "it was killed at each of its statements"
 

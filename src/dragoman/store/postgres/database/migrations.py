@@ -108,9 +108,10 @@ ORDER BY a.xact_start LIMIT 1
 """
 
 FIND_UNSERVED = """
-SELECT id, address FROM dragoman.replicas
-WHERE NOT dead AND beats_until > clock_timestamp() AND coalesce(knows, 1) < $1 ORDER BY started LIMIT 1
+SELECT id, address FROM dragoman.replicas r WHERE NOT dead AND beats_until > clock_timestamp()
+    AND coalesce((to_jsonb(r) ->> 'knows')::int, 1) < $1 ORDER BY started LIMIT 1
 """
+"""Tables before version 3 have no column `knows`."""
 
 VERSION = """
 CREATE TABLE dragoman.schema_version (version integer NOT NULL, serves integer NOT NULL);
@@ -179,10 +180,11 @@ async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
             version = await _read_version(pool, newest) or await _make(pool, steps)
             if version >= newest:
                 return
+            await _check_served(pool, max(step.serves for step in steps))
             log.info("%s: migrating its tables from version %d to %d", pool.address.shown, version, newest)
             for step, serves in zip(steps, accumulate((step.serves for step in steps), max), strict=True):
                 if step.version > version:
-                    await _check_served(pool, serves)
+                    await _check_served(pool, serves)  # one may have started meanwhile
                     if step.index is None:
                         await _expand(pool, step, serves)
                     else:
