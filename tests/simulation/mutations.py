@@ -18,7 +18,7 @@ from dragoman.engine.tasks import Tasks
 from dragoman.model.ids import new_write
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Stored
-from dragoman.store.worker_leases import LeaseTable
+from dragoman.store.worker_leases import LeaseTable, WorkerLease
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import HubBus
 from tests.simulation.agents import ScriptedAgent, agents
@@ -210,13 +210,13 @@ def ignore_the_end_of_workers_leases(world: World) -> None:
 def renew_workers_leases_that_have_run_out(world: World) -> None:
     """The heartbeat of a worker that was silent for too long renews its lease."""
 
-    def renew(table: LeaseTable, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
-        renewed: dict[str, int] = {}
+    def renew(table: LeaseTable, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
+        renewed: dict[str, WorkerLease] = {}
         for task_id, token in tokens:
             row = table.rows.get(task_id)
             if row is not None and row.lease.token == token:
                 row.until_s, row.over = world.database.now_s() + ttl_ms / 1000, False
-                renewed[token] = row.lease.questions
+                renewed[token] = row.lease
         return renewed
 
     world.patch(LeaseTable, "renew", renew)

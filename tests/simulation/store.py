@@ -581,9 +581,11 @@ class SimulatedLeases:
         found: HeldLease | None = await self._store.request(lambda: self._database.leases.get(task_id))
         return found
 
-    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         given = tuple(tokens)
-        renewed: Mapping[str, int] = await self._store.request(lambda: self._database.leases.renew(given, ttl_ms))
+        renewed: Mapping[str, WorkerLease] = await self._store.request(
+            lambda: self._database.leases.renew(given, ttl_ms)
+        )
         return renewed
 
     async def note(self, lease: WorkerLease) -> bool:

@@ -25,7 +25,7 @@ from dragoman.model.events import Delegated, Logged
 from dragoman.model.ids import Clock
 from dragoman.model.task import TaskState
 from dragoman.store.api import Appended, Store, StoreError
-from dragoman.store.worker_leases import WorkerLeases
+from dragoman.store.worker_leases import WorkerLease, WorkerLeases
 
 
 class Overtaken(Exception):
@@ -61,7 +61,7 @@ class WorkerTasks:
         self._effects = effects
         self.retry_s = retry_s
         self._observer = observer
-        self._renewals: dict[int, dict[tuple[str, str], asyncio.Future[int | None]]] = {}
+        self._renewals: dict[int, dict[tuple[str, str], asyncio.Future[WorkerLease | None]]] = {}
         """The renewals that wait for the next statement, by the time for which leases last."""
 
     @property
@@ -179,8 +179,8 @@ class WorkerTasks:
         held = await self.leases.get(task_id)
         return held is not None and held.runs and held.lease.token == token
 
-    async def renew(self, task_id: str, token: str, lease_s: float) -> int | None:
-        """Let a lease run for `lease_s` more. Returns how many questions its worker has put; None if it has run out.
+    async def renew(self, task_id: str, token: str, lease_s: float) -> WorkerLease | None:
+        """Let a lease run for `lease_s` more. Returns it; None if it has run out.
 
         All renewals of a moment are one statement.
         """
@@ -196,7 +196,7 @@ class WorkerTasks:
             await asyncio.sleep(0)  # lets others join
         finally:
             del self._renewals[ttl_ms]
-            renewed: Mapping[str, int] | None = None
+            renewed: Mapping[str, WorkerLease] | None = None
             try:
                 renewed = await self.leases.renew(sorted({(task_id, token), *waiting}), ttl_ms)
             finally:

@@ -98,8 +98,8 @@ class WorkerLeases(Protocol):
         """The newest lease of a task, while it is known; None if it has none."""
         ...
 
-    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
-        """Let leases, each by task and token, run for `ttl_ms` from now on. Returns the `questions` of those that ran.
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
+        """Let leases, each by task and token, run for `ttl_ms` from now on. Returns those that ran, by token.
 
         Nothing of the tasks is written.
         """
@@ -229,15 +229,15 @@ class LeaseTable:
         """Count the time of a worker anew, because its question was answered."""
         self.rows[task_id].count(self._now_s())
 
-    def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+    def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         """See `WorkerLeases`."""
-        renewed: dict[str, int] = {}
+        renewed: dict[str, WorkerLease] = {}
         for task_id, token in tokens:
             row = self.rows.get(task_id)
             if row is not None and row.lease.token == token and self.runs(task_id):
                 row.renew(self._now_s() + ttl_ms / 1000)
                 self._next_s = min(self._next_s, row.until_s)
-                renewed[token] = row.lease.questions
+                renewed[token] = row.lease
         return renewed
 
     def note(self, lease: WorkerLease) -> bool:

@@ -80,3 +80,17 @@ async def test_each_worker_is_known_to_every_server(
         await call(one, "complete", boss, lease=leased["lease"])
         for http in https:
             await known(http, ops, {"w1\x1b[2J": ("report", 0), "w2": ("poll", 0)})
+
+
+async def test_a_first_report_is_known_by_its_worker(tmp_path: Path) -> None:
+    keys = await make_keys(url_of(tmp_path), ops=(AccessRole.OPERATOR, None), boss=(AccessRole.AGENT, None))
+    config = Config(port=0, store=url_of(tmp_path), shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+    async with serving(config, [worker_agent()]) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
+        sent = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "1 + 1"}]}}
+        waits = sent | {"configuration": {"returnImmediately": True}}
+        async with http.post("/agents/sum/message:send", json=waits, headers=V1 | keys["boss"]):
+            pass
+        leased = await call(http, "lease", keys["boss"], worker="w1", wait_s=20)
+        await call(http, "update", keys["boss"], lease=leased["lease"], message="2")
+        await known(http, keys["ops"], {"w1": ("report", 1)})

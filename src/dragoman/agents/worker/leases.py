@@ -208,9 +208,11 @@ class Leases:
         A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
         Raises InvalidParams, LeaseLost, or Unavailable if the store cannot be written now.
         """
-        self._saw(token)
+        known = self._saw(token)
         with _answering():
             await self._teller.tell(task_of(token), token, word, usage, number)
+        if not known:
+            self._saw(token)
 
     async def report(self, report: CompleteTask | UpdateStatus) -> None:
         """See `engine.api.Workers`. Without a lease the report is made under the present one, or none while the task
@@ -223,8 +225,9 @@ class Leases:
                 held = await self.tasks.leases.get(task_id)
                 if held is not None and held.runs:
                     if held.lease.delivery > 1:
-                        wanted = "is needed, since the task was delivered again: send the one you got"
-                        raise InvalidParams("lease", wanted)
+                        raise InvalidParams(
+                            "lease", "is needed, since the task was delivered again: send the one you got"
+                        )
                     token = held.lease.token
                 elif held is None and await self.tasks.state(task_id) in INTERRUPTED:
                     raise InvalidParams("id", NOBODY_ASKED)
@@ -248,7 +251,7 @@ class Leases:
                 await self._teller.tell(task_of(token), token, replace(question, number=number))
             if known.task.terminal:  # it was another question than an earlier worker's
                 return None
-        beat = await self.beat(token, wait_s, number - 1)
+        beat = await self.beat(token, wait_s, number - 1, "report")
         if beat.cancel:
             raise LeaseLost
         return beat.answers[0] if beat.answers else None
@@ -270,39 +273,40 @@ class Leases:
             if self._teller.delegating(task_id, number) is None or number > told:
                 await self._teller.tell(task_id, token, replace(order, number=number))
             coming, outcome = self._teller.delegating(task_id, number), known.view.delegated.get(number)
-        await self.beat(token, 0, 0)
+        await self.beat(token, 0, 0, "report")
         if outcome is None and coming is not None:
             await asyncio.wait((coming,), timeout=min(wait_s, self.lease_s / 2))
-            if (await self.beat(token, 0, 0)).cancel:
+            if (await self.beat(token, 0, 0, "report")).cancel:
                 raise LeaseLost
             outcome = coming.result() if coming.done() and not coming.cancelled() else None
         return outcome
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
-    async def beat(self, token: str, wait_s: float, known: int) -> Beat:
+    async def beat(self, token: str, wait_s: float, known: int, word: WorkerWord = "heartbeat") -> Beat:
         """Renew a lease, and wait up to `wait_s` for news: a cancel, or an answer beyond the `known` ones.
 
-        Raises LeaseLost or Unavailable.
+        `word` is the worker's word for operators. Raises LeaseLost or Unavailable.
         """
         presence, tasks = self.presence, self.tasks
         presence.saw()
         task_id, deadline = task_of(token), _now() + min(wait_s, self.lease_s / 2)
-        self._saw(token, "heartbeat")
         with _answering():
-            questions = await tasks.renew(task_id, token, self.lease_s)
-            if questions is not None and questions <= known and (wait_s <= 0 or presence.closed):
-                return Beat(cancel=False)
+            lease = await tasks.renew(task_id, token, self.lease_s)
+            if lease is not None:
+                presence.saw(lease.worker, word)
+                if lease.questions <= known and (wait_s <= 0 or presence.closed):
+                    return Beat(cancel=False)
             async with tasks.watch(task_id) as task:
-                while questions is not None and task is not None and not task.terminal:
-                    answers = await self.cache.answers(token, known) if questions > known else ()
+                while lease is not None and task is not None and not task.terminal:
+                    answers = await self.cache.answers(token, known) if lease.questions > known else ()
                     if answers or presence.closed or _now() >= deadline:
                         return Beat(cancel=False, answers=answers)
                     before = _standing(task)
                     while _standing(task) == before and not presence.closed:
                         if not await task.followers.wait(task, tasks.loop, deadline):
                             break
-                    questions = await tasks.renew(task_id, token, self.lease_s)
+                    lease = await tasks.renew(task_id, token, self.lease_s)
             held = await tasks.leases.get(task_id)
             own = held is not None and held.lease.token == token
             if own and await tasks.state(task_id) is TaskState.CANCELED:
@@ -320,6 +324,7 @@ class Leases:
             held = await self.tasks.leases.get(task_id)
             if held is None or held.lease.token != token:
                 raise LeaseLost
+            self.presence.saw(held.lease.worker, "report")
             if not held.runs and await self.tasks.state(task_id) not in (
                 TaskState.COMPLETED,
                 TaskState.FAILED,
@@ -341,9 +346,11 @@ class Leases:
         with _answering(), await self.cache.get(task_of(token), token) as known:
             return metadata_of(message, await self.tasks.read(known.task, 0))
 
-    def _saw(self, token: str | None, word: WorkerWord = "report") -> None:
-        """Record that a worker has called about the task of a lease."""
-        self.presence.saw("" if token is None else self.cache.worker(token), word)
+    def _saw(self, token: str | None) -> bool:
+        """Record that a worker has reported on the task of a lease. Returns whether it is known who that is."""
+        worker = "" if token is None else self.cache.worker(token)
+        self.presence.saw(worker, "report")
+        return bool(worker)
 
 
 @contextmanager

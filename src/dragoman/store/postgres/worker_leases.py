@@ -80,11 +80,12 @@ class LeaseRows:
         lease = decode_lease(rows[0][0]) if rows else None
         return None if lease is None else HeldLease(lease, 0 if rows[0][2] else rows[0][1], rows[0][2])
 
-    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         """As the protocol says."""
         ids, own = [to_text(task_id) for task_id, _ in tokens], [to_text(token) for _, token in tokens]
         rows = await self._write("renew_leases", ids, own, ttl_ms)
-        return {token: questions for token, questions, lease in rows if decode_lease(lease) is not None}
+        found = ((token, decode_lease(lease)) for token, lease in rows)
+        return {token: lease for token, lease in found if lease is not None}
 
     async def note(self, lease: WorkerLease) -> bool:
         """As the protocol says."""

@@ -13,7 +13,7 @@ WITH t AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::b
     JOIN dragoman.worker_leases w ON w.task = k.task AND w.token = v.token ORDER BY w.task FOR UPDATE OF w)
 UPDATE dragoman.worker_leases w SET until_ms = t.ms + $3
 FROM locked, t WHERE w.task = locked.task AND NOT w.over AND w.until_ms > t.ms
-RETURNING w.token, w.questions, w.lease;
+RETURNING w.token, w.lease;
 
 -- name: note_lease
 -- Change the lease of the task $1 with the token $2 to $5, the version $3 with $4 questions, if it runs and has the version before.

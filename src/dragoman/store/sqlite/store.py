@@ -606,7 +606,7 @@ class LocalWorkerLeases:
         """As the protocol says."""
         return self._table.get(task_id)
 
-    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, int]:
+    async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         """As the protocol says."""
         return self._table.renew(tokens, ttl_ms)
 

@@ -197,7 +197,8 @@ async def a_renewed_lease_goes_on(bench: Bench) -> None:
     async with bench.store() as store:
         lease = await leased(store, for_ms=2_000, questions=3)
         renewed = await store.worker_leases.renew([("t1", lease.token), ("t1", "t1.b"), ("t2", "t2.a")], LONG_MS)
-        assert renewed == {lease.token: 3}
+        assert renewed == {lease.token: lease}
+        assert lease.questions == 3
         held = await store.worker_leases.get("t1")
         assert held is not None
         assert held.left_ms > LONG_MS - 60_000
