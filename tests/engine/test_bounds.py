@@ -5,6 +5,7 @@ import json
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -555,3 +556,16 @@ async def test_a_worker_is_refused_where_it_says_it_by_the_bounds_of_its_server(
     assert (task.status.state, [artifact.parts for artifact in task.artifacts]) == (S.COMPLETED, [(Part(text="done"),)])
     assert len(caught) == 3
     assert all("has 2000 characters: at most 1024 are allowed (max_text)" in said for said in caught)
+
+
+NAMES = ("", "a", "é", "a\0b", "\ud800", "x" * 1024, "x" * 1025)
+
+
+def test_a_chunk_that_is_weighed_as_plain_is_one_that_would_pass_unchanged() -> None:
+    bounds, plain = Bounds(max_text=20), 0
+    for key, title, text in product(NAMES, (None, *NAMES), ("", "a", "é", "a\0b", "\ud800", "x" * 20, "x" * 21)):
+        artifact = Artifact(artifact_id=key, name=title, parts=(Part(text=text),))
+        if bounds.weigh_plain(artifact):
+            plain += 1
+            assert bounds.artifact(artifact) == artifact
+    assert plain > 20

@@ -216,6 +216,9 @@ def test_a_changed_rule_is_noticed(
     monkeypatch.setitem(rules.LAW, request_type, tuple(law))  # type: ignore[arg-type]
     for state, then in rules.PAGES:
         monkeypatch.setitem(rules.PAGES, (state, then), rules.find_page_rule(state, then))  # type: ignore[arg-type]
+    for state, then, by_lease in rules.WORDS:
+        rule = rules.find_words_rule(state, then, by_lease=by_lease)
+        monkeypatch.setitem(rules.WORDS, (state, then, by_lease), rule)  # type: ignore[arg-type]
     assert any(True for name in kinds(request_type) for _ in wrong(name))
 
 

@@ -101,9 +101,11 @@ class Bounds(Struct, frozen=True):
         key, title, parts = artifact.artifact_id, artifact.name, artifact.parts
         if artifact.extensions or type(key) is not str or type(parts) is not tuple or len(parts) != 1:
             return 0
-        if not 0 < len(key) <= NAME_MAX or not key.isascii():
+        if not 0 < len(key) <= NAME_MAX or not key.isascii() or "\0" in key:
             return 0
-        if title is not None and not (type(title) is str and len(title) <= NAME_MAX and title.isascii()):
+        if title is not None and not (
+            type(title) is str and len(title) <= NAME_MAX and title.isascii() and "\0" not in title
+        ):
             return 0
         part = parts[0]
         if type(part) is not Part or part.raw is not None or part.url is not None or part.data is not UNSET:

@@ -189,12 +189,14 @@ class EndWorkerLease(Struct, frozen=True):
 class WriteWords(Struct, frozen=True):
     """What a worker has said, under its lease, or without one while the task is queued, or what is said in its place.
 
-    `state` is that of the task afterwards.
+    `state` is that of the task afterwards. With `content_bytes`, which bounds the size of the parts in `events`, their
+    types have been checked.
     """
 
     events: tuple[Event, ...]
     state: TaskState
     change: WorkerLeaseChange | None = None
+    content_bytes: int | None = None
 
 
 class Disown(Struct, frozen=True):
@@ -370,7 +372,10 @@ ANY = OPEN | ENDED
 F, E = Fact, LogEntry
 
 NEXT_PAGE = LawRule(OPEN, writes=(E.WORDS,), guard=WriteGuard.RUN)
-"""By far most writes are by this rule."""
+"""By far most writes of runs are by this rule."""
+
+NEXT_WORDS = LawRule(AT_WORK, (F.BY_LEASE,), writes=(E.WORDS,), guard=WriteGuard.RUN)
+"""By far most writes of workers are by this rule."""
 
 LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
     # Callers and operators.
@@ -429,7 +434,7 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
     WriteWords: (
         LawRule(ENDED | ASKED, refusal=RefusalReason.ENDED_FOR_RUN),
         LawRule(AT_WORK, (F.BY_LEASE, F.ASKS), writes=(E.WORDS,), lease=LeaseChange.ENDED, guard=WriteGuard.RUN),
-        LawRule(AT_WORK, (F.BY_LEASE,), writes=(E.WORDS,), guard=WriteGuard.RUN),
+        NEXT_WORDS,
         LawRule(AT_WORK, (F.ASKS,), writes=(E.WORDS,), lease=LeaseChange.ENDED),
         LawRule(AT_WORK, writes=(E.WORDS,)),
     ),
@@ -456,12 +461,11 @@ TRUTH: Mapping[Fact, Callable[[View, Any], bool]] = {
     F.ONE_MESSAGE: lambda view, request: request.one_message,
     F.TOO_MANY_WEBHOOKS: lambda view, request: request.webhooks > WEBHOOKS_MAX,
     F.IN_ORDER: lambda view, request: request.in_order or request.push is not None,
-    F.ASKS: lambda view, request: request.state in INTERRUPTED,
     F.NOBODYS: lambda view, request: view.holder is None,
     F.WORKS: lambda view, request: view.holder == WORKER,
-    F.BY_LEASE: lambda view, request: request.change is not None,
 }
-"""When each fact is so, but for those of a page: see `find_page_rule`. A rule asks only for facts that its request has.
+"""When each fact is so, but for those of pages and words: see `find_page_rule` and `find_words_rule`. A rule asks only
+for facts that its request has.
 """
 
 
@@ -501,6 +505,8 @@ def decide(view: View, request: Request, now_ms: int) -> Decision | None:
     """
     if isinstance(request, WritePage):
         return decide_page(view, request)
+    if isinstance(request, WriteWords):
+        return decide_words(view, request, now_ms)
     rule = find_rule(type(request), view.state, lambda fact: TRUTH[fact](view, request))
     return carry_out(rule, view, request, now_ms)
 
@@ -524,6 +530,21 @@ PAGES: Mapping[tuple[TaskState, TaskState], LawRule] = {
 """The rules for pages, found once: a run that streams writes many, and a look through the table takes 2 µs."""
 
 
+def find_words_rule(state: TaskState, then: TaskState, *, by_lease: bool) -> LawRule:
+    """The rule for words of a worker, after which a task in `state` is in the state `then`."""
+    facts = {F.ASKS: then in INTERRUPTED, F.BY_LEASE: by_lease}
+    return find_rule(WriteWords, state, facts.__getitem__)
+
+
+WORDS: Mapping[tuple[TaskState, TaskState, bool], LawRule] = {
+    (state, then, by_lease): find_words_rule(state, then, by_lease=by_lease)
+    for state in STATES
+    for then in STATES
+    for by_lease in (False, True)
+}
+"""The rules for words of workers, with and without a lease, found once."""
+
+
 def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decision | None:
     """The decision that a rule stands for. Raises what `refuse` raises."""
     if rule.refusal is not None:
@@ -532,6 +553,7 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
         return None
     lease = rule.lease
     page = request if isinstance(request, WritePage) else None
+    content_bytes = request.content_bytes if isinstance(request, WritePage | WriteWords) else None
     return Decision(
         events=write_out(rule.writes, view, request, now_ms),
         now_ms=now_ms,
@@ -543,8 +565,8 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
         offered_ms=OFFERED_MS if lease is LeaseChange.OFFERED else None,
         dedupe=request.dedupe if isinstance(request, AddMessage | OperatorAnswer) else None,
         push=request.push if isinstance(request, AddMessage | AddWebhook) else None,
-        content_bytes=None if page is None else page.content_bytes,
-        checked=page is not None,
+        content_bytes=content_bytes,
+        checked=page is not None or content_bytes is not None,
         lease=request.change if isinstance(request, LeaseToWorker | EndWorkerLease | WriteWords) else None,
         to_worker=lease is LeaseChange.RESUMED,
     )
@@ -574,6 +596,22 @@ def decide_page(view: View, page: WritePage) -> Decision | None:
         epoch=page.epoch,
         content_bytes=page.content_bytes,
         checked=True,
+    )
+
+
+def decide_words(view: View, words: WriteWords, now_ms: int) -> Decision | None:
+    """As `decide`, for words of a worker. The view needs the task, its state and its lease. Raises TaskEnded."""
+    change = words.change
+    rule = WORDS[view.state, words.state, change is not None]
+    if rule is not NEXT_WORDS:
+        return carry_out(rule, view, words, now_ms)
+    return Decision(  # the same, in a third of the time
+        events=words.events,
+        now_ms=now_ms,
+        epoch=view.epoch,
+        content_bytes=words.content_bytes,
+        checked=words.content_bytes is not None,
+        lease=change,
     )
 
 

@@ -13,7 +13,7 @@ from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Delegate, Effects, ParentRun
 from dragoman.engine.files import Files
 from dragoman.engine.observer import Execution, Observer
-from dragoman.engine.rules import Decision, Request
+from dragoman.engine.rules import Decision, Request, View, WriteWords, decide_words
 from dragoman.engine.runs.history import History
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import TaskLog
@@ -136,7 +136,7 @@ class WorkerTasks:
                 return self.decide(task, request)
 
             try:
-                return await self.append(task, decide)
+                return isinstance(await task.writes.append(task, decide, patient=False), Appended)
             except StoreError:
                 if self.loop.time() + self.retry_s > until_s or task.writes.busy:
                     raise
@@ -172,6 +172,9 @@ class WorkerTasks:
 
     def decide(self, task: TaskLog, request: Request) -> Decision | None:
         """What the rules say to a request, as the task stands. Raises what they raise."""
+        if isinstance(request, WriteWords):
+            row = task.row
+            return decide_words(View(task.head, row.state, row.epoch, row.holder), request, self.clock.now_ms())
         return self._supervisor.leases.decide(request, task)
 
     async def runs(self, task_id: str, token: str) -> bool:

@@ -185,6 +185,17 @@ class LeaseTable:
         row = self.rows.get(task_id)
         return row is not None and not row.over and row.until_s > self._now_s()
 
+    def stands(self, change: WorkerLeaseChange) -> bool:
+        """Whether an append is let through that was made under the lease as it stands. That is so of almost every one;
+        `made`, `fenced` and `moved` say what becomes of the others.
+        """
+        lease = change.lease
+        row = self.rows.get(lease.task_id)
+        if row is None or row.over or change.silent or change.granted_ms is not None:
+            return False
+        known = row.lease
+        return known.token == lease.token and known.version + 1 == lease.version and row.until_s > self._now_s()
+
     def fenced(self, change: WorkerLeaseChange) -> bool:
         """Whether an append is refused with Fenced, because it is made under a lease that does not run."""
         if change.granted_ms is not None or change.silent:

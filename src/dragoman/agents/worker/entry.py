@@ -24,13 +24,15 @@ from dragoman.store.worker_leases import WorkerLease
 class Entry:
     """The `events` to write, and the `lease` after them; None for a word without one.
 
-    `task` and `view` are as the word finds them; the lease has the number of the word, and its tokens.
+    `task` and `view` are as the word finds them; the lease has the number of the word, and its tokens. `content_bytes`
+    bounds the size of the parts in `events`, and their types have been checked; None if that is not known.
     """
 
-    __slots__ = ("_now_ms", "_task", "_view", "events", "lease")
+    __slots__ = ("_now_ms", "_task", "_view", "content_bytes", "events", "lease")
 
     def __init__(self, task: TaskLog, view: TaskView, lease: WorkerLease | None, now_ms: int, number: int = 0) -> None:
         self.events: list[Event] = []
+        self.content_bytes: int | None = None
         self.lease = None if lease is None else replace(lease, reports=max(lease.reports, number))
         self._task = task
         self._view = view
@@ -46,8 +48,11 @@ class Entry:
         if self.lease is not None and not self._view.replay.active:
             self.lease = replace(self.lease, used=(self.lease.used or Usage()) + used)
 
-    def add(self, word: SpokenWord, record: Callable[[], Record], *, numbered: bool) -> None:
-        """Add the events of a word but a delegation's. `record` is the task as callers see it."""
+    def add(self, word: SpokenWord, record: Callable[[], Record], *, numbered: bool, weight: int = 0) -> None:
+        """Add the events of a word but a delegation's. `record` is the task as callers see it.
+
+        `weight` is that of a chunk of nothing but text, 0 of every other word: see `words.weigh_plain`.
+        """
         match word:
             case Say():
                 self._report(word, record, numbered=numbered)
@@ -55,6 +60,8 @@ class Entry:
                 if not self._view.replay.active:
                     chunk = self._view.chunk(self._task.record, artifact, append=append, last_chunk=last_chunk)
                     self.events.append(chunk)
+                    if weight and chunk.artifact is artifact:  # else something of an earlier worker goes before it
+                        self.content_bytes = weight
             case Ask():
                 self._ask(word)
             case Delegation():

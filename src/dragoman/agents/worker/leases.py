@@ -16,8 +16,7 @@ A task that nobody has waits in the store's queue, and a lease is a row beside i
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 from msgspec import Struct
@@ -197,7 +196,7 @@ class Leases:
     async def release(self, token: str) -> None:
         """Give a task back, so that another worker gets it at once. Raises LeaseLost or Unavailable."""
         self._saw(token)
-        with _answering():
+        with ANSWERING:
             await self.cache.release(token)
 
     # -- words ---------------------------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ class Leases:
         Raises InvalidParams, LeaseLost, or Unavailable if the store cannot be written now.
         """
         known = self._saw(token)
-        with _answering():
+        with ANSWERING:
             await self._teller.tell(task_of(token), token, word, usage, number)
         if not known:
             self._saw(token)
@@ -220,7 +219,7 @@ class Leases:
         """
         task_id, token, word = report.id, report.lease, word_of(report)
         self._saw(token)
-        with _answering():
+        with ANSWERING:
             if token is None:
                 held = await self.tasks.leases.get(task_id)
                 if held is not None and held.runs:
@@ -241,7 +240,7 @@ class Leases:
         None if no answer comes within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
         """
         self._saw(token)
-        with _answering(), await self.cache.get(task_of(token), token) as known:
+        with ANSWERING, await self.cache.get(task_of(token), token) as known:
             await known.reread()
             answered = len(known.answers)
             number = number or answered + 1
@@ -263,7 +262,7 @@ class Leases:
         """
         self._saw(token)
         task_id = task_of(token)
-        with _answering(), await self.cache.get(task_id, token) as known:
+        with ANSWERING, await self.cache.get(task_id, token) as known:
             await known.reread()
             assert known.lease is not None
             told = known.lease.delegations
@@ -291,7 +290,7 @@ class Leases:
         presence, tasks = self.presence, self.tasks
         presence.saw()
         task_id, deadline = task_of(token), _now() + min(wait_s, self.lease_s / 2)
-        with _answering():
+        with ANSWERING:
             lease = await tasks.renew(task_id, token, self.lease_s)
             if lease is not None:
                 presence.saw(lease.worker, word)
@@ -320,7 +319,7 @@ class Leases:
         """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
         self._saw(token)
         task_id = task_of(token)
-        with _answering():
+        with ANSWERING:
             held = await self.tasks.leases.get(task_id)
             if held is None or held.lease.token != token:
                 raise LeaseLost
@@ -336,14 +335,14 @@ class Leases:
     async def task(self, token: str) -> tuple[TaskHead, Message]:
         """The lease's task, and the message that made it. Raises LeaseLost or Unavailable."""
         self._saw(token)
-        with _answering(), await self.cache.get(task_of(token), token) as known:
+        with ANSWERING, await self.cache.get(task_of(token), token) as known:
             if not await self.tasks.runs(task_of(token), token):
                 raise LeaseLost
             return known.task.head, known.view.message
 
     async def request_metadata(self, token: str, message: Message) -> dict[str, Any] | None:
         """The metadata of the request that brought a message of the lease's task."""
-        with _answering(), await self.cache.get(task_of(token), token) as known:
+        with ANSWERING, await self.cache.get(task_of(token), token) as known:
             return metadata_of(message, await self.tasks.read(known.task, 0))
 
     def _saw(self, token: str | None) -> bool:
@@ -353,13 +352,20 @@ class Leases:
         return bool(worker)
 
 
-@contextmanager
-def _answering() -> Iterator[None]:
-    """Raise Unavailable if the store fails in the block."""
-    try:
-        yield
-    except StoreError as error:
-        raise Unavailable("the server's store cannot answer now: try again", 5) from error
+class _Answering:
+    """Raises Unavailable if the store fails in the block."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreError):
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+
+
+ANSWERING = _Answering()
 
 
 def _standing(task: TaskLog) -> tuple[object, ...]:

@@ -93,6 +93,11 @@ class CachedTask:
             self.view.add(Logged(seq, event))
         self.lease = lease
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the view is that of the log in memory, so that `sync` would read nothing."""
+        return self.view.seq == self.task.seq and not self.lost
+
     async def sync(self) -> None:
         """Read what others wrote to the task. Raises LeaseLost if the store has lost something of it."""
         view, task, tasks = self.view, self.task, self._cache.tasks
@@ -131,14 +136,20 @@ class TaskCache:
         self._known: dict[str, CachedTask] = {}
         """By task; the one that was used last comes last."""
 
+    def find(self, task_id: str, token: str | None) -> CachedTask | None:
+        """The task of a lease, in use, if it is known here. Raises LeaseLost."""
+        known = self._known.get(task_id)
+        if known is None or token is None or known.lease is None or known.lease.token != token:
+            return None
+        if known.lost:
+            self._take_back(known)
+            raise LeaseLost
+        return self._use(task_id, known)
+
     async def get(self, task_id: str, token: str | None) -> CachedTask:
         """The task of a lease, or one that nobody has, in use. Raises LeaseLost or StoreError."""
-        known = self._known.get(task_id)
-        if known is not None and token is not None and known.lease is not None and known.lease.token == token:
-            if known.lost:
-                self._take_back(known)
-                raise LeaseLost
-            return self._use(task_id, known)
+        if (known := self.find(task_id, token)) is not None:
+            return known
         held = await self.tasks.leases.get(task_id)
         lease = None
         if token is not None:

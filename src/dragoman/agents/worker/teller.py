@@ -14,7 +14,7 @@ from dragoman.agents.worker.entry import Entry
 from dragoman.agents.worker.executions import Executions
 from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.task_cache import CachedTask, TaskCache
-from dragoman.agents.worker.words import SpokenWord, used_within, within
+from dragoman.agents.worker.words import SpokenWord, used_within, weigh_plain, within
 from dragoman.engine.rules import WriteWords
 from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.engine.words import Ask, Delegation
@@ -46,9 +46,10 @@ class Teller:
 
         Raises InvalidParams, LeaseLost, Unavailable or StoreError.
         """
-        with await self._cache.get(task_id, token) as known:
+        with self._cache.find(task_id, token) or await self._cache.get(task_id, token) as known:
             async with known.lock:
-                await known.sync()
+                if not known.fresh:
+                    await known.sync()
                 fresh = not self._tasks.shared
                 while not await self._tell_once(known, word, usage, number, fresh=fresh):
                     await known.reread()
@@ -73,7 +74,10 @@ class Teller:
             if fresh:
                 await task.followers.wait(task, self._tasks.loop)  # no event comes between a question and its answer
             return False
-        word, used = within(word, self._tasks.bounds), used_within(usage)
+        weight = weigh_plain(word, self._tasks.bounds)
+        if not weight:
+            word = within(word, self._tasks.bounds)
+        used = used_within(usage)
         if view.asked is not None and view.passed_on is None:
             if not fresh:
                 return False
@@ -85,7 +89,7 @@ class Teller:
         entry = Entry(task, view, lease, self._tasks.clock.now_ms(), number)
         if used is not None:
             entry.count(used)
-        entry.add(word, lambda: self._tasks.files.linked(task.record()), numbered=number > 0)
+        entry.add(word, lambda: self._tasks.files.linked(task.record()), numbered=number > 0, weight=weight)
         if isinstance(word, Delegation) and word.number not in view.delegated:
             self._hand_on(known, word)
         if not (fresh or entry.events) and entry.lease == lease:
@@ -112,9 +116,13 @@ class Teller:
                 return True
         elif not entry.events:
             return True
-        events = await self._kept(known, entry.events)
-        state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), task.state)
-        words = WriteWords(events, state, None if changed is None else WorkerLeaseChange(changed))
+        state, content_bytes = task.state, entry.content_bytes
+        if content_bytes is not None:
+            events: tuple[Event, ...] = tuple(entry.events)  # one chunk of text
+        else:
+            events = await self._kept(known, entry.events)
+            state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), state)
+        words = WriteWords(events, state, None if changed is None else WorkerLeaseChange(changed), content_bytes)
         try:
             await self._tasks.write(task, words, known.view.seq)
         except (Overtaken, Fenced, Moved):  # with Moved the lease alone has changed

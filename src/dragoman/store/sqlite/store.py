@@ -228,7 +228,7 @@ class SqliteStore:
         if self._holds and (hold := self._holds.get(task_id)) is not None and hold.shut:
             return hold.wait(append)
         change, leases = append.lease, self._worker_leases
-        if change is not None and not leases.made(task_id, append.write):
+        if change is not None and not leases.stands(change) and not leases.made(task_id, append.write):
             if leases.fenced(change):
                 return self._failed(Fenced(f"{task_id}: the lease of its worker is over"))
             if leases.moved(change):
