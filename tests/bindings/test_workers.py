@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman import Agent
 from dragoman.agents.worker.agent import WorkerAgent
@@ -232,3 +233,54 @@ async def test_a_body_that_is_not_json_is_refused(site: Site) -> None:
     for body, content_type, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
         async with site.http.post("/workers/far/lease", data=body, headers={"Content-Type": content_type}) as answer:
             assert answer.status == status
+
+
+async def test_a_lease_counts_for_its_agent_alone(site: Site) -> None:
+    task_id = (await site.send("hi"))["id"]
+    lease = (await site.take())["lease"]
+    bodies: dict[str, dict[str, Any]] = {
+        "heartbeat": {},
+        "update": {"message": "x"},
+        "artifact": {"artifact": {"parts": [{"text": "x"}]}},
+        "ask": {"message": "which?"},
+        "delegate": {"agent": "here", "message": "x"},
+        "complete": {},
+        "fail": {},
+        "release": {},
+        "history": {},
+        "references": {},
+    }
+    for action, body in bodies.items():
+        status, refused = await site.act(action, {"lease": lease, **body}, agent="keyed", **{"x-api-key": "secret"})
+        assert (action, status) == (action, 409)
+        assert refused["error"]["details"][0]["reason"] == "LEASE_LOST"
+    assert (await site.task(task_id))["status"]["state"] == "TASK_STATE_WORKING"
+    assert (await site.act("complete", {"lease": lease}))[0] == 200
+
+
+async def test_a_worker_that_cancels_may_say_so_again(site: Site) -> None:
+    await site.send("hi")
+    lease = (await site.take())["lease"]
+    first = await site.act("update", {"lease": lease, "state": "canceled", "message": "no"})
+    assert first[0] == 200
+    assert await site.act("update", {"lease": lease, "state": "canceled", "message": "no"}) == first
+    assert (await site.act("complete", {"lease": lease}))[0] == 400
+    assert (await site.act("heartbeat", {"lease": lease}))[0] == 409
+
+
+async def test_a_late_worker_is_told_to_stop() -> None:
+    late = WorkerAgent(Profile(id="late", name="late", description="Elsewhere", version="1", skills=()), queues=True)
+    late.limit(0.3)
+    async with (
+        serving(replace(CONFIG, agents=()), [late]) as url,
+        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
+    ):
+        site = Site(http)
+        await site.send("hi", agent="late")
+        status, delivery = await site.act("lease", {"worker": "w1", "wait_s": 5}, agent="late")
+        lease = {"lease": delivery["lease"]}
+        status, beat = await site.act("heartbeat", {**lease, "wait_s": 10}, agent="late")
+        assert (status, beat["cancel"]) == (200, True)
+        for action in ("heartbeat", "complete"):
+            status, beat = await site.act(action, lease, agent="late")
+            assert (status, beat.get("cancel")) == ((200, True) if action == "heartbeat" else (409, None))

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from dragoman.engine.api import Runner, Workers
 from dragoman.engine.rules import Decision, EndWorkerLease
 from dragoman.engine.runs.endings import OVERDUE, overdue_text
@@ -123,7 +125,9 @@ class WorkerWatch:
             if task.terminal or asked > 3:
                 return None
             held = task.holder == WORKER
-            return self._tasks.decide(task, EndWorkerLease(WorkerLeaseChange(lease, silent=True)))
+            return self._tasks.decide(
+                task, EndWorkerLease(WorkerLeaseChange(replace(lease, ended="lease"), silent=True))
+            )
 
         async with self._tasks.watch(lease.task_id) as task:
             if task is None:

@@ -21,7 +21,7 @@ a worker can be told what became of its task.
 
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -41,7 +41,8 @@ class WorkerLease(Struct, frozen=True, kw_only=True):
     `base` messages by then, beside the first one, that earlier workers have dealt with. The worker has told `reports`
     and put `questions` and `delegations`, each by the number of the newest; it has used `used` tokens. It
     `replays` if it repeats the questions of earlier workers. `deadline_s` is how long it may work at a stretch.
-    `version` grows with each change.
+    `version` grows with each change. `ended` is what the worker has ended: the task, or the lease alone, which it gave
+    back or let run out. None if the lease goes on, or somebody else has ended the task.
     """
 
     task_id: str
@@ -58,6 +59,7 @@ class WorkerLease(Struct, frozen=True, kw_only=True):
     used: Usage | None = None
     deadline_s: float | None = None
     version: int = 0
+    ended: Literal["task", "lease"] | None = None
 
 
 class HeldLease(Struct, frozen=True):

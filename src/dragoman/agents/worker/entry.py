@@ -128,4 +128,6 @@ class Entry:
         self._close(mismatched(self._task.head, mismatch))
 
     def _close(self, end: End) -> None:
+        if self.lease is not None:
+            self.lease = replace(self.lease, ended="task")
         self.events.append(closing(self._task.head, end.state, self._now_ms, end.parts, end.reason, self._used))

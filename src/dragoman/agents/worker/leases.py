@@ -38,7 +38,7 @@ from dragoman.model.events import Delegated
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.operations import CompleteTask, UpdateStatus
-from dragoman.model.task import INTERRUPTED, TaskHead, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState, Usage
 from dragoman.store.api import StoreError
 from dragoman.store.worker_leases import WorkerLease
 from dragoman.telemetry.coalescing import about
@@ -87,7 +87,7 @@ class Leases:
     def serve(self, tasks: WorkerTasks) -> None:
         """See `engine.api.Workers`."""
         if self._cache is None or self._cache.tasks is not tasks:
-            self._cache = TaskCache(tasks, self._executions)
+            self._cache = TaskCache(self._agent, tasks, self._executions)
             self._queue = Queue(self._agent, self._cache, self._executions)
             self._teller = Teller(self._cache, self._executions)
         self.presence.open()
@@ -269,7 +269,8 @@ class Leases:
             number = order.number or told + 1
             if number > told + 1:
                 raise InvalidParams("delegation", f"the next one has the number {told + 1}")
-            if self._teller.delegating(task_id, number) is None or number > told:
+            coming = self._teller.delegating(task_id, number)
+            if number > told or (coming is None and number not in known.view.delegated):
                 await self._teller.tell(task_id, token, replace(order, number=number))
             coming, outcome = self._teller.delegating(task_id, number), known.view.delegated.get(number)
         await self.beat(token, 0, 0, "report")
@@ -293,6 +294,8 @@ class Leases:
         with ANSWERING:
             lease = await tasks.renew(task_id, token, self.lease_s)
             if lease is not None:
+                if lease.agent != self._agent:
+                    raise LeaseLost
                 presence.saw(lease.worker, word)
                 if lease.questions <= known and (wait_s <= 0 or presence.closed):
                     return Beat(cancel=False)
@@ -306,31 +309,24 @@ class Leases:
                         if not await task.followers.wait(task, tasks.loop, deadline):
                             break
                     lease = await tasks.renew(task_id, token, self.lease_s)
-            held = await tasks.leases.get(task_id)
-            own = held is not None and held.lease.token == token
-            if own and await tasks.state(task_id) is TaskState.CANCELED:
-                self._executions.finish(task_id, "canceled")
+            ended = (await self.cache.held(token)).lease.ended
+            state = await tasks.state(task_id)
+            if ended is None and state in TERMINAL:
+                self._executions.finish(task_id, SPELLED[state])
                 return Beat(cancel=True)
         raise LeaseLost
 
     # -- the task of a lease -------------------------------------------------------------------------------------------
 
     async def find_task(self, token: str) -> str:
-        """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
+        """The id of the lease's task. A lease whose worker has ended the task counts. Raises LeaseLost."""
         self._saw(token)
-        task_id = task_of(token)
         with ANSWERING:
-            held = await self.tasks.leases.get(task_id)
-            if held is None or held.lease.token != token:
-                raise LeaseLost
-            self.presence.saw(held.lease.worker, "report")
-            if not held.runs and await self.tasks.state(task_id) not in (
-                TaskState.COMPLETED,
-                TaskState.FAILED,
-                TaskState.REJECTED,
-            ):
-                raise LeaseLost
-        return task_id
+            held = await self.cache.held(token)
+        self.presence.saw(held.lease.worker, "report")
+        if not held.runs and held.lease.ended != "task":
+            raise LeaseLost
+        return task_of(token)
 
     async def task(self, token: str) -> tuple[TaskHead, Message]:
         """The lease's task, and the message that made it. Raises LeaseLost or Unavailable."""

@@ -28,7 +28,7 @@ from dragoman.model.events import Event, Logged
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
 from dragoman.store.api import Refused, StoreError
-from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
+from dragoman.store.worker_leases import HeldLease, WorkerLease, WorkerLeaseChange
 
 TASKS_KEPT = 256
 """Most tasks that are kept while nobody uses them."""
@@ -128,10 +128,11 @@ class CachedTask:
 
 
 class TaskCache:
-    """The tasks of one agent's workers. `executions` are those that workers took here."""
+    """The tasks of the workers of the agent `agent`. `executions` are those that workers took here."""
 
-    def __init__(self, tasks: WorkerTasks, executions: Executions) -> None:
+    def __init__(self, agent: str, tasks: WorkerTasks, executions: Executions) -> None:
         self.tasks = tasks
+        self._agent = agent
         self._executions = executions
         self._known: dict[str, CachedTask] = {}
         """By task; the one that was used last comes last."""
@@ -150,10 +151,10 @@ class TaskCache:
         """The task of a lease, or one that nobody has, in use. Raises LeaseLost or StoreError."""
         if (known := self.find(task_id, token)) is not None:
             return known
-        held = await self.tasks.leases.get(task_id)
         lease = None
         if token is not None:
-            if held is None or not held.runs or held.lease.token != token:
+            held = await self.held(token)
+            if not held.runs:
                 raise LeaseLost
             lease = held.lease
         task = await self.tasks.pin(task_id)
@@ -171,6 +172,13 @@ class TaskCache:
         if (former := self._known.get(task_id)) is not None:
             self._forget(former)
         return self._use(task_id, known)
+
+    async def held(self, token: str) -> HeldLease:
+        """The newest lease of a task, also one that is over. Raises LeaseLost if it is another one; StoreError."""
+        held = await self.tasks.leases.get(task_of(token))
+        if held is None or held.lease.token != token or held.lease.agent != self._agent:
+            raise LeaseLost
+        return held
 
     async def read(self, task: TaskLog, lease: WorkerLease | None) -> TaskView:
         """Read the whole log for a worker with that lease. Raises LeaseLost or StoreError."""
@@ -242,7 +250,7 @@ class TaskCache:
     async def _release(self, known: CachedTask) -> bool:
         task, lease = known.task, known.lease
         assert lease is not None
-        change = WorkerLeaseChange(replace(lease, version=lease.version + 1), over=True)
+        change = WorkerLeaseChange(replace(lease, version=lease.version + 1, ended="lease"), over=True)
         try:
             if not await self.tasks.write(task, EndWorkerLease(change)):
                 raise LeaseLost
