@@ -416,7 +416,7 @@ async def test_an_agent_that_cannot_be_canceled_does_not_hold_the_server_up(tmp_
 async def test_an_agent_that_cannot_be_canceled_does_not_hold_an_embedded_server_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragoman.engine.supervisor.LEAVE_S", 0.02)
+    monkeypatch.setattr("dragoman.engine.drain.LEAVE_S", 0.02)
     let_go, over = asyncio.Event(), asyncio.Event()
     agent = Agent("stubborn")
 

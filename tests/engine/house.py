@@ -180,12 +180,12 @@ class House:
     async def ask(self, operation: Operation, **around: Any) -> Any:
         """Call a unary operation."""
         async with asyncio.timeout(DEADLINE_S):
-            return await self.engine.call(call(operation, **around))
+            return await self.engine.operations.call(call(operation, **around))
 
     async def open(self, operation: Operation, **around: Any) -> Stream:
         """Open a stream."""
         async with asyncio.timeout(DEADLINE_S):
-            return await self.engine.stream(call(operation, **around))
+            return await self.engine.operations.stream(call(operation, **around))
 
     async def send(self, text: str = "hi", *, around: dict[str, Any] | None = None, **fields: Any) -> Record:
         """SendMessage that is answered with a task."""
@@ -219,7 +219,7 @@ class House:
             while (record := await self.get(task_id, **around)).state not in states:
                 if stream is None:
                     try:
-                        stream = await self.engine.stream(call(Subscribe(id=task_id), **around))
+                        stream = await self.engine.operations.stream(call(Subscribe(id=task_id), **around))
                     except UnsupportedOperation:  # it has ended just now
                         break
                 if await stream.next() is None:

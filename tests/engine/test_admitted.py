@@ -104,7 +104,7 @@ async def gate(*agents: Scripted, per_s: int = 0, max_streams: int = 0, keeping:
         trail = Trail(table, keeping)
         rates = Rates(per_s) if per_s else None
         streams = OpenStreams(max_streams) if max_streams else None
-        admitted = Admission(here.engine, rates=rates, streams=streams, trail=trail, clock=here.clock)
+        admitted = Admission(here.engine.operations, rates=rates, streams=streams, trail=trail, clock=here.clock)
         yield Gate(here, admitted, trail, table)
         await trail.stop()
 

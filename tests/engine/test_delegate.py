@@ -598,7 +598,7 @@ async def test_a_caller_whose_key_is_not_for_the_other_agent_is_served_by_it_all
         from msgspec.structs import replace
 
         async with asyncio.timeout(DEADLINE_S):
-            task = await h.engine.call(replace(call(SendMessage(message=message())), principal=only))
+            task = await h.engine.operations.call(replace(call(SendMessage(message=message())), principal=only))
         assert text_of(task) == "other says do it"  # type: ignore[arg-type]
 
 

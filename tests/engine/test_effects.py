@@ -136,7 +136,7 @@ async def test_a_process_that_goes_down_leaves_a_delegation_to_the_next_one(capl
     with pytest.raises(ExceptionGroup):
         async with asyncio.TaskGroup() as group:
             await engine.start(JobGroup(group))
-            task = await engine.call(call(sending(return_immediately=True)))
+            task = await engine.operations.call(call(sending(return_immediately=True)))
             group.create_task(fail())
     assert isinstance(task, Record)
     for run in runs:

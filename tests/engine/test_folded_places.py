@@ -163,14 +163,16 @@ async def test_a_task_that_runs_here_is_shown_from_memory(monkeypatch: pytest.Mo
 
     async with house(Scripted(script)) as h:
         trail = Trail(h.store.audit, Keeping.OFF)
-        administration = Administration(h.engine, h.store, trail, h.clock, partial(make_key, token_bytes))
+        administration = Administration(
+            h.engine.operations, h.engine.operated, h.store, trail, h.clock, partial(make_key, token_bytes)
+        )
         stream = await h.open(streaming())
         await read(stream, until=lambda items: "two" in str(items))
         assert stream.head is not None
         task_id = stream.head.id
         counted = Counted(h.store, monkeypatch)
-        report = await administration.show_task(OPERATOR, task_id)
-        moment = await administration.read_moment(OPERATOR, task_id, None)
+        report = await administration.reads.show_task(OPERATOR, task_id)
+        moment = await administration.reads.read_moment(OPERATOR, task_id, None)
         assert [each.artifact.parts for each in moment.artifacts] == [(Part(text="one two"),)]
         assert (report.seq, report.task.text, len(report.artifacts)) == (moment.seq, "hi", 1)
         assert counted.pages == []

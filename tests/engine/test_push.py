@@ -540,9 +540,9 @@ async def test_a_dialect_may_ask_for_a_webhook_that_is_not_there() -> None:
         task_id = (await h.send()).head.id
         asked = call(GetPushConfig(task_id=task_id))
         lenient = Manners(absent_webhook_is_none=True)
-        assert await h.engine.call(replace(asked, manners=lenient)) is None
+        assert await h.engine.operations.call(replace(asked, manners=lenient)) is None
         with pytest.raises(TaskNotFound):
-            await h.engine.call(replace(call(GetPushConfig(task_id=task_id), owner="eve"), manners=lenient))
+            await h.engine.operations.call(replace(call(GetPushConfig(task_id=task_id), owner="eve"), manners=lenient))
 
 
 async def test_a_webhook_that_could_not_be_written_is_not_there() -> None:

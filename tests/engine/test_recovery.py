@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from dragoman.engine.api import Run, Traits
-from dragoman.engine.supervisor import INTERRUPTED_TEXT
+from dragoman.engine.ends import INTERRUPTED_TEXT
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
@@ -230,7 +230,7 @@ async def test_what_does_not_end_in_time_is_interrupted_and_its_callers_answered
 async def test_a_run_that_does_not_let_itself_be_canceled_does_not_hold_the_drain_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dragoman.engine.supervisor.LEAVE_S", 0.02)
+    monkeypatch.setattr("dragoman.engine.drain.LEAVE_S", 0.02)
     let_go, over = asyncio.Event(), asyncio.Event()
 
     async def stubborn(run: Run) -> None:

@@ -28,9 +28,9 @@ def newest_of(here: House, task_id: str) -> Iterator[NewestEvents]:
     task = here.engine.tasks.known(task_id)
     assert task is not None
     try:
-        yield task.follow()
+        yield task.followers.enter()
     finally:
-        task.unfollow()
+        task.followers.leave()
 
 
 def kept(newest: NewestEvents) -> list[Logged]:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from dragoman.engine.hints import Hints
 from dragoman.engine.log_reader import LogReader
 from dragoman.engine.rules import Decision
-from dragoman.engine.subscriptions import Tail
-from dragoman.engine.task_log import Stopping, TaskLog, await_settled
+from dragoman.engine.stopping import Stopping
+from dragoman.engine.subscriptions import Tail, TailServices
+from dragoman.engine.task_log import TaskLog, await_settled
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -48,17 +49,8 @@ def write(*events: Event, epoch: int | None = None) -> Decision:
 
 def stream(log: TaskLog, store: Store, after: int) -> Tail:
     """A stream of the log from a place on."""
-    return Tail(
-        log,
-        store,
-        asyncio.get_running_loop(),
-        after=after,
-        snapshot=None,
-        base=None,
-        ends_when_interrupted=False,
-        keepalive_s=60,
-        stopping=Stopping(),
-    )
+    services = TailServices(store, asyncio.get_running_loop(), 60, Stopping())
+    return Tail(log, services, after=after, snapshot=None, base=None, ends_when_interrupted=False)
 
 
 @pytest.fixture
@@ -120,14 +112,14 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     mine, other = await log_of(store), await log_of(store)
     heard: list[str] = []
     mine.followers.attach(Listening(lambda message, _: heard.append(message.text)))
-    recent = mine.follow()
+    recent = mine.followers.enter()
     await mine.writes.append(mine, lambda log: write(chunk("a"), epoch=1))
     await other.writes.append(other, lambda log: write(MessageReceived(said("hi"), TIME)))
     await mine.writes.append(mine, lambda log: write(chunk("b"), epoch=1))
     assert heard == ["hi"]
     assert [logged.seq for logged in recent.after(1, 10, 1 << 20) or ()] == [2, 3, 4]
     assert mine.record() == (await log_of(store)).record()
-    mine.unfollow()
+    mine.followers.leave()
 
 
 async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(store: Store) -> None:
@@ -158,7 +150,7 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     await other.writes.append(other, lambda log: answer)
     await LogReader(mine.store).catch_up(mine)
     assert heard == ["fenced"]
-    assert (mine.holder, mine.epoch, mine.seq) == ("there", 2, 4)
+    assert (mine.holder, mine.row.epoch, mine.seq) == ("there", 2, 4)
 
 
 async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: Store) -> None:
@@ -269,17 +261,17 @@ async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in
 
 async def test_a_write_that_expects_an_epoch_is_decided_again_when_the_lease_has_moved(store: Store) -> None:
     log, other = await log_of(store), await log_of(store)
-    epoch = log.epoch
+    epoch = log.row.epoch
     await other.writes.append(other, lambda _: Decision(events=(), now_ms=0, holder="h2"))
     decided: list[int] = []
 
     def take_over(log: TaskLog) -> Decision:
-        decided.append(log.epoch)
-        return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch)
+        decided.append(log.row.epoch)
+        return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.row.epoch)
 
     await log.writes.append(log, take_over)
     assert decided == [epoch, epoch + 1]
-    assert (log.holder, log.epoch) == ("h3", epoch + 2)
+    assert (log.holder, log.row.epoch) == ("h3", epoch + 2)
 
 
 async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(store: Store) -> None:
@@ -287,8 +279,8 @@ async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(stor
     assert stored is not None
     log, other = TaskLog.of(stored, cast("Store", Unreadable(store)), Alone()), await log_of(store)
     await other.writes.append(other, lambda _: write(MessageReceived(said("other"), TIME)))
-    await log.writes.append(log, lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch))
-    assert (log.holder, log.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
+    await log.writes.append(log, lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.row.epoch))
+    assert (log.holder, log.row.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
 
 
 class Unreadable:
@@ -377,7 +369,7 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     assert stored is not None
     log = TaskLog.of(stored, cast("Store", behind), Alone())
     stopped: list[bool] = []
-    recent = log.follow()
+    recent = log.followers.enter()
     standby = open_store("memory:", StandingClock())
     await standby.open("here")
     first = Submitted(said("go"), TIME)
@@ -402,7 +394,7 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     assert (recent.after(1, 10, 1 << 20) is None) is lost
     await log.writes.append(log, lambda log: write(chunk("b")))
     assert log.record() == (await log_of(standby)).record()
-    log.unfollow()
+    log.followers.leave()
     await standby.close()
 
 
@@ -423,7 +415,7 @@ async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Sto
     def more(log: TaskLog) -> Decision:
         if guarded == "by seq":
             return write(status(S.INPUT_REQUIRED))
-        return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.epoch)
+        return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.row.epoch)
 
     with pytest.raises(StoreError, match="has lost"):
         await log.writes.append(log, more)
@@ -524,7 +516,7 @@ async def test_a_refresh_shows_that_a_lease_was_given_back_without_an_event(stor
     log = await log_of(store)
     assert log.holder is not None
     await store.append(
-        Append(task_id="t", events=(), state=log.state, status_ms=log.row.status_ms, epoch=log.epoch, release=True)
+        Append(task_id="t", events=(), state=log.state, status_ms=log.row.status_ms, epoch=log.row.epoch, release=True)
     )
     await LogReader(log.store).catch_up(log)
     assert log.holder is None

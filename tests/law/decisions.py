@@ -15,8 +15,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dragoman.engine.auto_runs import AutoRuns
+from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Effects
+from dragoman.engine.ends import TaskEnds
 from dragoman.engine.engine import Engine
+from dragoman.engine.errands import Errands
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.intake import Intake
@@ -26,7 +30,9 @@ from dragoman.engine.rules import EndWorkerLease, LeaseToWorker, Request, WriteW
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run_writer import RunWriter
+from dragoman.engine.runs.services import RunServices
 from dragoman.engine.served_agents import Served
+from dragoman.engine.stopping import Stopping
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
@@ -208,21 +214,27 @@ class Place:
             self.leases.close()
         effects, files = Effects(), Files()
         self.tasks = Tasks(store, served, effects, None, Silence(), None)
-        past = History(store, files)
-        self.supervisor = Supervisor(
-            self.leases,
-            self.runs,
-            self.tasks,
-            store,
-            clock,
-            SETTINGS,
-            server="",
-            files=files,
+        past, bounds, stopping = History(store, files), Bounds(SETTINGS.max_text), Stopping()
+        services = RunServices(
+            clock=clock,
+            loop=asyncio.get_running_loop(),
             past=past,
+            files=files,
+            bounds=bounds,
+            server="",
             effects=effects,
+            stopping=stopping,
+            suspend_max_s=SETTINGS.suspend_max_s,
+            retry_s=SETTINGS.retry_s,
         )
+        self.ends = TaskEnds(self.leases, self.runs, clock)
+        errands = Errands(self.tasks, self.ends, effects, stopping, retry_s=SETTINGS.retry_s)
+        auto = AutoRuns(services, errands, None)
+        supervisor = Supervisor(self.leases, self.runs, self.tasks, self.ends, errands, auto, services)
         self.webhooks = webhook_operations(store, self.tasks, self.leases)
-        self.intake = Intake(store, self.tasks, self.supervisor, clock, SETTINGS, self.webhooks, files=files, past=past)
+        self.intake = Intake(
+            store, self.tasks, supervisor, auto, clock, SETTINGS, self.webhooks, files=files, past=past
+        )
         self.engine = Engine(store, {"agent": self.runner}, clock=clock, settings=SETTINGS, holder=HERE)
 
     async def load(self) -> Any:
@@ -231,8 +243,8 @@ class Place:
         assert task is not None
         if (run := RUNS[self.facts.get("run", "none")]) is not None:
             led: Any = Led(*run)
+            led.log = task
             self.runs.add(led)
-            task.followers.attach(led)
         return task
 
 
@@ -263,7 +275,7 @@ async def join(place: Place, task: Any, facts: Facts) -> None:
 async def note_cancel(place: Place, task: Any, facts: Facts) -> None:
     """An operator's cancel, as far as its note: nothing has been started that could end the task."""
     with suppress(RuntimeError, AttributeError, TaskNotCancelable):
-        await place.engine.call(call(CancelTask(id="task"), operator="op"))
+        await place.engine.operations.call(call(CancelTask(id="task"), operator="op"))
 
 
 async def accept(place: Place, task: Any, facts: Facts) -> None:
@@ -279,7 +291,7 @@ async def accept(place: Place, task: Any, facts: Facts) -> None:
 async def end(place: Place, task: Any, facts: Facts) -> None:
     """An end in place of the run."""
     epoch = {"none": None, **EPOCHS}[facts["epoch"]]
-    await place.supervisor.end(task, TaskState.FAILED, "broken", "because", epoch=epoch)
+    await place.ends.end(task, TaskState.FAILED, "broken", "because", epoch=epoch)
 
 
 async def say(place: Place, task: Any, facts: Facts) -> None:

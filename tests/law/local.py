@@ -173,7 +173,7 @@ def run_again_while_replaying() -> Stage:
 
 def canceling() -> Stage:
     stage = given()
-    stage.spawn(stage.engine.call(call(CancelTask(id=stage.task_id))))
+    stage.spawn(stage.engine.operations.call(call(CancelTask(id=stage.task_id))))
     stage.settle()
     return stage
 

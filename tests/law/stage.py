@@ -207,7 +207,7 @@ class Stage:
 
     def ask(self, operation: Operation, **around: Any) -> Any:
         """A caller's call."""
-        return self.do(self.engine.call(call(operation, **around)))
+        return self.do(self.engine.operations.call(call(operation, **around)))
 
     # -- what became of it ---------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class WorkerStage(Stage):
             receive=receive,
             body_arrived=True,
         )
-        workers = Workers(self.engine, {"agent": self.agents["agent"]}, LIMITS)
+        workers = Workers(self.engine.operations, {"agent": self.agents["agent"]}, LIMITS)
         try:
             response = await workers.answer(request)
         except A2AError as error:
@@ -79,7 +79,7 @@ class WorkerStage(Stage):
     async def _report(self, method: str, params: dict[str, Any]) -> str:
         try:
             operation = decode_beeos(method, json.dumps(params).encode())
-            record = await self.engine.call(call(operation, dialect="beeos"))
+            record = await self.engine.operations.call(call(operation, dialect="beeos"))
         except A2AError as error:
             return f"{CODES.get(type(error), '')} {told(error)}".strip()
         return f"task {name_of(record.state)}"  # type: ignore[union-attr]

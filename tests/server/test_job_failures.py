@@ -20,11 +20,11 @@ from dragoman.bindings.mcp import Sessions
 from dragoman.bus.api import Inbox
 from dragoman.config import Config
 from dragoman.engine.admin.administration import Administration
+from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.effects import Effects
 from dragoman.engine.handlers.usage import UsageExchange
 from dragoman.engine.recovery import Recovery
-from dragoman.engine.supervisor import Supervisor
 from dragoman.model.card import Profile
 from dragoman.server import running, serving
 from dragoman.server.files import ServedFiles
@@ -77,7 +77,7 @@ OF_REPLICAS: dict[str, tuple[type, str]] = {
     "attendance of workers": (Attendance, "_tick"),
     "claims": (Recovery, "_claim_some"),
     "hints": (Inbox, "next"),
-    "poll": (Supervisor, "_stop_canceled"),
+    "poll": (Cancellations, "stop_marked"),
 }
 """The same for the jobs that only a replica has."""
 

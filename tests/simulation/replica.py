@@ -269,7 +269,7 @@ class Place:
             self._stop = loop.create_future()
             if hired is not None:
                 hired.leases.presence.attend(attendance)
-                self.workers = Workers(engine, {HIRED: hired}, LIMITS)
+                self.workers = Workers(engine.operations, {HIRED: hired}, LIMITS)
             await engine.start(JobGroup(group))
             courier.start(JobGroup(group))
             renewing = group.create_task(attendance.run())
@@ -381,7 +381,7 @@ class Place:
 
     async def _answer(self, engine: Engine, call: Call, connection: Connection) -> None:
         try:
-            answer: object = await engine.call(call)
+            answer: object = await engine.operations.call(call)
         except A2AError as error:
             answer = self._routed(call, error)
         except Exception as error:  # noqa: BLE001  a fault of the engine, which the client reports
@@ -390,7 +390,7 @@ class Place:
 
     async def _stream(self, engine: Engine, call: Call, connection: Connection) -> None:
         try:
-            stream = await engine.stream(call)
+            stream = await engine.operations.stream(call)
         except Exception as error:  # noqa: BLE001  as above
             self._reply(connection, self._routed(call, error))
             return

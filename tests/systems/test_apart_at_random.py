@@ -253,9 +253,9 @@ class Walk:
         async with asyncio.timeout(DEADLINE_S):
             try:
                 if not isinstance(operation, StreamMessage | Subscribe):
-                    result = await self.here.engine.call(call)
+                    result = await self.here.engine.operations.call(call)
                     return result, repr(result)
-                stream = await self.here.engine.stream(call)
+                stream = await self.here.engine.operations.stream(call)
             except A2AError as error:
                 return error, f"{dialect.encode_error(error)!r} {error!r}"
             items: list[Any] = []
@@ -265,7 +265,7 @@ class Walk:
             assert stream.head is not None
             if isinstance(operation, StreamMessage):
                 call = replace(call, operation=GetTask(id=stream.head.id))
-                record = await self.here.engine.call(call)
+                record = await self.here.engine.operations.call(call)
                 return record, repr((record, stream.head, stream.base, items))
             return items, repr((stream.head, stream.base, items))
 

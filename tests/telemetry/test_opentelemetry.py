@@ -73,7 +73,7 @@ class House:
     """An engine that is observed."""
 
     def __init__(self, engine: Engine, spans: InMemorySpanExporter, reader: InMemoryMetricReader, tracer: Any) -> None:
-        self.handler = Traced(engine, tracer)
+        self.handler = Traced(engine.operations, tracer)
         self.exporter = spans
         self._reader = reader
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Hear, Runner
+from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.effects import ParentRun
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
@@ -19,9 +20,10 @@ from dragoman.engine.leases import Neighbours
 from dragoman.engine.lineage import check_lineage, child_of
 from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
 from dragoman.engine.served_agents import Served
-from dragoman.engine.subscriptions import Tail
+from dragoman.engine.stopping import Stopping
+from dragoman.engine.subscriptions import Tail, TailServices
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import Stopping, TaskLog
+from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.words import Say
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
@@ -73,6 +75,7 @@ class Delegations:
         served: Served,
         tasks: Tasks,
         supervisor: Supervisor,
+        cancellations: Cancellations,
         send: Send,
         *,
         store: Store,
@@ -85,6 +88,9 @@ class Delegations:
         self._served = served
         self._tasks = tasks
         self._supervisor = supervisor
+        # A run that waits may take its time, also when the server stops.
+        self._tail_services = TailServices(store, supervisor.loop, 60.0, Stopping())
+        self._cancellations = cancellations
         self._send = send
         self._store = store
         self._clock = clock
@@ -286,14 +292,11 @@ class Delegations:
     def _tail(self, child: TaskLog, after: int) -> Tail:
         return Tail(
             child,
-            self._store,
-            self._supervisor.loop,
+            self._tail_services,
             after=after,
             snapshot=None,
             base=None,
             ends_when_interrupted=False,
-            keepalive_s=60.0,
-            stopping=Stopping(),  # the run that waits may take its time, also when the server stops
         )
 
     def _note(self, parent: TaskHead, agent: str, task_id: str, reason: str) -> None:
@@ -330,7 +333,7 @@ class Delegations:
         """Cancel the task. Returns when it has ended."""
         while not child.terminal:
             try:
-                await self._supervisor.cancel(child)
+                await self._cancellations.cancel(child)
             except StoreError:
                 await asyncio.sleep(self._retry_s)
             else:

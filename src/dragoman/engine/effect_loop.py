@@ -9,6 +9,7 @@ import logging
 from functools import partial
 from typing import assert_never
 
+from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
 from dragoman.engine.recovery import Recovery
@@ -28,6 +29,7 @@ class EffectLoop:
         self,
         effects: Effects,
         supervisor: Supervisor,
+        cancellations: Cancellations,
         delegations: Delegations,
         recovery: Recovery,
         *,
@@ -35,6 +37,7 @@ class EffectLoop:
     ) -> None:
         self._effects = effects
         self._supervisor = supervisor
+        self._cancellations = cancellations
         self._delegations = delegations
         self._recovery = recovery
         self._claim_s = claim_s
@@ -97,7 +100,7 @@ class EffectLoop:
             case ClaimSoon(lost):
                 self._recovery.wake(lost=lost)
             case StopOverdue(task):
-                self._supervisor.stop_overdue(task)
+                self._cancellations.stop_overdue(task)
             case DropSuspended(task):
                 self._supervisor.drop_suspended(task)
             case Delegate():

@@ -12,7 +12,7 @@ by its dead holder: `Recovery` claims its task, at the start, and among several 
 |---|---|---|---|---|
 | `CancelChildren` | `Delegations.cancel_children` | `Store.orphans` | the same | an ended task is not canceled |
 | `ClaimSoon` | `Recovery.wake` | `Store.claim` and `Store.leased`, which `Recovery` asks | the same | one more look |
-| `StopOverdue` | `Supervisor.stop_overdue` | `wanted` | the claim ends the task, or runs it again | it ends once |
+| `StopOverdue` | `Cancellations.stop_overdue` | `wanted` | the claim ends the task, or runs it again | it ends once |
 | `DropSuspended` | `Supervisor.drop_suspended` | `wanted` | a dead replica keeps no run | no run is left to drop |
 | `Delegate` | `Delegations.carry_out` | `wanted` | the next run delegates again | it is the same child |
 

@@ -1,7 +1,7 @@
 """Errands: the asyncio tasks of an engine beside its runs, such as cancels and recovery.
 
-Invariant: an errand that goes wrong ends its own task, and nothing else. The next start does what is left at the
-end of a drain.
+Invariant: an errand that goes wrong ends its own task as failed, and nothing else. An end that cannot be written is
+tried again until it is. The next start does what is left at the end of a drain.
 """
 
 import asyncio
@@ -9,40 +9,53 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Protocol
 
 from dragoman.engine.effects import ClaimSoon, Effects
+from dragoman.engine.ends import TaskEnds
+from dragoman.engine.stopping import Stopping
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.store.api import StoreError, Unknown
+from dragoman.model.task import TaskState
+from dragoman.store.api import Refused, StoreError, Unknown
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.runs")
 
 
-class ErrandOwner(Protocol):
-    """Ends the tasks whose errands fail."""
+FAIL_AGAIN_S = 1.0
+"""How long after a task's end could not be written it is tried again; twice as long each time, up to `FAIL_MAX_S`."""
 
-    async def end_failed(self, task: TaskLog, error: Exception) -> None:
-        """End a task whose errand raised `error`. Never raises."""
-        ...
+FAIL_MAX_S = 60.0
+"""The longest time between two tries."""
 
 
 class Errands:
     """The work of an engine for single tasks, and beside all of them, until it is `closed` at the end of a drain.
 
     `active` are the asyncio tasks of this work; the supervisor adds those of its runs, and takes them out. A store that
-    cannot be read is read again after `retry_s`.
+    cannot answer is asked again after `retry_s`.
     """
 
-    __slots__ = ("_counts", "_effects", "_group", "_owner", "_passed_over", "_retry_s", "_tasks", "active", "closed")
+    __slots__ = (
+        "_counts",
+        "_effects",
+        "_ends",
+        "_group",
+        "_passed_over",
+        "_retry_s",
+        "_stopping",
+        "_tasks",
+        "active",
+        "closed",
+    )
 
-    def __init__(self, owner: ErrandOwner, tasks: Tasks, effects: Effects, *, retry_s: float) -> None:
+    def __init__(self, tasks: Tasks, ends: TaskEnds, effects: Effects, stopping: Stopping, *, retry_s: float) -> None:
         self.active: set[asyncio.Task[None]] = set()
         self.closed = False
-        self._owner = owner
         self._tasks = tasks
+        self._ends = ends
         self._effects = effects
+        self._stopping = stopping
         self._retry_s = retry_s
         self._group: JobGroup | None = None
         self._counts: Counter[str] = Counter()
@@ -105,6 +118,42 @@ class Errands:
         self.active.add(asyncio_task)
         asyncio_task.add_done_callback(self.active.discard)
 
+    # -- tasks that fail ---------------------------------------------------------------------------------------------
+
+    def give_up_on(self, task: TaskLog, error: BaseException) -> None:
+        """End a task on which the engine itself failed, so that it is not `working` for ever."""
+        self.do_late(task, lambda: self.fail(task, *self._ends.fault(task, error)))
+
+    async def fail(self, task: TaskLog, text: str, epoch: int | None, again_s: float = FAIL_AGAIN_S) -> None:
+        """End a task as failed, because of an error of the server. An end that cannot be written is tried again."""
+        try:
+            while not task.terminal:
+                try:
+                    await self._ends.end(task, TaskState.FAILED, text, "internal_error", epoch=epoch)
+                except StoreError:
+                    await asyncio.sleep(self._retry_s)
+                else:
+                    return
+        except Refused:
+            return
+        except Exception:  # it would end the group, and the server with it
+            if again_s == FAIL_AGAIN_S:
+                log.exception("task %s: its end cannot be written: it is tried again, ever less often", task.head.id)
+            loop = asyncio.get_running_loop()
+            loop.call_later(again_s, self._fail_again, task.head.id, text, epoch, min(2 * again_s, FAIL_MAX_S))
+
+    def _fail_again(self, task_id: str, text: str, epoch: int | None, again_s: float) -> None:
+        """Try once more to end a task whose end could not be written, unless somebody works on it by now."""
+
+        async def fail(task: TaskLog) -> None:
+            if epoch is not None or task.holder is None:
+                await self.fail(task, text, epoch, again_s)
+
+        if not self._stopping.begun:
+            self.do_on(task_id, fail)
+
+    # -- the end of all ----------------------------------------------------------------------------------------------
+
     async def finish(self) -> None:
         """Wait until all runs and errands are over, and everything that follows from their ends."""
         while True:
@@ -125,7 +174,8 @@ class Errands:
         except Unknown:
             pass  # the task has been deleted, or the store has lost it
         except Exception as error:  # noqa: BLE001  it ends its own task, and nothing else
-            await self._owner.end_failed(task, error)
+            if not self._ends.others_work_on(task, error):
+                await self.fail(task, *self._ends.fault(task, error))
 
     async def _load_for(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
         while True:

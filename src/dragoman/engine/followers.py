@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from dragoman.engine.announcements import Audience
+from dragoman.engine.newest_events import NewestEvents
 from dragoman.model.message import Message
 from dragoman.store.api import Append, Appended
 
@@ -40,20 +41,23 @@ class Attached(Protocol):
 
 
 class Followers(Generic[L]):
-    """The followers of one task: those who wait for a change, its run, its webhooks, and other engines.
+    """The followers of one task: those who wait for a change, its readers, its run, its webhooks, and other engines.
 
     `audience` holds the webhooks, None if there are none. There are `peers` if other engines write to the store.
-    `waiters` are the futures of those who wait for a change, with the timers of their deadlines. The log comes with
-    each call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
+    `waiters` are the futures of those who wait for a change, with the timers of their deadlines. `newest` holds the
+    newest events while there are readers. `taken_on` says that an agent elsewhere is known to have the task. The log
+    comes with each call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
     """
 
-    __slots__ = ("_attached", "audience", "peers", "waiters")
+    __slots__ = ("_attached", "audience", "newest", "peers", "taken_on", "waiters")
 
     def __init__(self, peers: Peers[L] | None = None) -> None:
         self.audience: Audience | None = None
         self.peers = peers
         self._attached: Attached | None = None
         self.waiters: dict[Future[bool], TimerHandle | None] = {}
+        self.newest: NewestEvents | None = None
+        self.taken_on = False
 
     def announce_to(self, audience: Audience) -> Audience:
         """Tell the webhooks of `audience` from now on. Returns it."""
@@ -103,6 +107,22 @@ class Followers(Generic[L]):
         if run is not None:
             run.leased_anew()
 
+    # -- those who read ----------------------------------------------------------------------------------------------
+
+    def enter(self) -> NewestEvents:
+        """Count one more reader, and return the newest events: those committed from now on, for a while."""
+        if self.newest is None:
+            self.newest = NewestEvents()
+        self.newest.enter()
+        return self.newest
+
+    def leave(self) -> None:
+        """Undo one `enter`."""
+        assert self.newest is not None
+        self.newest.leave()
+        if not self.newest.followers:
+            self.newest = None
+
     # -- those who wait ----------------------------------------------------------------------------------------------
 
     def wait(self, log: L, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
@@ -123,6 +143,11 @@ class Followers(Generic[L]):
         self.waiters.pop(future, None)
         if not future.done():
             future.set_result(False)
+
+    def note_contact(self) -> None:
+        """An agent elsewhere has the task: those who wait for that hear of it."""
+        self.taken_on = True
+        self.wake()
 
     def wake(self) -> None:
         """Wake all waiters, because something changed."""

@@ -95,11 +95,11 @@ class Hints:
         released = append.release or append.state in TERMINAL
         holder = append.holder if leases else None if released else task.holder
         offered = leases and append.holder != self._replica_id
-        concerned = append.holder if offered else task.holder or task.keeper
+        concerned = append.holder if offered else task.holder or task.row.keeper
         to = concerned if concerned != self._replica_id else None
         page: bytes | None = None
         wanted = to is not None or self._bus.wants(task.head.id)
-        if wanted and written.log_bytes <= PAGE_BYTES_MAX and written.epoch == task.epoch + leases:
+        if wanted and written.log_bytes <= PAGE_BYTES_MAX and written.epoch == task.row.epoch + leases:
             page = _encode(
                 Page(
                     written.last_seq - len(append.events) + 1,

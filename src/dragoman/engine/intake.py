@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.engine import policy
 from dragoman.engine.api import Runner
+from dragoman.engine.auto_runs import AutoRuns
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.files import Files
 from dragoman.engine.lineage import check_lineage, read_lineage
@@ -81,6 +82,7 @@ class Intake:
     """Checks incoming messages, writes them, and starts or resumes the runs that work on them."""
 
     __slots__ = (
+        "_auto_runs",
         "_bounds",
         "_clock",
         "_files",
@@ -100,6 +102,7 @@ class Intake:
         store: Store,
         tasks: Tasks,
         supervisor: Supervisor,
+        auto_runs: AutoRuns,
         clock: Clock,
         settings: EngineSettings,
         webhooks: WebhookOperations | None,
@@ -113,6 +116,7 @@ class Intake:
         self._tasks = tasks
         self._supervisor = supervisor
         self._leases = supervisor.leases
+        self._auto_runs = auto_runs
         self._clock = clock
         self._settings = settings
         self._bounds = Bounds(settings.max_text)
@@ -357,7 +361,7 @@ class Intake:
                 place = f"{call.manners.webhook}."
                 push = await self._webhooks.registration(call, send.push_config, task_id, place)
             while True:
-                keeper = await self._leases.keeper_of(task) if task.keeper is not None else None
+                keeper = await self._leases.keeper_of(task) if task.row.keeper is not None else None
                 received = MessageReceived(logged, "", send.metadata)
                 written = await self._append(runner, call, task, message, received, dedupe, push, keeper)
                 if isinstance(written, Appended):
@@ -487,7 +491,7 @@ class Intake:
     def _begin(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> AutoRun:
         head, message = self._head(call, send, self._clock.now_ms())
         undecided = _Undecided(self, runner, call, head, dedupe)
-        run = self._supervisor.start_auto(
+        run = self._auto_runs.start(
             runner,
             head,
             lambda services, traceparent: AutoRun(

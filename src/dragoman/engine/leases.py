@@ -67,6 +67,11 @@ class TaskLeases:
         self._runs = runs
         self._hints = hints
 
+    @property
+    def shared(self) -> bool:
+        """Whether other engines write to the store, and may lease tasks."""
+        return self._hints is not None
+
     # -- this replica ------------------------------------------------------------------------------------------------
 
     def fence(self) -> None:
@@ -89,7 +94,7 @@ class TaskLeases:
 
         One that does not serve the agent any more is about to stop. Raises StoreError.
         """
-        keeper = task.keeper
+        keeper = task.row.keeper
         if keeper is None or keeper == self.holder or self._runs.of(task) is not None or self._hints is None:
             return None
         for replica in await self._store.replicas.all():
@@ -118,14 +123,14 @@ class TaskLeases:
 
     def view(self, task: TaskLog, living_keeper: str | None = None) -> View:
         """The task as it stands, for the rules. `living_keeper` is what `keeper_of` has found."""
-        run, runner = self._runs.of(task), self.served.runners.get(task.head.agent)
+        run, runner, row = self._runs.of(task), self.served.runners.get(task.head.agent), task.row
         return View(
             head=task.head,
-            state=task.state,
-            epoch=task.epoch,
-            holder=task.holder,
-            keeper=task.keeper,
-            question=task.question,
+            state=row.state,
+            epoch=row.epoch,
+            holder=row.holder,
+            keeper=row.keeper,
+            question=task.fold.question,
             here=self.holder,
             run_epoch=None if run is None else run.lease,
             run_asks=run is not None and run.asking,
@@ -154,7 +159,7 @@ class TaskLeases:
 
         If the store cannot be written in time, somebody else claims the task. Raises Refused if that has happened.
         """
-        await self._append(task, AcceptOffer(task.epoch), accepted)
+        await self._append(task, AcceptOffer(task.row.epoch), accepted)
 
     async def take_back(self, task: TaskLog, child_id: str, leased: Callable[[], None]) -> None:
         """Withdraw the question that the task asks on behalf of its child, if that is the one now open.

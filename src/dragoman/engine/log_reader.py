@@ -64,9 +64,9 @@ class LogReader:
 
     async def _continues(self, log: TaskLog, stored: Stored) -> bool:
         """Whether what the store has begins with the log's prefix."""
-        if stored.seq < log.seq or stored.epoch < log.epoch:
+        if stored.seq < log.seq or stored.epoch < log.row.epoch:
             return False
-        if stored.epoch == log.epoch and stored.holder not in (None, log.holder):
+        if stored.epoch == log.row.epoch and stored.holder not in (None, log.holder):
             return False  # the lease that was known here is lost, and another one has its number
         if stored.seq == log.seq:
             return fold(stored.head, stored.snapshot, stored.events) == log.record()

@@ -8,9 +8,10 @@ import asyncio
 import logging
 from functools import partial
 
+from dragoman.engine.ends import INTERRUPTED_TEXT
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import UNREADABLE_TEXT, EngineSettings
-from dragoman.engine.supervisor import INTERRUPTED_TEXT, Supervisor
+from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound
@@ -193,7 +194,7 @@ class Recovery:
 
     def _is_mine(self, stored: Stored, task: TaskLog) -> bool:
         """Whether the lease is still that of `stored`, and of this engine."""
-        return task.holder == stored.holder == self._leases.holder and task.epoch == stored.epoch
+        return task.holder == stored.holder == self._leases.holder and task.row.epoch == stored.epoch
 
     # -- a claimed task ------------------------------------------------------------------------------------------------
 
@@ -206,7 +207,7 @@ class Recovery:
         except Refused:
             pass  # somebody else has claimed it since, or it is gone
         except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
-            self._supervisor.give_up_on(task, error)
+            self._supervisor.errands.give_up_on(task, error)
         finally:
             task.unpin()
 
@@ -218,13 +219,13 @@ class Recovery:
         supervisor, runner = self._supervisor, self._leases.served.runners.get(stored.head.agent)
         unbegun = stored.offered_until_ms is not None
         if stored.cancel_requested or await self._tasks.orphaned(stored.head):
-            await supervisor.end(task, TaskState.CANCELED)
-            supervisor.tell_runner(task)
+            await supervisor.ends.end(task, TaskState.CANCELED)
+            supervisor.ends.tell_runner(task)
         elif task.fold.unreadable:
-            await supervisor.end(task, TaskState.FAILED, UNREADABLE_TEXT, "unreadable", epoch=stored.epoch)
+            await supervisor.ends.end(task, TaskState.FAILED, UNREADABLE_TEXT, "unreadable", epoch=stored.epoch)
         elif runner is not None and runner.traits.by_workers:
             await self._leases.requeue(task, stored.epoch)
         elif runner is not None and (unbegun or runner.traits.restartable):
             await supervisor.resume(task, crashed=not unbegun)
         else:
-            await supervisor.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)
+            await supervisor.ends.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)

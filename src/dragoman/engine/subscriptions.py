@@ -8,11 +8,13 @@ or from the store when it lags, so that a slow reader holds up nobody.
 from asyncio import AbstractEventLoop, Future, TimerHandle, sleep
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+
 from dragoman.engine import policy
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.engine.intake import Taken
-from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import Stopping, TaskLog, read_whole
+from dragoman.engine.stopping import Stopping
+from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged, seq_and_frame
@@ -32,6 +34,18 @@ READ_AGAIN_S = 0.5
 """How long a stream waits after a read that the store could not do. It shows as a keep-alive to its caller."""
 
 
+class TailServices(Struct, frozen=True):
+    """What all streams of a process share. They send a keep-alive every `keepalive_s`, and end when the server stops.
+
+    `loop` is the engine's: asking asyncio for it costs a system call.
+    """
+
+    store: Store
+    loop: AbstractEventLoop
+    keepalive_s: float
+    stopping: Stopping
+
+
 class Tail:
     """The stream of a task from a place in its log on: see `engine.handler.Stream`.
 
@@ -46,14 +60,11 @@ class Tail:
         "_closed",
         "_ended",
         "_ends_when_interrupted",
-        "_keepalive_s",
-        "_loop",
         "_recent",
         "_rewound",
+        "_services",
         "_since",
         "_snapshot",
-        "_stopping",
-        "_store",
         "_task",
         "_timer",
         "_waiting",
@@ -66,41 +77,37 @@ class Tail:
     def __init__(
         self,
         task: TaskLog,
-        store: Store,
-        loop: AbstractEventLoop,
+        services: TailServices,
         *,
         after: int,
         snapshot: Snapshot | None,
         base: Record | None,
         ends_when_interrupted: bool,
         ends_with_snapshot: bool = False,
-        keepalive_s: float,
-        stopping: Stopping,
     ) -> None:
         self.head: TaskHead | None = task.head
         self.retry = False
         self.base = base
         self._task = task
-        self._store = store
-        self._loop = loop
+        self._services = services
         self._after = after
         self._begun_at = task.seq
         self._snapshot = snapshot
         self._ends_when_interrupted = ends_when_interrupted
-        self._keepalive_s = keepalive_s
-        self._stopping = stopping
         self._closed = False
         self._ended = ends_with_snapshot or (task.terminal and after >= task.seq)
         self._waiting: Future[bool] | None = None
         self._timer: TimerHandle | None = None
         self._since = 0.0
-        self._recent = task.follow()
+        task.pin()
+        self._recent = task.followers.enter()
         self._rewound = task.rewound
         self._when_closed: list[Callable[[], None]] = []
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The next batch: see `engine.handler.Stream.next`."""
-        task, loop = self._task, self._loop
+        task, services = self._task, self._services
+        loop = services.loop
         items: Sequence[StreamItem] = ()
         batch: Sequence[Logged] | None
         if self._snapshot is not None:
@@ -113,7 +120,7 @@ class Tail:
                 batch = self._recent.after(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
                 if batch is None:
                     try:
-                        batch = await self._store.read(task.head.id, self._after, BATCH_BYTES_MAX)
+                        batch = await services.store.read(task.head.id, self._after, BATCH_BYTES_MAX)
                     except StoreError:  # the stream stays open, and the next call reads again
                         await sleep(READ_AGAIN_S)
                         return items
@@ -133,14 +140,14 @@ class Tail:
                 return items
             if self._ended:
                 break
-            if self._stopping.begun:
+            if services.stopping.begun:
                 self.retry = True
                 break
             self._since = loop.time()
             deadline = None if wait_s is None else self._since + wait_s
             future = self._waiting = task.followers.wait(task, loop, deadline)
             if self._timer is None:
-                self._timer = loop.call_later(self._keepalive_s, self._tick)
+                self._timer = loop.call_later(services.keepalive_s, self._tick)
             try:
                 changed = await future
             finally:
@@ -162,7 +169,7 @@ class Tail:
         """Whether the task has been deleted: it waited too long for its caller, or an operator has canceled and deleted
         it at another engine before its end was read here."""
         try:
-            return await self._store.head(self._task.head.id) is None
+            return await self._services.store.head(self._task.head.id) is None
         except StoreError:
             return False  # unknown now; the next call asks again
 
@@ -177,9 +184,10 @@ class Tail:
         future = self._waiting
         if future is None or future.done():
             return
-        left = self._since + self._keepalive_s - self._loop.time()
+        loop = self._services.loop
+        left = self._since + self._services.keepalive_s - loop.time()
         if left > 0:
-            self._timer = self._loop.call_later(left, self._tick)
+            self._timer = loop.call_later(left, self._tick)
             return
         self._task.followers.expire(future)
 
@@ -196,7 +204,8 @@ class Tail:
             self._timer.cancel()
         if self._waiting is not None:
             self._task.followers.expire(self._waiting)
-        self._task.unfollow()
+        self._task.followers.leave()
+        self._task.unpin()
         for done in self._when_closed:
             done()
 
@@ -234,13 +243,12 @@ class DirectStream:
 
 
 class Tails:
-    """Opens tails, which send a keep-alive every `keepalive_s` and end when the server stops."""
+    """Opens tails of `tasks`."""
 
-    def __init__(self, store: Store, tasks: Tasks, supervisor: Supervisor, keepalive_s: float) -> None:
-        self._store = store
+    def __init__(self, tasks: Tasks, services: TailServices) -> None:
         self._tasks = tasks
-        self._supervisor = supervisor
-        self._keepalive_s = keepalive_s
+        self._services = services
+        self._store = services.store
 
     async def of_send(self, call: Call, send: StreamMessage, taken: Taken) -> Tail:
         """Open the stream that follows a message, from the task as it stood then (A2A 1.0 §3.1.2).
@@ -321,13 +329,10 @@ class Tails:
     ) -> Tail:
         return Tail(
             task,
-            self._store,
-            self._supervisor.loop,
+            self._services,
             after=after,
             snapshot=snapshot,
             base=base,
             ends_when_interrupted=ends,
             ends_with_snapshot=over,
-            keepalive_s=self._keepalive_s,
-            stopping=self._supervisor.stopping,
         )

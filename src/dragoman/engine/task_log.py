@@ -13,13 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.followers import Followers, Peers
-from dragoman.engine.newest_events import NewestEvents
 from dragoman.engine.rules import Decision, Row
+from dragoman.engine.stopping import Stopping
 from dragoman.engine.writes import WriteQueue
 from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.ids import new_write, timestamp
 from dragoman.model.lifecycle import SETTLED, Fold
-from dragoman.model.message import Message, Role
+from dragoman.model.message import Role
 from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Store, Stored, Unknown
@@ -61,24 +61,6 @@ def row_of(stored: Stored) -> Row:
     )
 
 
-class Stopping:
-    """The progress of a stop: after `begun` the server takes no new work, after `done` its runs are over."""
-
-    __slots__ = ("begun", "done")
-
-    def __init__(self) -> None:
-        self.begun = False
-        self.done = False
-
-    def begin(self) -> None:
-        """The server takes no new work from now on."""
-        self.begun = True
-
-    def end(self) -> None:
-        """The runs are over."""
-        self.done = True
-
-
 class LogOwner(Protocol):
     """Keeps the logs of a process in memory, and hears from each what concerns the process."""
 
@@ -103,15 +85,14 @@ class TaskLog:
     known here, even if the task has gone on since. `writes` are those made here, and `followers` hear of these and of
     what others wrote. `pins` keep the log in memory. `children` are the tasks it delegated, as far as this process
     knows; None means that another process may have made some. `shown` holds the caller's latest credentials, if an
-    agent of the server passes them on. `taken_on` says that an agent elsewhere is known to have the task. `rewound`
-    counts how often the store has lost what was read here; with `gone` it has lost the whole task.
+    agent of the server passes them on. `rewound` counts how often the store has lost what was read here; with `gone` it
+    has lost the whole task.
     """
 
     __slots__ = (
         "_bytes_at_snapshot",
         "_log_bytes",
         "_owner",
-        "_recent",
         "children",
         "fold",
         "followers",
@@ -125,7 +106,6 @@ class TaskLog:
         "settled_seq",
         "shown",
         "store",
-        "taken_on",
         "writes",
     )
 
@@ -150,12 +130,10 @@ class TaskLog:
         self.writes: WriteQueue[TaskLog] = WriteQueue(store)
         self.pins = pins
         self.shown = shown
-        self.taken_on = False
         self.rewound = 0
         self.gone = False
         self.children: tuple[str, ...] | None = ()
         self._owner = owner
-        self._recent: NewestEvents | None = None
         self._log_bytes = 0
         self._bytes_at_snapshot = 0
 
@@ -196,25 +174,9 @@ class TaskLog:
         return self.row.state in TERMINAL
 
     @property
-    def epoch(self) -> int:
-        """The epoch of the newest lease."""
-        return self.row.epoch
-
-    @property
     def holder(self) -> str | None:
         """The replica that has the lease; None if nobody has."""
         return self.row.holder
-
-    @property
-    def keeper(self) -> str | None:
-        """The replica that keeps the suspended run; None if nobody does."""
-        return self.row.keeper
-
-    @property
-    def question(self) -> Message | None:
-        """The open question, for an answer to which the task waits; None if there is none, or it has no words."""
-        status = self.fold.status
-        return status.message if status is not None and status.state in INTERRUPTED else None
 
     def record(self) -> Record:
         """The task as it stands."""
@@ -235,11 +197,6 @@ class TaskLog:
     def note_credentials(self, shown: CallerCredentials | None) -> None:
         """Keep what the caller has shown with its latest message."""
         self.shown = shown
-
-    def note_contact(self) -> None:
-        """An agent elsewhere has the task: those who wait for that hear of it."""
-        self.taken_on = True
-        self.followers.wake()
 
     def add_child(self, child_id: str) -> None:
         """Keep the id of a task that this one delegates, unless another process may have made some."""
@@ -352,7 +309,7 @@ class TaskLog:
         if ahead is not None:
             self._bytes_at_snapshot = self._log_bytes
             self.fold = ahead
-        row, recent = self.row, self._recent
+        row, recent = self.row, self.followers.newest
         state, end = row.state, None
         for seq, event in enumerate(events, first):
             if ahead is None:
@@ -404,7 +361,7 @@ class TaskLog:
         The run here hears the messages that others wrote, unless another engine has leased or ended the task: then the
         run has lost it.
         """
-        before, epoch = self.seq, self.epoch
+        before, epoch = self.seq, self.row.epoch
         self.lease_of(stored)
         if stored.seq == before:  # a lease may be given back without an event
             holder = stored.holder if stored.epoch == epoch else self.holder
@@ -415,13 +372,13 @@ class TaskLog:
         heard = len(self.record().history) if followers.attached else 0
         self._take(stored)
         following = [logged for logged in stored.events if logged.seq > before]
-        if self._recent is not None:
-            self._recent.go_on(following)
+        if followers.newest is not None:
+            followers.newest.go_on(following)
         if followers.attached:
             withdrawn = bool(following) and isinstance(following[0].event, StatusChanged)
             said = self.record().history[heard:]  # events are missing here that a snapshot holds
             said = tuple(message for message in said if message.role is Role.USER)
-            followers.hear(said, answers=self.epoch > epoch and not withdrawn)  # a suspended run is leased anew
+            followers.hear(said, answers=self.row.epoch > epoch and not withdrawn)  # a suspended run is leased anew
         if self.terminal:
             if not was_terminal:
                 status = self.record().status
@@ -436,7 +393,7 @@ class TaskLog:
 
         A run that works under an older one has lost, unless the lease is for it.
         """
-        if stored.epoch > self.epoch:
+        if stored.epoch > self.row.epoch:
             self.row = replace(self.row, epoch=stored.epoch, holder=stored.holder, delivered=stored.delivered)
             self.children = None
             self.followers.lease_moved()
@@ -455,8 +412,8 @@ class TaskLog:
         else:
             self.children, self.last_settled_seq = None, 0
             self._take(stored)
-            if self._recent is not None:
-                self._recent.go_on(())
+            if self.followers.newest is not None:
+                self.followers.newest.go_on(())
         self.rewound += 1
         self.followers.lose_run()
         self.followers.wake()
@@ -478,28 +435,10 @@ class TaskLog:
             self.row = replace(row, holder=None)  # whoever leased it since then is not known
         last = page.first + len(page.events) - 1
         status_ms = max(row.status_ms, page.status_ms)  # a caller's message does not wait for the newest status
-        self.publish(page.events, Appended(last, self.epoch, page.log_bytes), status_ms, own=False)
+        self.publish(page.events, Appended(last, self.row.epoch, page.log_bytes), status_ms, own=False)
         if page.snapshot:
             self._bytes_at_snapshot = self._log_bytes
         return True
-
-    # -- following ---------------------------------------------------------------------------------------------------
-
-    def follow(self) -> NewestEvents:
-        """Pin the task for a follower, and return its newest events: those committed from now on, for a while."""
-        if self._recent is None:
-            self._recent = NewestEvents()
-        self._recent.enter()
-        self.pin()
-        return self._recent
-
-    def unfollow(self) -> None:
-        """Undo one `follow`."""
-        assert self._recent is not None
-        self._recent.leave()
-        if not self._recent.followers:
-            self._recent = None
-        self.unpin()
 
 
 async def read_whole(task: TaskLog) -> tuple[Logged, ...]:
@@ -541,7 +480,7 @@ async def await_settled(
 async def await_contact(task: TaskLog, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:
     """Wait, `timeout_s` at most, until the task is taken on or settled, or the server is stopping."""
     deadline = loop.time() + timeout_s
-    while not (task.taken_on or task.state in SETTLED or stopping.begun):
+    while not (task.followers.taken_on or task.state in SETTLED or stopping.begun):
         if not await task.followers.wait(task, loop, deadline):
             return
 

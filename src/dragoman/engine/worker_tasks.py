@@ -144,7 +144,7 @@ class WorkerTasks:
 
     async def end(self, task: TaskLog, state: TaskState, text: str, reason: str) -> None:
         """End a task. Raises StoreError or Unknown."""
-        await self._supervisor.end(task, state, text, reason)
+        await self._supervisor.ends.end(task, state, text, reason)
 
     async def orphaned(self, task: TaskLog) -> bool:
         """Whether the task was delegated by one that has ended."""
@@ -167,8 +167,8 @@ class WorkerTasks:
 
     def take_on(self, task: TaskLog) -> None:
         """A worker has taken a task, so that whoever waits for a first sign of its agent has it."""
-        if not task.taken_on:
-            task.note_contact()
+        if not task.followers.taken_on:
+            task.followers.note_contact()
 
     def decide(self, task: TaskLog, request: Request) -> Decision | None:
         """What the rules say to a request, as the task stands. Raises what they raise."""

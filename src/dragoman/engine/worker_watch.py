@@ -154,4 +154,4 @@ class WorkerWatch:
             )
             with suppress(Refused):
                 text = overdue_text(lease.deadline_s)
-                await self._supervisor.end(task, TaskState.FAILED, text, OVERDUE, epoch=task.epoch)
+                await self._supervisor.ends.end(task, TaskState.FAILED, text, OVERDUE, epoch=task.row.epoch)

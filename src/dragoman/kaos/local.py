@@ -234,12 +234,13 @@ class LocalTaskManager(TaskManager):
                 holder=holder,
                 observer=telemetry,
             )
-            handler = engine if telemetry is None else Traced(engine, telemetry)
+            operations = engine.operations
+            handler = operations if telemetry is None else Traced(operations, telemetry)
             async with asyncio.TaskGroup() as tasks:
                 await engine.start(JobGroup(tasks))
                 ready.set_result(_Home(engine, handler, store, telemetry))
                 await self._stop.wait()
-                await _cancel_all(engine)
+                await _cancel_all(operations)
                 await engine.drain(STOP_GRACE_S)
         finally:
             ready.cancel()  # nothing, if it was ready
@@ -367,17 +368,17 @@ def _telemetry() -> "OpenTelemetry | None":
     return None if providers is None else OpenTelemetry(*providers, TELEMETRY_PREFIX, __version__)
 
 
-async def _cancel_all(engine: Engine) -> None:
+async def _cancel_all(handler: Handler) -> None:
     for state in (canonical.TaskState.SUBMITTED, canonical.TaskState.WORKING):
-        page = await engine.call(_call(ListTasks(state=state, page_size=PAGE)))
+        page = await handler.call(_call(ListTasks(state=state, page_size=PAGE)))
         while isinstance(page, TaskPage) and page.records:
-            await asyncio.gather(*(_cancel(engine, record.head.id) for record in page.records))
-            page = await engine.call(_call(ListTasks(state=state, page_size=PAGE)))
+            await asyncio.gather(*(_cancel(handler, record.head.id) for record in page.records))
+            page = await handler.call(_call(ListTasks(state=state, page_size=PAGE)))
 
 
-async def _cancel(engine: Engine, task_id: str) -> None:
+async def _cancel(handler: Handler, task_id: str) -> None:
     try:
-        await engine.call(_call(CancelTask(id=task_id)))
+        await handler.call(_call(CancelTask(id=task_id)))
     except (TaskNotFound, TaskNotCancelable):  # the task has ended by itself
         pass
 

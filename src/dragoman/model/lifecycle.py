@@ -77,6 +77,12 @@ class Fold:
         self._note = None if record is None else record.note
         self.unreadable = record is not None and record.unreadable
 
+    @property
+    def question(self) -> Message | None:
+        """The open question, for an answer to which the task waits; None if there is none, or it has no words."""
+        status = self.status
+        return status.message if status is not None and status.state in INTERRUPTED else None
+
     def _take_apart(self, record: Record) -> None:
         self._base = None
         self._history = list(record.history)

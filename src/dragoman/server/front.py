@@ -101,7 +101,7 @@ class Front(Struct, frozen=True):
             mounts=mounts,
             optional=self._make_optional(config, runners, reception, default, mounts),
             streams=self.streams,
-            elsewhere=parts.engine.check_elsewhere if parts.store.replicas.shared else None,
+            elsewhere=parts.engine.operations.check_elsewhere if parts.store.replicas.shared else None,
             traffic=self.traffic,
         )
 
@@ -211,7 +211,7 @@ def make_front(
     handlers = make_handlers(config, parts, observation)
     usage, streams = handlers.usage, Streams(config.keepalive_s)
     cluster = ClusterWatch(engine, store, parts.bus, bus_name=bus_name(config), lease_s=config.replica_lease_s)
-    retention = RetentionWatch(engine.figures, clock, config)
+    retention = RetentionWatch(engine.operated.figures, clock, config)
     connections = ConnectionCounter(_connection_bounds(config))
     metrics = pulse = None
     if counts is not None:
@@ -222,7 +222,7 @@ def make_front(
             store,
             clock,
             streams,
-            figures=engine.figures,
+            figures=engine.operated.figures,
             agents=lifetimes.served,
             cluster=cluster.figures,
             job_failures=observation.jobs.counts,
@@ -233,7 +233,8 @@ def make_front(
         pulse = Pulse(counts, store.commits)
     notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
     administration = Administration(
-        engine,
+        engine.operations,
+        engine.operated,
         store,
         parts.trail,
         clock,

@@ -66,7 +66,7 @@ def make_handlers(config: Config, parts: EngineParts, observation: Observation) 
             stops=stops,
         )
 
-    agents = admit(parts.files.wrap_links(parts.engine))
+    agents = admit(parts.files.wrap_links(parts.engine.operations))
     if observation.telemetry is not None:
         agents = Traced(agents, observation.telemetry)
     return Handlers(agents if config.tasks else admit(NoStore(parts.store.clock)), agents, usage, stops)

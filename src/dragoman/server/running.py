@@ -167,7 +167,7 @@ class _Server(Struct):
         store, holder = parts.store, parts.holder
         sweeping = Job(store, "sweep", holder)
         sweeping_files = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
-        queues = QueueWatch(parts.engine.figures, store.clock, lifetimes.served, config.queue_warn_s)
+        queues = QueueWatch(parts.engine.operated.figures, store.clock, lifetimes.served, config.queue_warn_s)
         jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "sweep": partial(sweep, store, store.clock, config, sweeping),
             "retention": front.retention.run,

@@ -642,15 +642,12 @@ async def test_a_task_is_sent_again_as_the_operators_own(tmp_path: Path) -> None
     ]
 
 
-class SlowAdministration:
-    """An administration that never finds the task, and notes that its search was called off."""
+class SlowReads:
+    """The reads of an administration that never finds the task, and notes that its search was called off."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.called_off = asyncio.Event()
-
-    def serve(self, facts: object) -> None:
-        """Know nothing."""
 
     async def show_task(self, operator: Operator, task_id: str) -> Any:
         self.asked.set()
@@ -660,9 +657,19 @@ class SlowAdministration:
             self.called_off.set()
 
 
+class SlowAdministration:
+    """An administration that knows nothing."""
+
+    def __init__(self, reads: SlowReads) -> None:
+        self.reads = reads
+
+    def serve(self, facts: object) -> None:
+        """Know nothing."""
+
+
 async def test_a_read_ends_when_its_reader_leaves() -> None:
-    slow = SlowAdministration()
-    admin = Admin(cast(Administration, slow), cast(Limits, None), cast(ServerFacts, None))
+    slow = SlowReads()
+    admin = Admin(cast(Administration, SlowAdministration(slow)), cast(Limits, None), cast(ServerFacts, None))
 
     async def leave() -> dict[str, object]:
         await slow.asked.wait()

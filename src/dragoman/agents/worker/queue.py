@@ -92,7 +92,7 @@ class Queue:
             whole = await tasks.read(task, 0)
             if not whole:  # it has been deleted since
                 return None
-            delivered = task.row.delivered or min(task.epoch, 1)  # earlier versions did not count
+            delivered = task.row.delivered or min(task.row.epoch, 1)  # earlier versions did not count
             view = TaskView(task.head, whole, None, delivered=delivered)
             lease = WorkerLease(
                 task_id=task_id,

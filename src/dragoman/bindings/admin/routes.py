@@ -109,7 +109,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="List tasks of everybody, newest status first, or in another order.",
         given=TaskQuery,
         answer=TaskLines,
-        act=lambda admin, asked: admin.list_tasks(
+        act=lambda admin, asked: admin.reads.list_tasks(
             asked.operator, asked.given, asked.given.limit, asked.given.cursor, asked.given.order
         ),
     ),
@@ -120,7 +120,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="List the contexts of everybody, each with one principal and one agent, newest status first.",
         given=ConversationQuery,
         answer=ConversationLines,
-        act=lambda admin, asked: admin.list_conversations(asked.operator, asked.given),
+        act=lambda admin, asked: admin.reads.list_conversations(asked.operator, asked.given),
     ),
     AdminRoute(
         name="cancelTasks",
@@ -182,7 +182,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         path="/tasks/{id}",
         summary="Show one task.",
         answer=TaskReport,
-        act=lambda admin, asked: admin.show_task(asked.operator, asked.ids["id"]),
+        act=lambda admin, asked: admin.reads.show_task(asked.operator, asked.ids["id"]),
     ),
     AdminRoute(
         name="readLog",
@@ -191,8 +191,10 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="Read the events of a task in their order.",
         given=LogQuery,
         answer=Timeline,
-        act=lambda admin, asked: admin.read_log(asked.operator, asked.ids["id"], asked.given.after, asked.given.limit),
-        follow=lambda admin, asked: admin.follow_log(
+        act=lambda admin, asked: admin.reads.read_log(
+            asked.operator, asked.ids["id"], asked.given.after, asked.given.limit
+        ),
+        follow=lambda admin, asked: admin.reads.follow_log(
             asked.operator, asked.ids["id"], asked.position or str(asked.given.after)
         ),
         events={"event": TimelineEntry, "pruned": LogPruned, "end": LogEnded},
@@ -221,7 +223,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="Read the events of a task with all that they hold.",
         given=LogQuery,
         answer=Recording,
-        act=lambda admin, asked: admin.read_content(
+        act=lambda admin, asked: admin.reads.read_content(
             asked.operator, asked.ids["id"], asked.given.after, asked.given.limit
         ),
     ),
@@ -232,7 +234,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="Read one task as it stands, or as it stood after one of its events.",
         given=MomentQuery,
         answer=Moment,
-        act=lambda admin, asked: admin.read_moment(asked.operator, asked.ids["id"], asked.given.seq),
+        act=lambda admin, asked: admin.reads.read_moment(asked.operator, asked.ids["id"], asked.given.seq),
     ),
     AdminRoute(
         name="readTree",
@@ -240,7 +242,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         path="/tasks/{id}/tree",
         summary="Read the task with those that were delegated from it.",
         answer=Tree,
-        act=lambda admin, asked: admin.read_tree(asked.operator, asked.ids["id"]),
+        act=lambda admin, asked: admin.reads.read_tree(asked.operator, asked.ids["id"], asked.facts),
     ),
     AdminRoute(
         name="askUpstream",
@@ -248,7 +250,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         path="/tasks/{id}:ask-upstream",
         summary="Ask the agent of another server how the task stands that it made of this one.",
         answer=UpstreamAnswer,
-        act=lambda admin, asked: admin.ask_upstream(asked.operator, asked.ids["id"], asked.facts),
+        act=lambda admin, asked: admin.reads.ask_upstream(asked.operator, asked.ids["id"], asked.facts),
     ),
     AdminRoute(
         name="readDeliveries",
@@ -265,7 +267,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         summary="Read the events of a task as the streams of several dialects carry them.",
         given=WireQuery,
         answer=Wire,
-        act=lambda admin, asked: admin.read_wire(
+        act=lambda admin, asked: admin.reads.read_wire(
             asked.operator,
             asked.ids["id"],
             asked.given.dialects.split(","),
@@ -444,7 +446,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         path="/stats",
         summary="Show how many tasks are in each state, and how many webhook calls are pending.",
         answer=Stats,
-        act=lambda admin, asked: admin.show_stats(asked.operator),
+        act=lambda admin, asked: admin.show_stats(asked.operator, asked.facts),
     ),
     AdminRoute(
         name="showUsage",

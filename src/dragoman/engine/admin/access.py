@@ -4,20 +4,16 @@ Invariant: work is noted with its outcome when it is over, whether it was done o
 operator repeats within a minute is not noted again.
 """
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
-from dragoman.engine.handler import Handler, OpenStream
 from dragoman.engine.handlers.audit import READS, Trail
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.message import Message
-from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import StoreError
 from dragoman.store.audit import AuditEntry
-from dragoman.store.figures import StoreFigures
 
 REPEATED_MS = 60_000
 """A page that is left open reads the same again and again: that is noted once in this time."""
@@ -34,37 +30,6 @@ class Operator(Struct, frozen=True):
     principal: str
     peer: str = ""
     key: str = ""
-
-
-class OperatedEngine(Handler, Protocol):
-    """The engine as operators reach it, without admission, since they have no quota."""
-
-    async def follow(self, task_id: str, after: str) -> OpenStream:
-        """Open a stream of the events after the id `after` until the task ends. Raises A2AError or StoreError."""
-        ...
-
-    async def request(self, task_id: str) -> tuple[TaskHead, Message]:
-        """The head of a task and the message that made it, with the bytes of its files.
-
-        Raises TaskNotFound, or StoreError, also if a file is gone.
-        """
-        ...
-
-    def known_record(self, task_id: str) -> Record | None:
-        """The task as far as this process has it in memory, which may lack the newest events; None if it has not."""
-        ...
-
-    async def figures(self) -> StoreFigures:
-        """The figures of the store. Tasks whose runs here wait to be taken on are queued. Raises StoreError."""
-        ...
-
-    def idle(self, task_id: str) -> bool:
-        """Whether a run of the task is here and waits to be taken on, although the task was at work before."""
-        ...
-
-    async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
-        """Delete those of the tasks that have ended, with their files. Returns their ids. Raises StoreError."""
-        ...
 
 
 class AccessNotes:

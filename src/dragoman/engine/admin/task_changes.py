@@ -13,9 +13,11 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from dragoman.engine.admin.access import AccessNotes, OperatedEngine, Operator
+from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.inspection import STATES_BY_WORD, Inspector, StateWord, TaskFilter, TaskLine
 from dragoman.engine.admin.overview import ENDS, OPEN
+from dragoman.engine.handler import Handler
+from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED
@@ -137,10 +139,13 @@ class DeletedTask(Struct, frozen=True, kw_only=True):
 
 
 class TaskChanges:
-    """Changes tasks."""
+    """Changes tasks, by calls to the `handler`, which has no admission, since operators have no quota."""
 
-    def __init__(self, engine: OperatedEngine, store: Store, inspector: Inspector, notes: AccessNotes) -> None:
-        self._engine = engine
+    def __init__(
+        self, handler: Handler, operated: OperatedTasks, store: Store, inspector: Inspector, notes: AccessNotes
+    ) -> None:
+        self._handler = handler
+        self._operated = operated
         self._store = store
         self._inspector = inspector
         self._notes = notes
@@ -195,7 +200,7 @@ class TaskChanges:
                 raise still_open(task_id, known[2])
             with suppress(TaskNotCancelable):  # it has just ended by itself
                 await self.cancel(operator, task_id, "to be deleted")
-        if not await self._engine.delete((task_id,)):
+        if not await self._operated.delete((task_id,)):
             raise TaskNotFound(task_id)  # somebody else has deleted it meanwhile
         return DeletedTask(id=task_id)
 
@@ -215,7 +220,7 @@ class TaskChanges:
         return await self._call(operator, task_id, send, answer.reason)
 
     async def _send_again(self, operator: Operator, task_id: str) -> SentAgain:
-        head, message = await self._engine.request(task_id)
+        head, message = await self._operated.request(task_id)
         send = SendMessage(
             message=replace(message, message_id=new_id(), task_id=None, context_id=None),
             return_immediately=True,
@@ -235,7 +240,7 @@ class TaskChanges:
             manners=Manners(answers_with_message=False),
             extensions=head.extensions,
         )
-        record = await self._engine.call(call)
+        record = await self._handler.call(call)
         assert isinstance(record, Record)
         return SentAgain(id=record.head.id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
 
@@ -255,7 +260,7 @@ class TaskChanges:
             operator=operator.principal,
             reason=reason,
         )
-        record = await self._engine.call(call)
+        record = await self._handler.call(call)
         assert isinstance(record, Record)
         return ChangedTask(id=task_id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
 

@@ -1,6 +1,6 @@
 """Runs: the runs of this process, by task.
 
-Invariant: a task has at most one run here.
+Invariant: a task has at most one run here. Its log is in memory as long as that run is, and tells it what others write.
 """
 
 from collections.abc import Iterator
@@ -37,12 +37,19 @@ class Runs:
         return tuple(run for run in self._by_task.values() if run.idle)
 
     def add(self, run: TaskRun) -> None:
-        """Note that a run has begun."""
+        """Take a run that begins."""
         self._by_task[run.head.id] = run
+        run.log.pin()
+        run.log.followers.attach(run)
 
-    def remove(self, run: TaskRun) -> bool:
-        """Note that a run is over. Returns False if its task had another one, or none, by then."""
-        if self._by_task.get(run.head.id) is not run:
-            return False
-        del self._by_task[run.head.id]
-        return True
+    def remove(self, run: TaskRun) -> None:
+        """Let go of a run that is over, unless its task had another one, or none, by then."""
+        if self._by_task.get(run.head.id) is run:
+            del self._by_task[run.head.id]
+            run.log.followers.detach()
+            run.log.unpin()
+
+    def leave_behind(self, run: TaskRun) -> None:
+        """Abandon a run and let go of it, even if it does not stop. Its task goes on without it."""
+        run.abandon()
+        self.remove(run)

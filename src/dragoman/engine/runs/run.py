@@ -266,7 +266,7 @@ class TaskRun:
         questions = self.sink.questions
         if self.left or not questions.asking:
             return False
-        self.sink.writer.resumed(self.log.epoch)
+        self.sink.writer.resumed(self.log.row.epoch)
         questions.resume(message)
         return True
 

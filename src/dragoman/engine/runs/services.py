@@ -11,7 +11,7 @@ from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Effects
 from dragoman.engine.files import Files
 from dragoman.engine.runs.history import History
-from dragoman.engine.task_log import Stopping
+from dragoman.engine.stopping import Stopping
 from dragoman.model.ids import Clock
 
 

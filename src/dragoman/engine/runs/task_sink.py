@@ -222,8 +222,8 @@ class TaskSink:
                 if self._deadline is not None:
                     self._deadline.begin()
                 self.announce()
-                if not self.log.taken_on:
-                    self.log.note_contact()
+                if not self.log.followers.taken_on:
+                    self.log.followers.note_contact()
             case Note(note, soon):
                 self.writer.put(Noted(note), quietly=soon)
             case Waiting(parts):

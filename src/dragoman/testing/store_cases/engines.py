@@ -114,11 +114,11 @@ class EngineCaller:
     async def register(self, task_id: str) -> None:
         """Register a webhook for a task."""
         config = PushConfig(url="https://hooks.example/in", task_id=task_id)
-        await self.engine.call(self._call(CreatePushConfig(config=config)))
+        await self.engine.operations.call(self._call(CreatePushConfig(config=config)))
 
     async def follow(self, task_id: str) -> Stream:
         """Subscribe to a task."""
-        return await self.engine.stream(self._call(Subscribe(id=task_id)))
+        return await self.engine.operations.stream(self._call(Subscribe(id=task_id)))
 
     async def reach(self, task_id: str, state: TaskState) -> Record:
         """Wait until the task is in that state."""
@@ -130,7 +130,7 @@ class EngineCaller:
         return record
 
     async def _ask(self, operation: Operation) -> Record:
-        answer = await self.engine.call(self._call(operation))
+        answer = await self.engine.operations.call(self._call(operation))
         assert isinstance(answer, Record)
         return answer
 

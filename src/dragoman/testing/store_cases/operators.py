@@ -33,7 +33,13 @@ async def _operated(
         trail = Trail(engines.store.audit, Keeping.ALL)
         try:
             mint = partial(make_key, token_bytes)
-            yield engines, one, other, Administration(other.engine, engines.store, trail, engines.store.clock, mint)
+            engine, clock = other.engine, engines.store.clock
+            yield (
+                engines,
+                one,
+                other,
+                Administration(engine.operations, engine.operated, engines.store, trail, clock, mint),
+            )
         finally:
             await trail.stop()
 

@@ -1,0 +1,90 @@
+"""TaskEnds: ends that no run writes, in place of a run that does not, or of none.
+
+Invariant: a task ends once, by the first end to be committed. The run in whose place it has ended is left behind, and
+its later writes are refused (invariant 5).
+"""
+
+import logging
+from collections.abc import Callable
+
+from dragoman.engine.leases import TaskLeases
+from dragoman.engine.rules import Decision, EndTask
+from dragoman.engine.runs.endings import closing, failed
+from dragoman.engine.runs.registry import Runs
+from dragoman.engine.task_log import TaskLog
+from dragoman.model.ids import Clock
+from dragoman.model.task import TaskState
+from dragoman.store.api import Fenced, StoreError
+
+log = logging.getLogger("dragoman.runs")
+
+INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
+"""The text for the caller of a task whose run died with its process and cannot be repeated."""
+
+GONE_TEXT = "The run was interrupted, and its agent is not served any more."
+"""The text for a task that was to be run again, but whose agent is gone."""
+
+
+class TaskEnds:
+    """Ends tasks. `runs` are those of this process, and `leases` says which tasks are its own."""
+
+    __slots__ = ("_clock", "_leases", "_runs")
+
+    def __init__(self, leases: TaskLeases, runs: Runs, clock: Clock) -> None:
+        self._leases = leases
+        self._runs = runs
+        self._clock = clock
+
+    async def end(
+        self,
+        task: TaskLog,
+        state: TaskState,
+        text: str = "",
+        reason: str = "",
+        *,
+        epoch: int | None = None,
+        in_doubt: Callable[[StoreError], None] | None = None,
+    ) -> None:
+        """Write the end of a task in place of its run, unless it has ended. Raises StoreError, or Unknown.
+
+        With `epoch` it ends only while that is the epoch of its lease: not once it has been released, or another engine
+        has leased it. `in_doubt` is as in `WriteQueue.append`.
+        """
+
+        def decide(log: TaskLog) -> Decision | None:
+            run = self._runs.of(log)
+            if run is not None:
+                run.abandon()
+            end = closing(log.head, state, self._clock.now_ms(), text, reason, log.fold.usage)
+            return self._leases.decide(EndTask(end, epoch), log)
+
+        run = self._runs.of(task)
+        if run is not None:
+            run.abandon()
+        try:
+            await task.writes.append(task, decide, in_doubt=in_doubt)
+        except Fenced:
+            return
+        run = self._runs.of(task)
+        if run is not None:  # it does not stop; the task has ended without it
+            self._runs.leave_behind(run)
+
+    def tell_runner(self, task: TaskLog) -> None:
+        """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""
+        agent, runners = task.head.agent, self._leases.served.runners
+        if agent in runners and task.state is TaskState.CANCELED:
+            runners[agent].stopped(task.record())
+
+    def fault(self, task: TaskLog, error: BaseException) -> tuple[str, int | None]:
+        """Log an error of the server. Returns the text for the caller, and the epoch under which the task may be ended:
+        others may lease it at any moment."""
+        reference = failed(task.head, "met an error of the server", error)
+        own = task.holder == self._leases.holder
+        return f"The server failed (reference {reference}).", task.row.epoch if own else None
+
+    def others_work_on(self, task: TaskLog, error: BaseException) -> bool:
+        """Whether another engine has the task, so that an error here, which is logged then, does not end it."""
+        if not self._leases.is_elsewhere(task):
+            return False
+        log.error("task %s: another server works on it, but an error happened here", task.head.id, exc_info=error)
+        return True
