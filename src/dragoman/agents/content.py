@@ -77,14 +77,7 @@ def sound_artifact(artifact: Artifact) -> Artifact:
 
     Raises TypeError or ValueError if it cannot be sent.
     """
-    if is_plain(artifact):
-        return artifact
     return _FORM.artifact(replace(artifact, parts=_with_whole_characters(artifact.parts, "artifact.parts")))
-
-
-def is_plain(artifact: Artifact) -> bool:
-    """Whether an artifact is nothing but a text, and can be sent as it is: see `Bounds.weigh_plain`."""
-    return _FORM.weigh_plain(artifact) > 0
 
 
 def json_of(value: object, argument: str = "data") -> Any:

@@ -178,7 +178,9 @@ class Routes:
         """Tells a caller where to find the paths that exist; part of error texts."""
         self.not_here = f"no such path here: {self.where}"
         self.exact: dict[bytes, Route] = {}
-        """The routes of all paths without an id, as they are on the wire. Other paths are parsed by `find`."""
+        """The routes of all paths without an id, as they are on the wire. Other paths are parsed by `find`, which adds
+        those of workers once they are called: an agent has one for each action.
+        """
         below = [(), *FIXED, *((".well-known", card) for card in CARDS), *(("v1", *path) for path in FIXED_LEGACY)]
         fixed = [*SERVER]
         for mount in MOUNTS:
@@ -203,7 +205,10 @@ class Routes:
             segments.pop()  # ignore one trailing slash: some clients add it to interface URLs
         if "/".join(segments).encode() in AS_WRITTEN:
             raise NotFound("no such path here")
-        return self._find(segments[1:])
+        route = self._find(segments[1:])
+        if route.endpoint == "workers" and route.agent in self._agents and b"%" not in raw_path:
+            self.exact[raw_path] = route
+        return route
 
     def _find(self, segments: list[str]) -> Route:
         own = SERVER.get(tuple(segments))

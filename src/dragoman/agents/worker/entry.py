@@ -51,7 +51,7 @@ class Entry:
     def add(self, word: SpokenWord, record: Callable[[], Record], *, numbered: bool, weight: int = 0) -> None:
         """Add the events of a word but a delegation's. `record` is the task as callers see it.
 
-        `weight` is that of a chunk of nothing but text, 0 of every other word: see `words.weigh_plain`.
+        `weight` is that of a chunk of nothing but text, 0 of every other word: see `Bounds.weigh_plain`.
         """
         match word:
             case Say():

@@ -201,15 +201,18 @@ class Leases:
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
-    async def say(self, token: str, word: SpokenWord, *, usage: Usage | None = None, number: int = 0) -> None:
+    async def say(
+        self, token: str, word: SpokenWord, *, usage: Usage | None = None, number: int = 0, weight: int = 0
+    ) -> None:
         """Take a worker's word about the task of its lease. Returns once it is committed.
 
         A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
+        `weight` is the size of a chunk as `Bounds.weigh_plain` found it; 0: it has to be checked.
         Raises InvalidParams, LeaseLost, or Unavailable if the store cannot be written now.
         """
         known = self._saw(token)
         with ANSWERING:
-            await self._teller.tell(task_of(token), token, word, usage, number)
+            await self._teller.tell(task_of(token), token, word, usage, number, weight)
         if not known:
             self._saw(token)
 

@@ -14,7 +14,7 @@ from dragoman.agents.worker.entry import Entry
 from dragoman.agents.worker.executions import Executions
 from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.task_cache import CachedTask, TaskCache
-from dragoman.agents.worker.words import SpokenWord, used_within, weigh_plain, within
+from dragoman.agents.worker.words import SpokenWord, used_within, within
 from dragoman.engine.rules import WriteWords
 from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.engine.words import Ask, Delegation
@@ -40,9 +40,15 @@ class Teller:
         """The delegations whose outcome is waited for here. None: the order differs from the recorded one."""
 
     async def tell(
-        self, task_id: str, token: str | None, word: SpokenWord, usage: Usage | None = None, number: int = 0
+        self,
+        task_id: str,
+        token: str | None,
+        word: SpokenWord,
+        usage: Usage | None = None,
+        number: int = 0,
+        weight: int = 0,
     ) -> None:
-        """Tell a word under a lease, or without one. Returns once it is committed.
+        """Tell a word under a lease, or without one. Returns once it is committed. A word with a `weight` was checked.
 
         Raises InvalidParams, LeaseLost, Unavailable or StoreError.
         """
@@ -51,12 +57,12 @@ class Teller:
                 if not known.fresh:
                     await known.sync()
                 fresh = not self._tasks.shared
-                while not await self._tell_once(known, word, usage, number, fresh=fresh):
+                while not await self._tell_once(known, word, usage, number, weight, fresh=fresh):
                     await known.reread()
                     fresh = True
 
     async def _tell_once(
-        self, known: CachedTask, word: SpokenWord, usage: Usage | None, number: int, *, fresh: bool
+        self, known: CachedTask, word: SpokenWord, usage: Usage | None, number: int, weight: int, *, fresh: bool
     ) -> bool:
         """Write a word. Returns False if somebody else came between, or if that has to be looked up: unless the log is
         `fresh`, what is known here may be old, and only a write that the store takes proves that it is not.
@@ -74,7 +80,6 @@ class Teller:
             if fresh:
                 await task.followers.wait(task, self._tasks.loop)  # no event comes between a question and its answer
             return False
-        weight = weigh_plain(word, self._tasks.bounds)
         if not weight:
             word = within(word, self._tasks.bounds)
         used = used_within(usage)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from dragoman.agents.content import is_plain, parts_of, sound_artifact
+from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.files import same_parts
@@ -47,14 +47,6 @@ def word_of(report: CompleteTask | UpdateStatus) -> SpokenWord:
     return Say(parts, None if progress is None else (progress.current, progress.total))
 
 
-def weigh_plain(word: SpokenWord, bounds: Bounds) -> int:
-    """About how many bytes a chunk of nothing but text takes; 0 of every other word, which has to be checked.
-
-    See `Bounds.weigh_plain`.
-    """
-    return bounds.weigh_plain(word.artifact) if isinstance(word, ArtifactChunk) else 0
-
-
 def within(word: SpokenWord, bounds: Bounds) -> SpokenWord:
     """Check a word by the bounds of the run that it is for. Raises InvalidParams."""
     try:
@@ -81,9 +73,6 @@ def artifacts_of(given: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """Check the artifacts that a worker gives. Those without an id get one. Raises InvalidParams."""
     made: list[Artifact] = []
     for index, artifact in enumerate(given):
-        if is_plain(artifact):
-            made.append(artifact)
-            continue
         named = replace(artifact, artifact_id=artifact.artifact_id or new_id(), parts=_unbound(artifact.parts))
         try:
             made.append(sound_artifact(named))
