@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.model.events import ArtifactChunk, Event, Logged, Submitted
+from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged, Submitted
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.parts import beginning
@@ -52,6 +52,9 @@ from tests.simulation.outbox import OutboxRows, Webhook
 
 EVENT_BYTES = 3_000
 """The size of an event in the log. It is more than events have, so that snapshots are written early."""
+
+MISSED_MAX = 3
+"""How many events the writer of a worker's single word is given that it has not read. It reads more of them itself."""
 
 FOR_EVER_MS = 1 << 60
 
@@ -311,6 +314,9 @@ class Database:
             row.offered_until_ms = None if append.offered_ms is None else now_ms + append.offered_ms
         change = append.lease
         token = None if change is None or change.granted_ms is not None or change.silent else change.lease.token
+        missed: tuple[Logged, ...] = ()
+        if change is not None and change.number is not None and row.seq - append.read_seq <= MISSED_MAX:
+            missed = tuple(Logged(each.seq, each.event, each.size) for each in row.log if each.seq > append.read_seq)
         held = self.leases.get(append.task_id)
         runs = held is not None and held.runs and held.lease.token == token
         self._add(by, row, append.events, append.write, append.epoch, token, runs=runs)
@@ -335,7 +341,11 @@ class Database:
         self._show(row)
         if dedupe is not None:
             self._calls[dedupe.key] = (Repeat(append.task_id, dedupe.digest, row.seq), dedupe.expires_ms, row.shown_s)
-        return Appended(row.seq, row.epoch, EVENT_BYTES * len(append.events))
+        written = Appended(row.seq, row.epoch, EVENT_BYTES * len(append.events))
+        if not missed:
+            return written
+        since = 0 if row.snapshot is None else row.snapshot.seq
+        return replace(written, missed=missed, log_bytes_since=EVENT_BYTES * (row.seq - since))
 
     def _await_others(self, row: Row | None, dedupe: Dedupe | None) -> None:
         """A write waits for those before it: its outcome is known only when readers see what it met."""
@@ -360,6 +370,10 @@ class Database:
             return Fenced("the lease of its worker is over")
         if append.lease is not None and self.leases.moved(append.lease):
             return Moved("the lease of its worker is another one")
+        if append.lease is not None and append.lease.number is not None:
+            dated = any(isinstance(event, StatusChanged) for event in append.events)
+            if row.seq < append.read_seq or (dated and append.status_ms < row.status_ms):
+                return Moved(f"the task is at {row.seq}, with a later status")
         if expected is not None and expected != row.seq:
             return Moved(f"expected seq {expected}, the task is at {row.seq}")
         if append.expected_epoch is not None and (append.expected_epoch, append.state) != (row.epoch, row.state):

@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 
 from dragoman import Agent, Context
@@ -192,6 +193,33 @@ async def test_a_task_is_done_through_all_replicas(store: str) -> None:
             assert texts == ["one two three four ", "Z"]
             assert kept["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 3
         assert (await here.act("update", {"lease": lease, "message": "late"}))[0] == 409
+
+
+async def test_a_word_is_one_statement_whichever_replica_takes_it(
+    used_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(used_postgres_url) as here:
+        task_id = (await here.send("hello", at=0))["id"]
+        lease = (await here.take(at=1))["lease"]
+        for number in range(1, 4):
+            await here.say(lease, f"{number} ", number, at=number - 1)  # now each replica has read the task
+        fetch, statements = asyncpg.Connection.fetch, list[str]()
+
+        async def note(connection: Any, sql: str, *values: object, **more: Any) -> list[Any]:
+            if any(task_id in value for value in values if isinstance(value, str)):  # a poll has lists of ids
+                statements.append(sql)
+            return list(await fetch(connection, sql, *values, **more))
+
+        monkeypatch.setattr(asyncpg.Connection, "fetch", note)
+        for number in range(4, 13):
+            await here.say(lease, f"{number} ", number, at=number % 3)
+        assert len(statements) == 9
+        for number in range(13, 16):
+            await here.report("update", lease, number % 3, message=f"step {number}", number=number)
+        assert len(statements) == 12
+        task = await here.report("complete", lease, 0)
+        (artifact,) = task["artifacts"]
+        assert "".join(part["text"] for part in artifact["parts"]) == "".join(f"{n} " for n in range(1, 13))
 
 
 async def test_a_worker_that_waits_gets_a_task_that_is_sent_to_another_replica(store: str) -> None:
@@ -525,7 +553,8 @@ async def test_a_large_chunk_is_written_together_with_its_number(monkeypatch: py
         await here.say(lease, large, 1, at=0)
         await here.say(lease, "y", 2, at=1)
         made = [each for each in appends if any(isinstance(event, ArtifactChunk) for event in each.events)]
-        assert [each.lease.lease.reports for each in made if each.lease is not None] == [1, 2]
+        changes = [each.lease for each in made if each.lease is not None]
+        assert [each.number or each.lease.reports for each in changes] == [1, 2]
         await here.report("complete", lease, at=2)
 
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 import msgspec
 
 from dragoman.bus.api import PAGE_BYTES_MAX, Bus, Inbox, NoBus
-from dragoman.engine.task_log import Page, TaskLog
-from dragoman.model.events import Logged, StatusChanged
-from dragoman.model.ids import timestamp_ms
+from dragoman.engine.task_log import Page, TaskLog, page_of
+from dragoman.model.events import Logged
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Append, Appended, Store, StoreError, Unknown
+from dragoman.store.worker_leases import WORKER
 
 log = logging.getLogger("dragoman.hints")
 
@@ -96,7 +96,7 @@ class Hints:
         holder = append.holder if leases else None if released else task.holder
         offered = leases and append.holder != self._replica_id
         concerned = append.holder if offered else task.holder or task.row.keeper
-        to = concerned if concerned != self._replica_id else None
+        to = concerned if concerned not in (self._replica_id, WORKER) else None
         page: bytes | None = None
         wanted = to is not None or self._bus.wants(task.head.id)
         if wanted and written.log_bytes <= PAGE_BYTES_MAX and written.epoch == task.row.epoch + leases:
@@ -274,7 +274,7 @@ class Hints:
     def _take(self, task: TaskLog, events: Sequence[Logged]) -> bool:
         """Take in events that were read. Returns False if the task has to be read as a whole, which is done."""
         following = [logged for logged in events if logged.seq > task.seq]
-        if not following or task.adopt(_page(task, following)):
+        if not following or task.adopt(page_of(task, following)):
             return True
         self._catch_up(task, following[-1].seq)
         return False
@@ -313,16 +313,6 @@ class Hints:
         self._underway.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("events of other replicas cannot be applied", exc_info=error)
-
-
-def _page(task: TaskLog, following: Sequence[Logged]) -> Page:
-    """Events of the log as a page. It does not know the lease."""
-    status_ms = task.row.status_ms
-    for logged in following:
-        if isinstance(logged.event, StatusChanged):
-            status_ms = timestamp_ms(logged.event.timestamp)
-    size = sum(logged.size for logged in following)
-    return Page(following[0].seq, tuple(logged.event for logged in following), status_ms, size)
 
 
 def _encode(page: Page) -> bytes | None:

@@ -303,7 +303,7 @@ class LeaseChange(Enum):
 class WriteGuard(Enum):
     """The thing that must not have changed when the write arrives."""
 
-    RUN = "the lease under which it is said; for a worker its own one, too, and the log"
+    RUN = "the lease under which it is said; for a worker its own one, too, and the log if the words depend on it"
     LEASE = "the lease and the state, whatever a run has added to the log"
     LOG = "the log"
 

@@ -17,7 +17,7 @@ from dragoman.engine.rules import Decision, Row
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.writes import WriteQueue
 from dragoman.model.events import Event, Logged, StatusChanged
-from dragoman.model.ids import new_write, timestamp
+from dragoman.model.ids import new_write, timestamp, timestamp_ms
 from dragoman.model.lifecycle import SETTLED, Fold
 from dragoman.model.message import Role
 from dragoman.model.operations import CallerCredentials
@@ -46,6 +46,16 @@ class Page(Struct, frozen=True, array_like=True):
     epoch: int | None = None
     holder: str | None = None
     snapshot: bool = False
+
+
+def page_of(task: "TaskLog", following: Sequence[Logged]) -> Page:
+    """Events of the log that follow the prefix as a page. It does not know the lease."""
+    status_ms = task.row.status_ms
+    for logged in following:
+        if isinstance(logged.event, StatusChanged):
+            status_ms = timestamp_ms(logged.event.timestamp)
+    size = sum(logged.size for logged in following)
+    return Page(following[0].seq, tuple(logged.event for logged in following), status_ms, size)
 
 
 def row_of(stored: Stored) -> Row:
@@ -219,7 +229,10 @@ class TaskLog:
                 break
         grown = self._log_bytes - self._bytes_at_snapshot
         ahead: Fold | None = None
-        depends = epoch is None or state in INTERRUPTED or decision.lease is not None
+        lease = decision.lease
+        depends = epoch is None or state in INTERRUPTED
+        if lease is not None and (lease.number is None or self.followers.audience is not None):
+            depends = True  # webhooks tell of whole artifacts
         if decision.expected_epoch is not None:
             depends = False
         elif state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
@@ -260,6 +273,10 @@ class TaskLog:
             leases, holder = True, WORKER
         granted = append.lease is not None and append.lease.granted_ms is not None
         moved = written.epoch != row.epoch + leases  # a lease that adds no event came before
+        status_ms = append.status_ms
+        if written.missed and not moved:
+            self._take_missed(written.missed)
+            row, status_ms = self.row, max(self.row.status_ms, status_ms)
         if moved or written.last_seq - len(append.events) != self.seq:
             return False
         if leases or append.release or append.push is not None:
@@ -272,8 +289,18 @@ class TaskLog:
                 row.webhooks_version + (append.push is not None),
                 row.delivered + granted,
             )
-        self.publish(append.events, written, append.status_ms, ahead)
+        self.publish(append.events, written, status_ms, ahead)
+        if written.log_bytes_since is not None:  # another engine may have written a snapshot
+            self._bytes_at_snapshot = max(self._bytes_at_snapshot, self._log_bytes - written.log_bytes_since)
         return True
+
+    def _take_missed(self, missed: Sequence[Logged]) -> None:
+        """Take in what other engines wrote under the present lease before a write of this one."""
+        if missed[0].seq == self.seq + 1:
+            page = page_of(self, missed)
+            self.publish(
+                page.events, Appended(missed[-1].seq, self.row.epoch, page.log_bytes), page.status_ms, own=False
+            )
 
     def rest(self) -> None:
         """See `engine.writes.Prefix`."""

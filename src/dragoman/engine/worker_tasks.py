@@ -111,15 +111,13 @@ class WorkerTasks:
         except TaskNotFound as error:
             raise LeaseLost from error
 
-    async def append(self, task: TaskLog, decide: Callable[[TaskLog], Decision | None]) -> bool:
-        """Write what is decided. Returns False if that is nothing.
+    async def append(self, task: TaskLog, decide: Callable[[TaskLog], Decision | None]) -> Appended | None:
+        """Write what is decided; None if that is nothing. Raises StoreError, Refused or what `decide` raises."""
+        written = await task.writes.append(task, decide, patient=False)
+        return written if isinstance(written, Appended) else None
 
-        Raises StoreError, Refused or what `decide` raises.
-        """
-        return isinstance(await task.writes.append(task, decide, patient=False), Appended)
-
-    async def write(self, task: TaskLog, request: Request, seq: int | None = None) -> bool:
-        """Write what the rules say to a request, as the task stands. Returns False if that is nothing.
+    async def write(self, task: TaskLog, request: Request, seq: int | None = None) -> Appended | None:
+        """Write what the rules say to a request, as the task stands; None if that is nothing.
 
         A store that cannot be written is tried again for `STALLED_S`. Raises Overtaken if the log is not at `seq`, or
         not any more when the store gets the write; StoreError or Refused.
@@ -136,7 +134,7 @@ class WorkerTasks:
                 return self.decide(task, request)
 
             try:
-                return isinstance(await task.writes.append(task, decide, patient=False), Appended)
+                return await self.append(task, decide)
             except StoreError:
                 if self.loop.time() + self.retry_s > until_s or task.writes.busy:
                     raise

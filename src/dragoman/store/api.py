@@ -217,11 +217,18 @@ class Append(Struct, frozen=True, kw_only=True):
 
 
 class Appended(Struct, frozen=True):
-    """The result of a write: the seq of the last event, the epoch of the row, and the growth of the log in bytes."""
+    """The result of a write: the seq of the last event, the epoch of the row, and the growth of the log in bytes.
+
+    After a worker's single word (`WorkerLeaseChange.number`), `missed` are the events between `Append.read_seq` and
+    this write, if the store gives them at once; then `log_bytes_since` is the size of the log behind the newest
+    snapshot.
+    """
 
     last_seq: int
     epoch: int
     log_bytes: int
+    missed: tuple[Logged, ...] = ()
+    log_bytes_since: int | None = None
 
 
 class Stored(Struct, frozen=True, kw_only=True):

@@ -41,8 +41,9 @@ class WorkerLease(Struct, frozen=True, kw_only=True):
     `base` messages by then, beside the first one, that earlier workers have dealt with. The worker has told `reports`
     and put `questions` and `delegations`, each by the number of the newest; it has used `used` tokens. It
     `replays` if it repeats the questions of earlier workers. `deadline_s` is how long it may work at a stretch.
-    `version` grows with each change. `ended` is what the worker has ended: the task, or the lease alone, which it gave
-    back or let run out. None if the lease goes on, or somebody else has ended the task.
+    `version` grows with each change, but for those of `reports` alone. `ended` is what the worker has ended: the task,
+    or the lease alone, which it gave back or let run out. None if the lease goes on, or somebody else has ended the
+    task.
     """
 
     task_id: str
@@ -81,12 +82,18 @@ class WorkerLeaseChange(Struct, frozen=True):
     It is granted for `granted_ms`, if nobody has one that runs. Else the append is made under it: it is refused with
     Fenced unless the lease with this token runs, and with Moved unless `lease.version` is the next one. With `over` the
     lease ends. With `silent` it ends because it has run out: the append is refused with Moved unless that is so.
+
+    With `number` the append is a single word, which depends on nothing else that was told since: its number, or 0 if it
+    has none. Of the lease only `reports` changes. The append is refused with Moved unless `lease.version` is the
+    present one, the number is greater than `reports`, the log has come as far as `Append.read_seq`, and no status of
+    the task is later than one that is written.
     """
 
     lease: WorkerLease
     granted_ms: int | None = None
     over: bool = False
     silent: bool = False
+    number: int | None = None
 
 
 class WorkerLeases(Protocol):
@@ -196,7 +203,7 @@ class LeaseTable:
         if row is None or row.over or change.silent or change.granted_ms is not None:
             return False
         known = row.lease
-        return known.token == lease.token and known.version + 1 == lease.version and row.until_s > self._now_s()
+        return known.token == lease.token and not _differs(known, change) and row.until_s > self._now_s()
 
     def fenced(self, change: WorkerLeaseChange) -> bool:
         """Whether an append is refused with Fenced, because it is made under a lease that does not run."""
@@ -214,7 +221,7 @@ class LeaseTable:
             return True
         if change.silent:
             return row.over or row.until_s > self._now_s()
-        return row.lease.version + 1 != lease.version
+        return _differs(row.lease, change)
 
     def made(self, task_id: str, write: int | None) -> bool:
         """Whether the append with that id has made its change already, so that it is repeated now."""
@@ -232,7 +239,7 @@ class LeaseTable:
             row.count(now_s)
             self._next_s = min(self._next_s, row.until_s)
         assert row is not None
-        row.change(lease, write)
+        row.change(row.lease if change.number == 0 else lease, write)
         if asks:
             row.pause()
         if change.over or change.silent:
@@ -296,3 +303,11 @@ class LeaseTable:
     def _held(self, row: LeaseRow) -> HeldLease:
         left_ms = 0 if row.over else max(0, round((row.until_s - self._now_s()) * 1000))
         return HeldLease(row.lease, left_ms, row.over)
+
+
+def _differs(known: WorkerLease, change: WorkerLeaseChange) -> bool:
+    """Whether a lease is not as the writer of a word thought."""
+    lease, number = change.lease, change.number
+    if number is not None:
+        return known.version != lease.version or 0 < number <= known.reports
+    return known.version + 1 != lease.version or known.reports > lease.reports

@@ -144,7 +144,7 @@ class ParentTask:
                 return False
             state = event.state if isinstance(event, StatusChanged) else self.log.state
             try:
-                return await self._tasks.write(self.log, WriteWords((event,), state), seq)
+                return await self._tasks.write(self.log, WriteWords((event,), state), seq) is not None
             except Overtaken:
                 await self._catch_up()
             except StoreError:

@@ -27,7 +27,7 @@ from dragoman.model.errors import LeaseLost
 from dragoman.model.events import Event, Logged
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
-from dragoman.store.api import Refused, StoreError
+from dragoman.store.api import Appended, Refused, StoreError
 from dragoman.store.worker_leases import HeldLease, WorkerLease, WorkerLeaseChange
 
 TASKS_KEPT = 256
@@ -87,11 +87,18 @@ class CachedTask:
         lease = self.lease
         return () if lease is None else self.view.said[lease.base : lease.base + lease.questions]
 
-    def add(self, events: Sequence[Event], lease: WorkerLease | None) -> None:
-        """Take in what has been written: the next events, and what has become of the lease."""
-        for seq, event in enumerate(events, self.view.seq + 1):
-            self.view.add(Logged(seq, event))
+    def add(self, events: Sequence[Event], lease: WorkerLease | None, written: Appended | None = None) -> None:
+        """Take in what has been written: events, as the store says, and what has become of the lease."""
         self.lease = lease
+        if written is None:
+            return
+        view = self.view
+        for logged in written.missed:
+            if logged.seq == view.seq + 1:
+                view.add(logged)
+        if view.seq == written.last_seq - len(events):  # else `sync` reads what is missing
+            for seq, event in enumerate(events, view.seq + 1):
+                view.add(Logged(seq, event))
 
     @property
     def fresh(self) -> bool:

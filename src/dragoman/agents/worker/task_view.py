@@ -8,8 +8,10 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from dragoman.agents.worker.words import SpokenWord
 from dragoman.engine.lineage import child_of
 from dragoman.engine.runs.replay import replay_of
+from dragoman.engine.words import Say
 from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
@@ -90,6 +92,16 @@ class TaskView:
     def passed_on(self) -> str | None:
         """The delegated task whose question is open; None if none is."""
         return self.asked.reference_task_ids[0] if self.asked is not None and self.asked.reference_task_ids else None
+
+    def stands_alone(self, word: SpokenWord, number: int) -> bool:
+        """Whether a word says the same, whatever its worker has told other replicas since `seq`: see
+        `WorkerLeaseChange.number`.
+        """
+        if self.replay.active:
+            return False
+        if isinstance(word, ArtifactChunk):
+            return word.artifact.artifact_id in self._written or not (word.append or self.replay.crashed)
+        return isinstance(word, Say) and number > 0
 
     def chunk(
         self, record: Callable[[], Record], artifact: Artifact, *, append: bool, last_chunk: bool

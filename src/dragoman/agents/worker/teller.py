@@ -91,6 +91,9 @@ class Teller:
             if lease is not None:
                 await self._confirm(lease)
             raise InvalidParams("id", WAITS)
+        single = lease is not None and used is None and view.stands_alone(word, number)
+        if lease is not None and number > lease.reports + 1 and not (fresh or single):
+            return False  # another replica was told the words before
         entry = Entry(task, view, lease, self._tasks.clock.now_ms(), number)
         if used is not None:
             entry.count(used)
@@ -99,7 +102,7 @@ class Teller:
             self._hand_on(known, word)
         if not (fresh or entry.events) and entry.lease == lease:
             return False
-        return await self._write(known, entry)
+        return await self._write(known, entry, number if single else None)
 
     async def _confirm(self, lease: WorkerLease) -> bool:
         """Whether nothing has to be written. Raises LeaseLost."""
@@ -107,13 +110,17 @@ class Teller:
             raise LeaseLost
         return True
 
-    async def _write(self, known: CachedTask, entry: Entry) -> bool:
-        """Write what a word comes to, in one append. Returns False if somebody else came between."""
+    async def _write(self, known: CachedTask, entry: Entry, single: int | None = None) -> bool:
+        """Write what a word comes to, in one append. Returns False if somebody else came between.
+
+        `single` is the number of a word that what others wrote does not change: see `WorkerLeaseChange`.
+        """
         task, lease, changed = known.task, known.lease, entry.lease
         if lease is not None and changed is not None:
             if not entry.events and changed == lease:
                 return await self._confirm(lease)
-            changed = replace(changed, version=lease.version + 1)
+            if not entry.events or single is None:
+                changed = replace(changed, version=lease.version + 1)
             if not entry.events:
                 if not await self._tasks.leases.note(changed):
                     return False
@@ -127,14 +134,16 @@ class Teller:
         else:
             events = await self._kept(known, entry.events)
             state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), state)
-        words = WriteWords(events, state, None if changed is None else WorkerLeaseChange(changed), content_bytes)
+        change = None if changed is None else WorkerLeaseChange(changed, number=single)
+        words = WriteWords(events, state, change, content_bytes)
         try:
-            await self._tasks.write(task, words, known.view.seq)
+            written = await self._tasks.write(task, words, known.view.seq if single is None else None)
         except (Overtaken, Fenced, Moved):  # with Moved the lease alone has changed
             return False
         except Refused as refused:
             raise LeaseLost from refused
-        known.add(events, changed)
+        assert written is not None, "the rules write every word"
+        known.add(events, changed, written)
         if task.terminal:
             self._executions.finish(task.head.id, SPELLED[task.state])
         return True

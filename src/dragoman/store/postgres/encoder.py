@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from secrets import randbits
 
+from dragoman.model.events import StatusChanged
 from dragoman.model.ids import Clock
 from dragoman.model.parts import beginning, every_part
 from dragoman.model.task import TERMINAL
@@ -122,6 +123,8 @@ class Encoder:
             row["to_worker"] = True
         if append.lease is not None:
             row |= encode_change(append.lease)
+            if append.lease.number is not None and any(isinstance(event, StatusChanged) for event in events):
+                row["dated"] = True
         return Addition(
             task_id,
             row,

@@ -13,6 +13,7 @@ import msgspec
 from asyncpg import DeadlockDetectedError, DivisionByZeroError, SerializationError, UniqueViolationError
 from msgspec.structs import asdict
 
+from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
 from dragoman.store.api import (
     Appended,
@@ -27,12 +28,12 @@ from dragoman.store.api import (
     TaskEnded,
     Unknown,
 )
-from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.codec import TERMINAL_FROM, Codec, Unreadable
 from dragoman.store.files import File
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
-from dragoman.store.postgres.worker_leases import WORD
+from dragoman.store.postgres.worker_leases import SINGLE_WORD, WORD
 from dragoman.store.postgres.writes import Addition, Creation, Row, Told
 from dragoman.store.usage import DAY_MS, AnswerUsage, Used
 
@@ -51,6 +52,10 @@ opposite order. The statement of a batch divides by zero to undo itself."""
 
 FAULTS = ("21", "22", "23", "40", "54")
 """The classes of errors by which one write may spoil its batch. All others concern the server."""
+
+
+MISSED_BYTES = 1 << 20
+"""Missed pages of more bytes are decoded by whoever reads them, off the loop."""
 
 
 class Again:
@@ -202,6 +207,8 @@ class Ledger:
             write = writes[place]
             if task is not None:
                 outcomes[place] = Appended(seq, epoch, len(write.page))
+                if row[16] is not None:
+                    outcomes[place] = Appended(seq, epoch, len(write.page), self._missed(row[16], row[11]), row[17])
             elif earlier_seq is not None:
                 outcomes[place] = Appended(earlier_seq, earlier_epoch, len(write.page))
             elif call_digest is not None:
@@ -213,6 +220,22 @@ class Ledger:
             elif row[10] is not None:
                 outcomes[place] = Exists(write.id)
         return outcomes
+
+    def _missed(self, pages: Sequence[bytes], last_seq: int) -> tuple[Logged, ...]:
+        """The events of pages that end at a seq, as far as they can be decoded at once."""
+        if sum(map(len, pages)) > MISSED_BYTES:
+            return ()
+        found: list[Logged] = []
+        try:
+            decoded = [(len(page), self._codec.events(page)) for page in pages]
+        except Unreadable:  # whoever reads the log finds and names it
+            return ()
+        seq = last_seq - sum(len(events) for _, events in decoded)
+        for size, events in decoded:
+            for event in events:
+                seq += 1
+                found.append(Logged(seq, event, size // len(events)))
+        return tuple(found)
 
     def _repeat(self, task_id: str | None, digest: bytes, seq: int, answer: bytes | None) -> Repeat:
         return self._codec.repeat((None if task_id is None else from_text(task_id), digest, seq, answer))
@@ -387,7 +410,7 @@ def _refusal(
     if write.epoch is not None and not (leased and write.epoch == epoch):
         return Fenced(f"{write.id}: epoch {write.epoch}, the task has {epoch if leased else 'no lease'}")
     act = write.row.get("lease_act")
-    if act == WORD and not worker_has_it:
+    if act in (WORD, SINGLE_WORD) and not worker_has_it:
         return Fenced(f"{write.id}: the lease of its worker is over")
     if write.expected_seq is not None and write.expected_seq != seq:
         return Moved(f"{write.id}: expected seq {write.expected_seq}, the task is at {seq}")

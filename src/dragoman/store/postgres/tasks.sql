@@ -17,8 +17,9 @@ INSERT INTO dragoman.scopes (owner, agent) VALUES ($1, $2) ON CONFLICT DO NOTHIN
 -- taken. The update is the guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq, or the
 -- state and epoch, on which the caller decided, the webhooks for which it rendered, not made before, and not changed since
 -- this statement began to look. Whether it was made before is seen in the log, behind the seq that the writer has read, or,
--- without events, in the row. `lease_act` is what becomes of a worker's lease: 0 it goes on, 1 it is granted, 2 it has run out; the
--- statement undoes itself if the lease changes at the same moment. `body` is the head of a new task, or the snapshot after an append. $10 is what those that end
+-- without events, in the row. `lease_act` is what becomes of a worker's lease: 0 it goes on, 1 it is granted, 2 it has run out, 3 it goes on
+-- after a single word; the statement undoes itself if the lease changes at the same moment. The writer of a single word gets
+-- what it has missed, if that is little, since it may follow what other replicas wrote. `body` is the head of a new task, or the snapshot after an append. $10 is what those that end
 -- their tasks have used. The result has a row for
 -- each write, with the task as it was before: `task` is null unless the write was made. A call that another transaction
 -- remembers at the same moment ends this one with an error.
@@ -29,30 +30,33 @@ WITH v AS (
             scope int, allowed boolean, agent text, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
             dialect text, text text, key_id text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
             expected_epoch int, read_seq bigint, webhooks int, to_worker boolean, lease_act smallint, lease_token text,
-            lease_version int, lease_questions int, lease_over boolean, lease_ms bigint, lease_deadline_ms bigint, lease text,
-            lease_agent text),
+            lease_version int, lease_reports int, lease_questions int, lease_over boolean, lease_ms bigint, lease_deadline_ms bigint, lease text,
+            lease_agent text, dated boolean),
         unnest($2::bytea[], $3::bytea[])
     ) AS v (place, id, events, state, status_ms, holder, files, write, key, digest, expires_ms, instead_of, scope, allowed,
         agent, context, epoch, pushed, parent, deadline_ms, dialect, text, key_id, ends_lease,
         keeper, offered_until_ms, run_epoch, expected_seq,
-        expected_epoch, read_seq, webhooks, to_worker, lease_act, lease_token, lease_version, lease_questions, lease_over,
-        lease_ms, lease_deadline_ms, lease, lease_agent, page, body)
+        expected_epoch, read_seq, webhooks, to_worker, lease_act, lease_token, lease_version, lease_reports, lease_questions,
+        lease_over, lease_ms, lease_deadline_ms, lease, lease_agent, dated, page, body)
 ), cur AS MATERIALIZED (
-    SELECT v.*, w.token AS known_token, w.version AS known_version, w.over AS known_over, w.runs AS lease_runs,
+    SELECT v.*, w.token AS known_token, w.version AS known_version, w.reports AS known_reports, w.over AS known_over, w.runs AS lease_runs,
         CASE WHEN v.to_worker AND w.runs THEN coalesce(v.holder, 'worker') ELSE v.holder END AS leases, t.task, t.scope AS old_scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
         t.webhooks_version, coalesce(e.last_seq, t.bare_seq) AS earlier_seq, coalesce(e.epoch, t.bare_epoch) AS earlier_epoch,
-        c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
+        c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer, m.missed
     FROM v
     LEFT JOIN LATERAL (SELECT t.task, t.scope, t.state, t.seq, t.epoch, t.holder IS NOT NULL AS leased, t.webhooks_version,
-            CASE WHEN t.bare_write = v.write THEN t.bare_seq END AS bare_seq, t.bare_epoch
+            CASE WHEN t.bare_write = v.write THEN t.bare_seq END AS bare_seq, t.bare_epoch, t.files
         FROM dragoman.tasks t WHERE t.id = v.id LIMIT 1) t ON true
     LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
         WHERE t.seq > v.read_seq AND p.task = t.task AND p.first_seq > v.read_seq AND p.write = v.write LIMIT 1) e ON true
     LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $4
         AND (v.instead_of IS NULL OR c.task_id IS DISTINCT FROM v.instead_of) LIMIT 1) c ON true
-    LEFT JOIN LATERAL (SELECT w.token, w.version, w.over,
+    LEFT JOIN LATERAL (SELECT w.token, w.version, w.reports, w.over,
             NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS runs
         FROM dragoman.worker_leases w WHERE (v.lease_act IS NOT NULL OR v.to_worker) AND w.task = t.task LIMIT 1) w ON true
+    LEFT JOIN LATERAL (SELECT array_agg(p.events ORDER BY p.first_seq) AS missed FROM dragoman.pages p
+        WHERE v.lease_act = 3 AND t.seq > v.read_seq AND t.seq - v.read_seq <= 32 AND NOT t.files
+            AND p.task = t.task AND p.first_seq > v.read_seq) m ON true
 ), made AS (
     INSERT INTO dragoman.tasks (id, scope, agent, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
         pushed, parent, deadline_ms, dialect, text, key)
@@ -84,37 +88,43 @@ WITH v AS (
         AND cur.earlier_seq IS NULL AND cur.call_digest IS NULL
         AND CASE cur.lease_act
             WHEN 0 THEN cur.lease_runs AND cur.known_token = cur.lease_token AND cur.known_version + 1 = cur.lease_version
+                AND cur.known_reports <= cur.lease_reports
+            WHEN 3 THEN cur.lease_runs AND cur.known_token = cur.lease_token AND cur.known_version = cur.lease_version
+                AND (cur.lease_reports = 0 OR cur.known_reports < cur.lease_reports) AND cur.old_seq >= cur.read_seq
+                AND (cur.dated IS NULL OR t.status_ms <= cur.status_ms)
             WHEN 1 THEN cur.lease_runs IS NOT TRUE
             WHEN 2 THEN NOT cur.known_over AND NOT cur.lease_runs AND cur.known_token = cur.lease_token
             ELSE true END
     RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.old_scope AS scope, t.context, cur.old_state, cur.id, cur.events,
-        cur.page, cur.body AS record, cur.write, cur.key, cur.digest, cur.expires_ms
+        cur.page, cur.body AS record, cur.write, cur.key, cur.digest, cur.expires_ms, t.log_bytes
 ), holding AS MATERIALIZED (
-    SELECT m.task, m.state, cur.lease_act, cur.lease_token, cur.lease_version, cur.lease_questions, cur.lease_over,
-        cur.lease_ms, cur.lease_deadline_ms, cur.lease, cur.lease_agent, cur.known_version, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms
+    SELECT m.task, m.state, cur.lease_act, cur.lease_token, cur.lease_version, cur.lease_reports, cur.lease_questions,
+        cur.lease_over, cur.lease_ms, cur.lease_deadline_ms, cur.lease, cur.lease_agent, cur.known_version, cur.known_reports,
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms
     FROM moved m JOIN cur USING (place) WHERE cur.lease_act IS NOT NULL
 ), granted AS (
-    INSERT INTO dragoman.worker_leases AS w (task, until_ms, due_ms, deadline_ms, version, questions, agent, token, lease)
-    SELECT task, ms + lease_ms, ms + lease_deadline_ms, lease_deadline_ms, lease_version, lease_questions, lease_agent, lease_token, lease
+    INSERT INTO dragoman.worker_leases AS w (task, until_ms, due_ms, deadline_ms, version, reports, questions, agent, token, lease)
+    SELECT task, ms + lease_ms, ms + lease_deadline_ms, lease_deadline_ms, lease_version, lease_reports, lease_questions, lease_agent, lease_token, lease
     FROM holding WHERE lease_act = 1
     ON CONFLICT (task) DO UPDATE SET until_ms = excluded.until_ms, due_ms = excluded.due_ms, deadline_ms = excluded.deadline_ms,
-        version = excluded.version, questions = excluded.questions, over = false, agent = excluded.agent,
+        version = excluded.version, reports = excluded.reports, questions = excluded.questions, over = false, agent = excluded.agent,
         token = excluded.token, lease = excluded.lease
     WHERE w.over OR w.until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     RETURNING task
 ), changed AS (
-    UPDATE dragoman.worker_leases w SET version = h.lease_version, questions = h.lease_questions, lease = h.lease,
-        over = h.lease_over OR h.lease_act = 2, until_ms = CASE WHEN h.lease_over OR h.lease_act = 2 THEN h.ms + 600000 ELSE w.until_ms END,
+    UPDATE dragoman.worker_leases w SET version = h.lease_version, questions = coalesce(h.lease_questions, w.questions),
+        lease = coalesce(h.lease, w.lease), reports = greatest(h.lease_reports, w.reports),
+        over = h.lease_over IS TRUE OR h.lease_act = 2, until_ms = CASE WHEN h.lease_over OR h.lease_act = 2 THEN h.ms + 600000 ELSE w.until_ms END,
         due_ms = CASE WHEN h.lease_over OR h.lease_act = 2 OR h.state IN (2, 3) THEN NULL ELSE w.due_ms END
     FROM holding h WHERE h.lease_act <> 1 AND w.task = h.task AND w.token = h.lease_token AND w.version = h.known_version
-        AND NOT w.over AND (w.until_ms > h.ms) = (h.lease_act = 0)
+        AND w.reports = h.known_reports AND NOT w.over AND (w.until_ms > h.ms) = (h.lease_act <> 2)
     RETURNING w.task
 ), resumed AS (
     UPDATE dragoman.worker_leases w SET due_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + w.deadline_ms
     FROM moved m JOIN cur USING (place) WHERE cur.to_worker AND cur.lease_runs AND cur.lease_act IS NULL AND w.task = m.task
 ), done AS MATERIALIZED (
     SELECT place, made.task, events::bigint AS seq, epoch, state, scope, context, NULL::smallint AS old_state, id, events, page,
-        NULL::bytea AS record, write, key, digest, expires_ms
+        NULL::bytea AS record, write, key, digest, expires_ms, NULL::bigint AS log_bytes
     FROM made JOIN cur USING (id)
     UNION ALL SELECT * FROM moved
 ), paged AS (
@@ -168,7 +178,7 @@ WITH v AS (
 )
 SELECT cur.place, done.task, done.seq, done.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
     cur.call_seq, cur.call_answer, cur.old_state, cur.old_seq, cur.old_epoch, cur.leased, cur.webhooks_version,
-    cur.lease_runs AND cur.known_token = cur.lease_token,
+    cur.lease_runs AND cur.known_token = cur.lease_token, cur.missed, done.log_bytes,
     1 / ((SELECT count(*) FROM holding) = (SELECT count(*) FROM granted) + (SELECT count(*) FROM changed))::int,
     1 / ((SELECT count(*) FROM done WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
 FROM cur LEFT JOIN done USING (place);

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.postgres.database.opening import Door
@@ -17,16 +18,19 @@ from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.store")
 
-WORD, GRANTED, SILENT = range(3)
+WORD, GRANTED, SILENT, SINGLE_WORD = range(4)
 """What becomes of a lease with an append: see the statement `write`."""
 
 DECODER = msgspec.json.Decoder(WorkerLease)
 
 
-def decode_lease(lease: str) -> WorkerLease | None:
-    """The lease; None if it cannot be read. Then its worker loses the task when its time is over."""
+def decode_lease(lease: str, reports: int) -> WorkerLease | None:
+    """The lease, whose worker has told so many `reports`; None if it cannot be read.
+
+    Then its worker loses the task when its time is over.
+    """
     try:
-        return DECODER.decode(lease)
+        return replace(DECODER.decode(lease), reports=reports)
     except msgspec.MsgspecError as error:
         log.error("a lease of a worker cannot be read: %s", error, extra=about("leases of workers"))
         return None
@@ -35,11 +39,19 @@ def decode_lease(lease: str) -> WorkerLease | None:
 def encode_change(change: WorkerLeaseChange) -> dict[str, int | str | None]:
     """The values of the statement `write` for a lease."""
     lease = change.lease
+    if change.number is not None:
+        return {
+            "lease_act": SINGLE_WORD,
+            "lease_token": to_text(lease.token),
+            "lease_version": lease.version,
+            "lease_reports": change.number,
+        }
     return {
         "lease_act": SILENT if change.silent else WORD if change.granted_ms is None else GRANTED,
         "lease_agent": to_text(lease.agent),
         "lease_token": to_text(lease.token),
         "lease_version": lease.version,
+        "lease_reports": lease.reports,
         "lease_questions": lease.questions,
         "lease_over": change.over,
         "lease_ms": change.granted_ms,
@@ -77,37 +89,41 @@ class LeaseRows:
     async def get(self, task_id: str) -> HeldLease | None:
         """As the protocol says."""
         rows = await self._door().read(self._sql["get_lease"], to_text(task_id))
-        lease = decode_lease(rows[0][0]) if rows else None
-        return None if lease is None else HeldLease(lease, 0 if rows[0][2] else rows[0][1], rows[0][2])
+        if not rows:
+            return None
+        text, reports, left_ms, over = rows[0]
+        lease = decode_lease(text, reports)
+        return None if lease is None else HeldLease(lease, 0 if over else left_ms, over)
 
     async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         """As the protocol says."""
         ids, own = [to_text(task_id) for task_id, _ in tokens], [to_text(token) for _, token in tokens]
         rows = await self._write("renew_leases", ids, own, ttl_ms)
-        found = ((token, decode_lease(lease)) for token, lease in rows)
+        found = ((token, decode_lease(lease, reports)) for token, lease, reports in rows)
         return {token: lease for token, lease in found if lease is not None}
 
     async def note(self, lease: WorkerLease) -> bool:
         """As the protocol says."""
-        values = to_text(lease.task_id), to_text(lease.token), lease.version, lease.questions, encode_lease(lease)
+        counts = lease.version, lease.questions, lease.reports
+        values = to_text(lease.task_id), to_text(lease.token), *counts, encode_lease(lease)
         return bool(await self._write("note_lease", *values))
 
     async def of_agent(self, agent: str) -> tuple[HeldLease, ...]:
         """As the protocol says."""
         rows = await self._door().read(self._sql["leases_of_agent"], to_text(agent))
-        found = ((decode_lease(lease), left_ms) for lease, left_ms in rows)
+        found = ((decode_lease(lease, reports), left_ms) for lease, reports, left_ms in rows)
         return tuple(HeldLease(lease, left_ms) for lease, left_ms in found if lease is not None)
 
     async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         """As the protocol says."""
         await self._write("forget_leases", limit, KNOWN_MS)
         rows = await self._door().read(self._sql["silent_leases"], limit)
-        return tuple(decode_lease(row[0]) or _bare(*row[1:]) for row in rows)
+        return tuple(decode_lease(row[0], row[1]) or _bare(*row[2:]) for row in rows)
 
     async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
         """As the protocol says."""
         rows = await self._door().read(self._sql["overdue_leases"], limit)
-        return tuple(lease for row in rows if (lease := decode_lease(row[0])) is not None)
+        return tuple(lease for row in rows if (lease := decode_lease(*row)) is not None)
 
     async def _write(self, name: str, *values: object) -> list[Any]:
         """Run a statement. Raises StoreError, also if its outcome is unknown."""

@@ -2,7 +2,7 @@
 
 -- name: get_lease
 -- The newest lease of the task with the id $1, for how long it runs, and whether it or its task is over.
-SELECT w.lease, w.until_ms - (extract(epoch FROM clock_timestamp()) * 1000)::bigint, w.over OR k.state > 3
+SELECT w.lease, w.reports, w.until_ms - (extract(epoch FROM clock_timestamp()) * 1000)::bigint, w.over OR k.state > 3
 FROM dragoman.tasks k JOIN dragoman.worker_leases w ON w.task = k.task WHERE k.id = $1;
 
 -- name: renew_leases
@@ -13,28 +13,29 @@ WITH t AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::b
     JOIN dragoman.worker_leases w ON w.task = k.task AND w.token = v.token ORDER BY w.task FOR UPDATE OF w)
 UPDATE dragoman.worker_leases w SET until_ms = t.ms + $3
 FROM locked, t WHERE w.task = locked.task AND NOT w.over AND w.until_ms > t.ms
-RETURNING w.token, w.lease;
+RETURNING w.token, w.lease, w.reports;
 
 -- name: note_lease
--- Change the lease of the task $1 with the token $2 to $5, the version $3 with $4 questions, if it runs and has the version before.
-UPDATE dragoman.worker_leases w SET version = $3, questions = $4, lease = $5
+-- Change the lease of the task $1 with the token $2 to $6, the version $3 with $4 questions and $5 reports, if it runs and has
+-- the version before, and not more reports.
+UPDATE dragoman.worker_leases w SET version = $3, questions = $4, reports = $5, lease = $6
 FROM dragoman.tasks k WHERE k.id = $1 AND k.state < 4 AND w.task = k.task AND w.token = $2 AND w.version = $3 - 1
-    AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    AND w.reports <= $5 AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 RETURNING w.task;
 
 -- name: leases_of_agent
 -- The leases of the tasks of the agent $1 that run.
-SELECT w.lease, w.until_ms - (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4
+SELECT w.lease, w.reports, w.until_ms - (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4
 WHERE w.agent = $1 AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY w.task;
 
 -- name: silent_leases
 -- Leases that have run out and are not over, at most $1.
-SELECT w.lease, k.id, w.agent, w.token, w.version FROM dragoman.worker_leases w
+SELECT w.lease, w.reports, k.id, w.agent, w.token, w.version FROM dragoman.worker_leases w
 JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4 WHERE w.until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over ORDER BY w.until_ms LIMIT $1;
 
 -- name: overdue_leases
 -- Leases that run, whose workers have worked for too long, at most $1.
-SELECT w.lease FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4
+SELECT w.lease, w.reports FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4
 WHERE w.due_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY w.due_ms LIMIT $1;
 
 -- name: forget_leases

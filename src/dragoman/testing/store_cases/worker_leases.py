@@ -8,7 +8,7 @@ import asyncio
 from msgspec.structs import replace
 
 from dragoman.model.task import TaskState, Usage
-from dragoman.store.api import Append, Fenced, Moved, Store, Stored
+from dragoman.store.api import Append, Appended, Fenced, Moved, Store, Stored
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
 from dragoman.testing.store_cases.bench import (
     AGENTS,
@@ -58,6 +58,19 @@ def told(stored: Stored, lease: WorkerLease, *, state: TaskState = W, over: bool
         expected_seq=stored.seq,
         release=state is Q or over,
         lease=WorkerLeaseChange(lease, over=over),
+    )
+
+
+def single(stored: Stored, lease: WorkerLease, number: int) -> Append:
+    """The worker says something that depends on nothing that was told since the task was read."""
+    return Append(
+        task_id=stored.head.id,
+        events=(chunk(f"word {number}"),),
+        state=W,
+        status_ms=START_MS,
+        epoch=stored.epoch,
+        read_seq=stored.seq,
+        lease=WorkerLeaseChange(replace(lease, reports=number or lease.reports), number=number),
     )
 
 
@@ -159,6 +172,39 @@ async def a_word_is_written_under_its_lease_and_told_once(bench: Bench) -> None:
         assert (await loaded(store, "t1")).seq == 3
 
 
+async def a_single_word_follows_those_that_its_writer_has_not_read(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store)
+        stored = await loaded(store, "t1")  # what each of several replicas has read
+        first, second = single(stored, lease, 1), single(stored, lease, 2)
+        assert (await store.append(first)).last_seq == 3  # type: ignore[union-attr]
+        written = await store.append(second)
+        assert isinstance(written, Appended)
+        assert written.last_seq == 4
+        if written.missed:  # a store may leave it to the writer to read them
+            assert [(each.seq, each.event) for each in written.missed] == [(3, first.events[0])]
+            assert written.log_bytes_since == (await loaded(store, "t1")).log_bytes_since
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert held.lease == replace(lease, reports=2)
+        await refused(store.append(single(stored, lease, 2)), Moved)  # it was told
+        await refused(store.append(single(stored, lease, 1)), Moved)
+        await refused(store.append(single(stored, replace(lease, version=1), 3)), Moved)
+        await refused(store.append(single(stored, replace(lease, token="t1.b"), 3)), Fenced)
+        await refused(store.append(replace(single(stored, lease, 3), epoch=0)), Fenced)
+        assert (await store.append(single(stored, lease, 0))).last_seq == 5  # type: ignore[union-attr]
+        unread = replace(lease, reports=1, version=1)
+        await refused(store.append(told(await loaded(store, "t1"), unread)), Moved)
+        assert not await store.worker_leases.note(unread)
+        assert (await loaded(store, "t1")).seq == 5
+        asked = replace(lease, reports=2, questions=1, version=1)
+        await store.append(told(await loaded(store, "t1"), asked, state=Q))
+        await refused(store.append(single(stored, asked, 3)), Fenced)  # nobody has the task now
+        await store.append(_answer(await loaded(store, "t1")))
+        await refused(store.append(single(stored, asked, 3)), Fenced)  # it is leased anew
+        await store.append(single(await loaded(store, "t1"), asked, 3))
+
+
 async def a_lease_that_has_run_out_is_neither_used_nor_renewed(bench: Bench) -> None:
     async with bench.store() as store:
         lease = await leased(store, for_ms=SOON_MS)
@@ -168,6 +214,7 @@ async def a_lease_that_has_run_out_is_neither_used_nor_renewed(bench: Bench) -> 
         assert held is not None
         assert not held.runs
         await refused(store.append(told(stored, replace(lease, version=1))), Fenced)
+        await refused(store.append(single(stored, lease, 1)), Fenced)
         assert await store.worker_leases.renew([("t1", lease.token)], LONG_MS) == {}
         assert not await store.worker_leases.note(replace(lease, version=1))
         assert await store.worker_leases.of_agent("echo") == ()
@@ -305,6 +352,7 @@ WORKER_LEASES: tuple[Case, ...] = (
     of_two_who_take_a_task_one_gets_it,
     what_is_queued_is_left_out_of_a_claim_that_says_so,
     a_word_is_written_under_its_lease_and_told_once,
+    a_single_word_follows_those_that_its_writer_has_not_read,
     a_lease_that_has_run_out_is_neither_used_nor_renewed,
     the_task_of_a_silent_worker_goes_back_once,
     a_renewed_lease_goes_on,

@@ -4,7 +4,8 @@
 -- How many leases of workers a task has had.
 ALTER TABLE dragoman.tasks ADD COLUMN delivered integer NOT NULL DEFAULT 0;
 
--- `lease` is the lease as JSON (`store.worker_leases.WorkerLease`); what the statements look at is beside it. It runs until
+-- `lease` is the lease as JSON (`store.worker_leases.WorkerLease`); what the statements look at is beside it. `reports` grows
+-- with every word, and counts rather than that of the JSON, which a word leaves as it is. The lease runs until
 -- `until_ms`, unless it is `over`; then it is known until that time. `due_ms` is when its worker has worked for too long, null
 -- while its question is open, and without a deadline.
 CREATE TABLE dragoman.worker_leases (
@@ -13,6 +14,7 @@ CREATE TABLE dragoman.worker_leases (
     due_ms bigint,
     deadline_ms bigint,
     version integer NOT NULL,
+    reports integer NOT NULL,
     questions integer NOT NULL,
     over boolean NOT NULL DEFAULT false,
     agent text COLLATE "C" NOT NULL,
