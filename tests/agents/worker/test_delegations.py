@@ -4,15 +4,20 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
+from dragoman.agents.worker import teller
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.leases import Taken
+from dragoman.agents.worker.parent import ParentTask
+from dragoman.agents.worker.queue import Taken
 from dragoman.engine.api import Run
+from dragoman.engine.lineage import child_of
 from dragoman.engine.words import Delegation, Say
-from dragoman.model.errors import LeaseLost
-from dragoman.model.events import ArtifactChunk, Delegated
+from dragoman.model.errors import LeaseLost, Unavailable
+from dragoman.model.events import ArtifactChunk, Delegated, StatusChanged
 from dragoman.model.message import Part
-from dragoman.model.task import TaskState
+from dragoman.model.task import Record, TaskHead, TaskState
 from tests.agents.worker.test_worker import artifact, done, taken, token, worker
 from tests.engine.house import DEADLINE_S, House, Scripted, house, say, text_of
 
@@ -30,6 +35,18 @@ class Curious:
         answer = await run.ask((Part(text="Which?"),))
         await self.may_go_on.wait()
         await say(run, answer.text, append=False, last=True)
+
+
+class Stale(Struct):
+    """A delegated task as a replica knows it that has not heard of the last answer."""
+
+    head: TaskHead
+    state: TaskState = TaskState.INPUT_REQUIRED
+
+
+def said_last(record: Record) -> str:
+    """The text of the last report."""
+    return "" if record.status.message is None else record.status.message.text
 
 
 async def pass_a_question_on(here: House, agent: WorkerAgent, item: Taken) -> None:
@@ -114,3 +131,75 @@ async def test_a_task_that_is_deleted_while_a_worker_takes_it_goes_to_nobody(mon
 
         monkeypatch.setattr(here.store, "read", find_nothing)
         assert await agent.leases.take("w1", 0) is None
+
+
+async def test_a_worker_speaks_beside_a_word_that_waits_for_the_answer_to_another_agent() -> None:
+    agent, curious = worker(), Curious()
+    async with house(agent, curious.agent) as here:
+        task_id = await here.begin()
+        item = await taken(agent)
+        first, second = Say((Part(text="first"),)), Say((Part(text="second"),))
+        await agent.leases.say(token(item), first, number=1)
+        assert await agent.leases.delegate(token(item), ORDER, 0) is None
+        await here.reach(task_id, TaskState.INPUT_REQUIRED)
+        waits = asyncio.create_task(agent.leases.say(token(item), second, number=2))
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.sleep(0.05)
+            await agent.leases.say(token(item), first, number=1)
+            assert await agent.leases.delegate(token(item), ORDER, 0) is None
+            assert not waits.done()
+            await here.send("red", task_id=task_id, return_immediately=True)
+            await waits
+        assert said_last(await here.get(task_id)) == "second"
+        curious.may_go_on.set()
+        await outcome(agent, item)
+        await here.ask(done(task_id, token(item)))
+
+
+async def test_a_word_that_waits_for_the_answer_to_another_agent_is_refused_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(teller, "PATIENCE_S", 0.1)
+    agent, curious = worker(), Curious()
+    async with house(agent, curious.agent) as here:
+        task_id = await here.begin()
+        item, word = await taken(agent), Say((Part(text="late"),))
+        assert await agent.leases.delegate(token(item), ORDER, 0) is None
+        await here.reach(task_id, TaskState.INPUT_REQUIRED)
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(Unavailable, match="call again in a moment"):
+                await agent.leases.say(token(item), word, number=1)
+            await here.send("red", task_id=task_id, return_immediately=True)
+            await agent.leases.say(token(item), word, number=1)
+        assert said_last(await here.get(task_id)) == "late"
+        curious.may_go_on.set()
+        await outcome(agent, item)
+        await here.ask(done(task_id, token(item)))
+
+
+async def test_a_question_that_another_replica_passed_on_and_had_answered_is_not_put_again() -> None:
+    """This one has not heard yet that the delegated task goes on."""
+    agent, curious = worker(), Curious()
+    async with house(agent, curious.agent) as here:
+        task_id = await here.begin()
+        item = await taken(agent)
+        assert await agent.leases.delegate(token(item), ORDER, 0) is None
+        await here.reach(task_id, TaskState.INPUT_REQUIRED)
+        stale = Stale(replace(item.head, id=child_of(task_id, 1)))
+        async with asyncio.timeout(DEADLINE_S):
+            with await agent.leases.cache.get(task_id, token(item)) as known:
+                parent = ParentTask(agent.leases.tasks, known, ORDER)
+                assert parent.next_passed(stale.head.id) is None
+                await here.send("red", task_id=task_id, return_immediately=True)
+                answer = await parent.pass_on(stale, (Part(text="Which?"),), auth=False)  # type: ignore[arg-type]
+        assert answer is not None
+        assert answer.text == "red"
+        asked = [
+            logged
+            for logged in await here.log(task_id)
+            if isinstance(logged.event, StatusChanged) and logged.event.state is TaskState.INPUT_REQUIRED
+        ]
+        assert len(asked) == 1
+        curious.may_go_on.set()
+        await outcome(agent, item)
+        await here.ask(done(task_id, token(item)))

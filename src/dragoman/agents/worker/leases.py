@@ -244,7 +244,8 @@ class Leases:
         """
         self._saw(token)
         with ANSWERING, await self.cache.get(task_of(token), token) as known:
-            await known.reread()
+            async with known.lock:
+                await known.reread()
             answered = len(known.answers)
             number = number or answered + 1
             if number > answered + 1:
@@ -266,7 +267,8 @@ class Leases:
         self._saw(token)
         task_id = task_of(token)
         with ANSWERING, await self.cache.get(task_id, token) as known:
-            await known.reread()
+            async with known.lock:
+                await known.reread()
             assert known.lease is not None
             told = known.lease.delegations
             number = order.number or told + 1

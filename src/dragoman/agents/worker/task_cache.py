@@ -38,7 +38,9 @@ WORK_S = 10.0
 
 
 class CachedTask:
-    """A task with its lease, or without one, as they are known here. `lock` lets one word after the other pass.
+    """A task with its lease, or without one, as they are known here.
+
+    `lock` is held by whoever reads or writes it, one word after the other, and never while anybody waits for a caller.
 
     A `with` block around a task ends the use that `TaskCache.get` began.
     """
@@ -209,7 +211,8 @@ class TaskCache:
     async def answers(self, token: str, seen: int) -> tuple[Message, ...]:
         """The answers to the questions of a lease after the first `seen`. Raises LeaseLost or StoreError."""
         with await self.get(task_of(token), token) as known:
-            await known.sync()
+            async with known.lock:
+                await known.sync()
             return tuple(known.answers[seen:])
 
     # -- forgetting ----------------------------------------------------------------------------------------------------

@@ -29,6 +29,10 @@ from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
 WAITS = "the task waits for its caller's message: its worker goes on when that has come"
 
 
+PATIENCE_S = 15.0
+"""How long a word waits for the answer to a delegated task's question: as long as other calls of workers may wait."""
+
+
 class Teller:
     """Tells words to the tasks in `cache`."""
 
@@ -50,22 +54,35 @@ class Teller:
     ) -> None:
         """Tell a word under a lease, or without one. Returns once it is committed. A word with a `weight` was checked.
 
-        Raises InvalidParams, LeaseLost, Unavailable or StoreError.
+        While a delegated task's question to the caller is open, the word waits for `PATIENCE_S`; others of the same
+        worker may be told meanwhile. Raises InvalidParams, LeaseLost, Unavailable or StoreError.
         """
         with self._cache.find(task_id, token) or await self._cache.get(task_id, token) as known:
-            async with known.lock:
-                if not known.fresh:
-                    await known.sync()
-                fresh = not self._tasks.shared
-                while not await self._tell_once(known, word, usage, number, weight, fresh=fresh):
-                    await known.reread()
-                    fresh = True
+            until_s: float | None = None
+            while True:
+                async with known.lock:
+                    if not known.fresh:
+                        await known.sync()
+                    fresh = not self._tasks.shared
+                    while (told := await self._tell_once(known, word, usage, number, weight, fresh=fresh)) is False:
+                        await known.reread()
+                        fresh = True
+                if told:
+                    return
+                if self._tasks.stopping:
+                    raise Unavailable("the server is stopping: call again in a moment", 1)
+                until_s = until_s or self._tasks.loop.time() + PATIENCE_S
+                if not await known.task.followers.wait(known.task, self._tasks.loop, until_s):
+                    raise Unavailable(
+                        "the task waits for the answer to another agent's question: call again in a moment", 1
+                    )
 
     async def _tell_once(
         self, known: CachedTask, word: SpokenWord, usage: Usage | None, number: int, weight: int, *, fresh: bool
-    ) -> bool:
+    ) -> bool | None:
         """Write a word. Returns False if somebody else came between, or if that has to be looked up: unless the log is
-        `fresh`, what is known here may be old, and only a write that the store takes proves that it is not.
+        `fresh`, what is known here may be old, and only a write that the store takes proves that it is not. Returns
+        None if the word has to wait for the answer to a delegated task's question.
 
         Raises InvalidParams, LeaseLost or StoreError.
         """
@@ -75,11 +92,7 @@ class Teller:
         if lease is not None and 0 < number <= lease.reports:
             return await self._confirm(lease)  # a repeated word: its answer was lost
         if view.passed_on is not None and not (isinstance(word, Delegation) and _repeats(lease, word)):
-            if self._tasks.stopping:
-                raise Unavailable("the server is stopping: call again in a moment", 1)
-            if fresh:
-                await task.followers.wait(task, self._tasks.loop)  # no event comes between a question and its answer
-            return False
+            return None if fresh else False  # no event comes between a question and its answer
         if not weight:
             word = within(word, self._tasks.bounds)
         used = used_within(usage)
@@ -174,16 +187,10 @@ class Teller:
         """Wait for the outcome of a delegation, and write it, whatever becomes of the worker."""
         try:
             with known:
-                parent = ParentTask(self._tasks, known.task, known.view, known.lease, order)
                 try:
-                    outcome.set_result(await parent.carry_out())
+                    outcome.set_result(await ParentTask(self._tasks, known, order).carry_out())
                 except ReplayMismatch as mismatch:
-                    async with known.lock:
-                        await known.sync()
-                        entry = Entry(known.task, known.view, known.lease, self._tasks.clock.now_ms())
-                        entry.end_mismatched(mismatch)
-                        with suppress(LeaseLost):
-                            await self._write(known, entry)
+                    await self._end_mismatched(known, mismatch)
                     outcome.set_result(None)
         except asyncio.CancelledError:
             if (own := asyncio.current_task()) is not None and own.cancelling():
@@ -191,6 +198,18 @@ class Teller:
         finally:
             self._delegating.pop((known.task.head.id, order.number), None)
             outcome.cancel()
+
+    async def _end_mismatched(self, known: CachedTask, mismatch: ReplayMismatch) -> None:
+        """End a task whose worker delegates to another agent than the one before, unless it has lost the task."""
+        async with known.lock:
+            with suppress(LeaseLost):
+                await known.sync()
+                while True:
+                    entry = Entry(known.task, known.view, known.lease, self._tasks.clock.now_ms())
+                    entry.end_mismatched(mismatch)
+                    if await self._write(known, entry):
+                        return
+                    await known.reread()
 
 
 def _repeats(lease: WorkerLease | None, order: Delegation) -> bool:
