@@ -8,20 +8,34 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from dragoman.bus.api import Inbox
 from dragoman.engine.hints import Hints
 from dragoman.engine.log_reader import LogReader
 from dragoman.engine.rules import Decision
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
-from dragoman.engine.task_log import TaskLog, await_settled
+from dragoman.engine.task_log import Page, TaskLog, await_settled
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Fenced, Held, NewTask, Repeat, Store, Stored, StoreError, Unknown
+from dragoman.store.api import (
+    Append,
+    Appended,
+    Fenced,
+    Held,
+    Moved,
+    NewTask,
+    Repeat,
+    Store,
+    Stored,
+    StoreError,
+    Unknown,
+)
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Registration
+from dragoman.store.replicas import LocalReplicas
 from dragoman.testing.buses import Hub
 from tests.engine.house import StandingClock
 from tests.engine.test_task_log_turns import Alone, Listening
@@ -148,7 +162,7 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     )
     answer = Decision(events=(MessageReceived(said("yes"), TIME), status(S.WORKING)), now_ms=1, holder="there")
     await other.writes.append(other, lambda log: answer)
-    await LogReader(mine.store).catch_up(mine)
+    await LogReader().catch_up(mine)
     assert heard == ["fenced"]
     assert (mine.holder, mine.row.epoch, mine.seq) == ("there", 2, 4)
 
@@ -162,9 +176,9 @@ async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: 
     mine.followers.attach(
         Listening(lambda message, _: heard.append(message.text), lambda: heard.append("lost") is not None)
     )
-    await LogReader(other.store).catch_up(other)
+    await LogReader().catch_up(other)
     await other.writes.append(other, lambda log: write(status(S.CANCELED)))
-    await LogReader(mine.store).catch_up(mine)
+    await LogReader().catch_up(mine)
     assert (heard, mine.followers.attached, mine.state) == (["lost"], False, S.CANCELED)
 
 
@@ -356,9 +370,18 @@ class Failing:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.replicas: Any = Renamed("one")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
+
+
+class Renamed(LocalReplicas):
+    """The replicas of a store with a history of that name."""
+
+    def __init__(self, history: str) -> None:
+        super().__init__(StandingClock())
+        self.history = history
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -383,7 +406,7 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     follower = stream(log, cast("Store", behind), log.seq)
     behind.store = standby
     before = log.record()
-    await LogReader(log.store).reread(log)
+    await LogReader().reread(log)
     assert await follower.next(0) == (None if lost else ())
     assert follower.retry is lost
     assert log.seq == 2
@@ -419,7 +442,7 @@ async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Sto
 
     with pytest.raises(StoreError, match="has lost"):
         await log.writes.append(log, more)
-    await LogReader(log.store).reread(log)
+    await LogReader().reread(log)
     await log.writes.append(log, more)
     assert (log.state is S.INPUT_REQUIRED, log.holder == "h3") == (guarded == "by seq", guarded == "by epoch")
     assert log.record() == (await log_of(standby)).record()
@@ -443,7 +466,7 @@ async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool)
     waiting = asyncio.create_task(await_settled(log, loop, 2, 60, Stopping(), message_id))
     await asyncio.sleep(0)
     behind.store = standby
-    await LogReader(log.store).reread(log)
+    await LogReader().reread(log)
     if kept:
         await log.writes.append(log, lambda log: write(status(S.WORKING), status(S.COMPLETED)))
         assert await waiting
@@ -466,11 +489,93 @@ async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_show
     await log.writes.append(log, lambda log: write(status(S.WORKING), chunk("a")))
     follower = stream(log, cast("Store", behind), log.seq)
     behind.store = standby
-    await LogReader(log.store).reread(log)
+    await LogReader().reread(log)
     assert log.seq == 4
     assert await follower.next(0) is None
     assert follower.retry
     await standby.close()
+
+
+async def failed_over(store: Store, *events: Event) -> tuple[TaskLog, Failing, Store]:
+    """A log that has read an event which the standby lacks that has taken over, where `events` follow instead."""
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    await log.writes.append(log, lambda log: write(chunk("lost"), epoch=1))
+    standby = open_store("memory:", StandingClock())
+    await standby.open("here")
+    first = Submitted(said("go"), TIME)
+    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    await standby.append(Append(task_id="t", events=events, state=S.SUBMITTED, status_ms=1, epoch=1))
+    return log, behind, standby
+
+
+async def test_what_is_written_after_a_failover_does_not_follow_what_it_lost(store: Store) -> None:
+    """Its page comes by the bus before this process has noticed that a standby has taken over."""
+    log, _, standby = await failed_over(store, chunk("a"), chunk("b"))
+    page = Page(3, (chunk("b"),), 1, 10, 1, "here", history="another")
+    assert not log.adopt(page)
+    assert log.seq == 2
+    assert log.adopt(replace(page, history=log.history)), "so would one of its own history"
+    await standby.close()
+
+
+@pytest.mark.parametrize("read", ["by hints", "by the log"])
+async def test_a_log_is_compared_before_it_takes_in_what_another_history_has(store: Store, read: str) -> None:
+    log, behind, standby = await failed_over(store, chunk("a"), chunk("b"))
+    behind.store = standby
+    behind.replicas = Renamed("another")
+    if read == "by hints":
+        hints = Hints(cast("Store", behind), Hub().bus(), poll_s=1, healthy_poll_s=1)
+        hints.add(log)
+        await hints.refresh()
+        async with asyncio.timeout(5):
+            while not log.rewound:
+                await asyncio.sleep(0)
+    else:
+        await LogReader().catch_up(log)
+    assert (log.rewound, log.seq, log.history) == (1, 3, "another")
+    assert log.record() == (await log_of(standby)).record()
+    await standby.close()
+
+
+async def test_nothing_is_announced_to_others_that_follows_what_was_lost(store: Store) -> None:
+    log, behind, standby = await failed_over(store, chunk("a"))
+    hub = Hub()
+    here, there = hub.bus(), hub.bus()
+    hints = Hints(cast("Store", behind), here, poll_s=1, healthy_poll_s=1)
+    for bus, name in ((here, "here"), (there, "there")):
+        await bus.open()
+        bus.serve(name, ())
+    heard = Inbox()
+    there.listen(heard)
+    there.follow("t")
+    assert await heard.next() == ("t", None, None)
+    append = Append(task_id="t", events=(chunk("b"),), state=S.SUBMITTED, status_ms=1, epoch=1)
+    pages: list[bytes | None] = []
+    for behind.replicas in (Renamed(log.history), Renamed("another")):
+        hints.announce(log, append, Appended(3, 1, 10))
+        pages.append((await asyncio.wait_for(heard.next(), 5))[2])
+    assert [page is None for page in pages] == [False, True]
+    await standby.close()
+
+
+async def test_a_write_is_decided_again_after_a_failover_that_lost_nothing(store: Store) -> None:
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+
+    def append(append: Append) -> Any:
+        if append.history == behind.replicas.history:
+            return store.append(append)
+        refused = asyncio.get_running_loop().create_future()
+        refused.set_exception(Moved("t"))
+        return refused
+
+    behind.append = append
+    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    behind.replicas = Renamed("another")
+    await log.writes.append(log, lambda log: write(chunk("a"), epoch=1))
+    assert (log.seq, log.history, log.rewound) == (2, "another", 0)
 
 
 async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: Store) -> None:
@@ -484,7 +589,7 @@ async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: St
     first = Submitted(said("go"), TIME)
     await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="there"))
     behind.store = standby
-    await LogReader(log.store).reread(log)
+    await LogReader().reread(log)
     assert stopped == [True]
     assert log.holder == "there"
     await standby.close()
@@ -502,7 +607,7 @@ async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(stor
     behind.store = open_store("memory:", StandingClock())
     await behind.store.open("here")
     with pytest.raises(Unknown):
-        await LogReader(log.store).reread(log)
+        await LogReader().reread(log)
     assert stopped == [True]
     assert await follower.next(0) is None
     assert follower.retry
@@ -518,7 +623,7 @@ async def test_a_refresh_shows_that_a_lease_was_given_back_without_an_event(stor
     await store.append(
         Append(task_id="t", events=(), state=log.state, status_ms=log.row.status_ms, epoch=log.row.epoch, release=True)
     )
-    await LogReader(log.store).catch_up(log)
+    await LogReader().catch_up(log)
     assert log.holder is None
 
 

@@ -29,6 +29,7 @@ from dragoman.engine.policy import EngineSettings
 from dragoman.engine.rules import EndWorkerLease, LeaseToWorker, Request, WriteWords
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
+from dragoman.engine.runs.run import RunPhase
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.served_agents import Served
@@ -99,7 +100,7 @@ class Ledger:
         configs = tuple(PushConfig(url=f"https://example.org/{each}", id=str(each)) for each in range(webhooks))
         self.outbox = SimpleNamespace(configs=lambda _: self._later(configs), register=self._register)
         replicas = tuple(Replica(id=each, address="", agents=("agent",), started_ms=0) for each in living)
-        self.replicas = SimpleNamespace(all=lambda: self._later(replicas))
+        self.replicas = SimpleNamespace(history="", all=lambda: self._later(replicas))
 
     def __getattr__(self, name: str) -> Any:
         if name in ("load", "load_after", "find"):
@@ -145,6 +146,7 @@ class Led:
     def __init__(self, lease: int, asking: bool) -> None:
         self.head = HEAD
         self.lease = lease
+        self.phase = RunPhase.WORKING
         self.asking = asking
         self.suspended = asking
         self.abandoned = False

@@ -297,6 +297,7 @@ class _Checking:
             if key in task.streams and key not in task.stale and made.seq < task.streams[key]:
                 yield f"{who}: {made.task_id} goes back to {made.seq} (invariant 3)"
             yield from self._seen(at_s, who, made.task_id, made.seq, made.state, made.asked_s)
+            task.stale.discard(key)  # whoever comes back with a place that is lost begins with the task
         else:
             after = task.streams.get(key)
             if key in task.stale:

@@ -369,13 +369,15 @@ class Job:
 
     async def _follow(self) -> None:
         """Follow the task to its end, from one replica to the next."""
-        seq, stream = 0, self.shared.stream_number()
+        seq, stream, rewinds = 0, self.shared.stream_number(), self.shared.rewinds
         while not self._ended:
             self.shared.unfinished[self.name] = f"follows {self.task_id}"
             asked_s = self.loop.time()
             after = seq if seq and self.random.random() < 0.8 else None
+            if rewinds != self.shared.rewinds:  # its place and its answer may be lost, which no event tells
+                after = None
             if after is None:
-                stream = self.shared.stream_number()
+                stream, rewinds = self.shared.stream_number(), self.shared.rewinds
             connection = self.client.connect(
                 "subscribe", self.agent, Subscribe(id=self.task_id), self.task_id, after=after, stream=True
             )

@@ -287,7 +287,7 @@ class Database:
             self._calls[dedupe.key] = (Repeat(head.id, dedupe.digest, row.seq), dedupe.expires_ms, row.shown_s)
         return Appended(row.seq, row.epoch, EVENT_BYTES * len(new.events))
 
-    def append(self, by: str, append: Append) -> Appended | Repeat | Refused:
+    def append(self, by: str, append: Append, *, outdated: bool = False) -> Appended | Repeat | Refused:
         """As `Store.append`; a refusal is returned."""
         dedupe, before = append.dedupe, self.rows.get(append.task_id)
         self._await_others(before, dedupe)
@@ -299,6 +299,8 @@ class Database:
             return first
         if (refused := self._refusal(before, append)) is not None:
             return refused
+        if outdated:
+            return Moved("read in another history")
         resumes = append.to_worker and append.holder is None and self.leases.runs(append.task_id)
         if resumes:
             append = replace(append, holder=WORKER)

@@ -50,7 +50,9 @@ def publish_before_commit(world: World) -> None:
         def tell(append: Append) -> Append:
             events, first = append.events, append.read_seq + 1
             if events:
-                page = Page(first, events, append.status_ms, EVENT_BYTES * len(events), append.epoch)
+                page = Page(
+                    first, events, append.status_ms, EVENT_BYTES * len(events), append.epoch, history=append.history
+                )
                 bus.publish(append.task_id, first + len(events) - 1, msgspec.msgpack.encode(page))
             return append
 
@@ -234,15 +236,27 @@ def keep_what_the_store_has_lost(world: World) -> None:
         """Compare nothing."""
 
     world.patch(Tasks, "reread", reread)
+    world.patch(TaskLog, "outdated", False)
+
+
+def continue_what_the_store_has_lost(world: World) -> None:
+    """What others write is added to a log, whatever stood before it when it was written."""
+    adopt = TaskLog.adopt
+
+    def adopt_any(log: TaskLog, page: Page) -> bool:
+        return adopt(log, replace(page, history=log.history))
+
+    world.patch(TaskLog, "adopt", adopt_any)
+    world.patch(TaskLog, "outdated", False)
 
 
 def let_streams_go_on_after_a_failover(world: World) -> None:
     """A stream goes on that has shown what the store has lost since."""
     rewind = TaskLog.rewind
 
-    def untold(log: TaskLog, stored: Stored | None) -> None:
+    def untold(log: TaskLog, stored: Stored | None, history: str = "") -> None:
         rewound = log.rewound
-        rewind(log, stored)
+        rewind(log, stored, history)
         log.rewound = rewound
 
     world.patch(TaskLog, "rewind", untold)
@@ -285,6 +299,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         renew_workers_leases_that_have_run_out,
         ignore_changed_webhooks,
         keep_what_the_store_has_lost,
+        continue_what_the_store_has_lost,
         let_streams_go_on_after_a_failover,
         sweep_what_is_open,
     )

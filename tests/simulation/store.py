@@ -174,7 +174,7 @@ class SimulatedStore:
         self.alter: Callable[[Append], Append] = _unaltered
         """The append as it is sent. Only mutations change it."""
         self._open = False
-        self._history = server.history
+        self.history = server.history
         self._arrivals: dict[str, float] = {}
         self._answers: dict[str, float] = {}
 
@@ -216,8 +216,8 @@ class SimulatedStore:
             refused = StoreError("the database cannot be reached")
             loop.post(self.process, network.waits_s() if self._open else 0.0, _fail, future, refused)
             return future
-        if self._history != self.server.history and not self.server.down:  # the new connection says so
-            self._history = self.server.history
+        if self.history != self.server.history and not self.server.down:  # the new connection says so
+            self.history = self.server.history
             self.replicas.rewound()
         delay_s = network.delay_s()
         if task_id is not None:
@@ -228,7 +228,7 @@ class SimulatedStore:
             self._lose(future, lost)
             if network.loses() or network.slow == 0.0:
                 return future  # else it arrives later, though its sender has given it up
-        arrive = partial(self._arrive, future, act, task_id, lost, self._history)
+        arrive = partial(self._arrive, future, act, task_id, lost, self.history)
         loop.post(self.server.process, delay_s, self.server.when_free, task_id, owner, arrive)
         return future
 
@@ -274,8 +274,11 @@ class SimulatedStore:
 
     def append(self, append: Append) -> "Future[Appended | Repeat]":
         self.writes += 1
-        act = partial(self.database.append, self.name, self.alter(append))
-        return self.request(act, task_id=append.task_id, lost=OutcomeUnknown)
+        return self.request(partial(self.execute, self.alter(append)), task_id=append.task_id, lost=OutcomeUnknown)
+
+    def execute(self, append: Append) -> Appended | Repeat | Refused:
+        """The write, when it has reached the database: one that was decided on another history only finds itself."""
+        return self.database.append(self.name, append, outdated=append.history not in ("", str(self.server.history)))
 
     @asynccontextmanager
     async def hold(self, task_id: str) -> AsyncIterator[Held]:
@@ -435,7 +438,7 @@ class Hold:
         def act() -> Appended | Repeat | Refused:
             if not self._store.server.holds(self._task_id, self):
                 raise StoreError("the transaction took too long")
-            return self._store.database.append(self._store.name, altered)
+            return self._store.execute(altered)
 
         altered = self._store.alter(append)
         return self._store.request(act, task_id=self._task_id, owner=self, lost=OutcomeUnknown)
@@ -455,6 +458,10 @@ class SimulatedReplicas:
         self._store = store
         self._events: asyncio.Queue[ReplicaEvent] = asyncio.Queue()
         self._proven_s = 0.0
+
+    @property
+    def history(self) -> str:
+        return str(self._store.history)
 
     async def next_event(self) -> ReplicaEvent:
         return await self._events.get()

@@ -52,7 +52,7 @@ ANSWER = 0.3
 WAVER = 0.15
 """The part of the calm worlds in which a caller soon cancels what it has begun."""
 
-FAILOVER = 0.12
+FAILOVER = 0.3
 """The part of the worlds without workers in which a standby takes over that lacks the last commits.
 
 A worker does not know which of its reports are lost, and goes on behind them.

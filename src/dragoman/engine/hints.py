@@ -99,7 +99,8 @@ class Hints:
         to = concerned if concerned not in (self._replica_id, WORKER) else None
         page: bytes | None = None
         wanted = to is not None or self._bus.wants(task.head.id)
-        if wanted and written.log_bytes <= PAGE_BYTES_MAX and written.epoch == task.row.epoch + leases:
+        follows = written.epoch == task.row.epoch + leases and not task.outdated
+        if wanted and written.log_bytes <= PAGE_BYTES_MAX and follows:
             page = _encode(
                 Page(
                     written.last_seq - len(append.events) + 1,
@@ -109,6 +110,7 @@ class Hints:
                     written.epoch,
                     holder,
                     append.snapshot is not None,
+                    task.history,
                 )
             )
         self._bus.publish(task.head.id, written.last_seq, page, to=to)
@@ -255,13 +257,14 @@ class Hints:
         while seen := [
             (task, seq) for task_id, seq in left.items() if (task := self._behind(task_id, seq)) is not None
         ]:
+            history = self._store.replicas.history
             grown = await self._store.read_since([(task.head.id, task.seq) for task, _ in seen], READ_BYTES)
             if not grown:
                 return
             full = sum(logged.size for events in grown.values() for logged in events) > READ_BYTES // 2
             for task, seq in seen:
                 events = grown.get(task.head.id)
-                if events is not None and not (self._take(task, events) and (full or seq)):
+                if events is not None and not (self._take(task, events, history) and (full or seq)):
                     del left[task.head.id]
 
     def _behind(self, task_id: str, seq: int) -> TaskLog | None:
@@ -271,10 +274,10 @@ class Hints:
             return None
         return task
 
-    def _take(self, task: TaskLog, events: Sequence[Logged]) -> bool:
-        """Take in events that were read. Returns False if the task has to be read as a whole, which is done."""
+    def _take(self, task: TaskLog, events: Sequence[Logged], history: str) -> bool:
+        """Take in events, as they were read in a history. Returns False if the task is read as a whole instead."""
         following = [logged for logged in events if logged.seq > task.seq]
-        if not following or task.adopt(page_of(task, following)):
+        if not following or task.adopt(page_of(task, following, history)):
             return True
         self._catch_up(task, following[-1].seq)
         return False

@@ -23,6 +23,7 @@ from dragoman.engine.rules import (
     decide,
 )
 from dragoman.engine.runs.registry import Runs
+from dragoman.engine.runs.run import RunPhase
 from dragoman.engine.served_agents import Served
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.ids import Clock
@@ -124,6 +125,8 @@ class TaskLeases:
     def view(self, task: TaskLog, living_keeper: str | None = None) -> View:
         """The task as it stands, for the rules. `living_keeper` is what `keeper_of` has found."""
         run, runner, row = self._runs.of(task), self.served.runners.get(task.head.agent), task.row
+        if run is not None and run.phase is RunPhase.FENCED:  # it has lost the task, even if it has not stopped yet
+            run = None
         return View(
             head=task.head,
             state=row.state,

@@ -3,23 +3,21 @@
 Invariant: it reads during a turn to write, so that no write of this engine is taken for one of another.
 """
 
-import logging
-from asyncio import Task, current_task, get_running_loop, shield
+from asyncio import Semaphore, Task, current_task, get_running_loop, shield
 
-from dragoman.engine.task_log import TaskLog, read_whole
-from dragoman.model.lifecycle import fold
-from dragoman.store.api import Store, Stored, Unknown
+from dragoman.engine.task_log import TaskLog, reread
 
-logger = logging.getLogger("dragoman.runs")
+REREADS_MAX = 16
+"""How many tasks are compared with the store at once, so that callers find room among its connections."""
 
 
 class LogReader:
     """Reads logs anew from the store."""
 
-    __slots__ = ("_store", "_waiting")
+    __slots__ = ("_rereads", "_waiting")
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self) -> None:
+        self._rereads = Semaphore(REREADS_MAX)
         self._waiting: dict[TaskLog, Task[None]] = {}
         """The reads that wait for their turn, so that they read whatever is committed by then."""
 
@@ -48,30 +46,8 @@ class LogReader:
 
         A run that works on the task has lost it then. Raises StoreError or Unknown.
         """
-        async with log.writes.turn(log):
-            stored = await self._store.load(log.head.id)
-            if stored is None:
-                log.rewind(None)
-                raise Unknown(log.head.id)
-            if await self._continues(log, stored):
-                await log.catch_up_with(stored)
-                return
-            logger.error(
-                "task %s: the store has lost committed events; the task goes on from %d", log.head.id, stored.seq
-            )
-            await log.renew_audience(stored)
-            log.rewind(stored)
-
-    async def _continues(self, log: TaskLog, stored: Stored) -> bool:
-        """Whether what the store has begins with the log's prefix."""
-        if stored.seq < log.seq or stored.epoch < log.row.epoch:
-            return False
-        if stored.epoch == log.row.epoch and stored.holder not in (None, log.holder):
-            return False  # the lease that was known here is lost, and another one has its number
-        if stored.seq == log.seq:
-            return fold(stored.head, stored.snapshot, stored.events) == log.record()
-        whole = await read_whole(log)
-        return fold(log.head, None, (logged for logged in whole if logged.seq <= log.seq)) == log.record()
+        async with log.writes.turn(log), self._rereads:
+            await reread(log)
 
 
 def _retrieve(done: "Task[None]") -> None:

@@ -6,6 +6,7 @@ whose agent may have done things outside runs again only if its agent is declare
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
 
 from dragoman.engine.ends import INTERRUPTED_TEXT
@@ -61,6 +62,8 @@ class Recovery:
         self._failing = False
         self._check_s = 0.0
         """When to look for lost tasks again, a time of the loop."""
+        self._left_alone: set[str] = set()
+        """The tasks of the last look for lost tasks that something was being done to, so that it left them alone."""
         self._look_s = min(ABSENT_LOOK_S, settings.agent_absent_s / 5)
         self._absent_s = 0.0
         """When to look for tasks of agents that nobody serves again, a time of the loop."""
@@ -103,12 +106,20 @@ class Recovery:
         if self._watching is not None:
             self._watching.cancel()
 
+    async def _wait(self) -> None:
+        """Wait until the next look is due or wanted. Look again soon at the tasks that the last one left alone."""
+        loop, settings = self._supervisor.loop, self._settings
+        due_s = loop.time() + settings.claim_s
+        while not self._wanted and (left_s := due_s - loop.time()) > 0:
+            self._pause = loop.create_future()
+            await asyncio.wait((self._pause,), timeout=min(left_s, settings.retry_s) if self._left_alone else left_s)
+            if self._left_alone and self._leases.takes_work:
+                self._take_up_lost(self._left_alone, offered=False)
+
     async def _watch(self) -> None:
         loop = self._supervisor.loop
         while True:
-            if not self._wanted:
-                self._pause = loop.create_future()
-                await asyncio.wait((self._pause,), timeout=self._settings.claim_s)
+            await self._wait()
             wanted, self._wanted = self._wanted, False
             if not self._leases.takes_work:
                 continue
@@ -168,13 +179,19 @@ class Recovery:
         The answer to a claim may have been lost, or an offer was for a run that is gone. A hint of work is about tasks
         that were `offered`, so that the many which run here are not read for each.
         """
-        supervisor = self._supervisor
-        busy = supervisor.attends_to if offered else supervisor.works_on  # a caller's write takes no offer up
-        for task_id in await self._store.leased(self._leases.holder, offered=offered):
-            if busy(task_id):
+        self._take_up_lost(await self._store.leased(self._leases.holder, offered=offered), offered=offered)
+
+    def _take_up_lost(self, task_ids: Iterable[str], *, offered: bool) -> None:
+        supervisor, left = self._supervisor, set()
+        for task_id in task_ids:
+            if offered and supervisor.attends_to(task_id):
                 supervisor.errands.pass_over(task_id)
-            else:
+            elif offered or not (supervisor.works_on(task_id) or supervisor.changes(task_id)):
                 supervisor.errands.do_on(task_id, partial(self._settle_in_time, None))
+            elif not supervisor.works_on(task_id):
+                left.add(task_id)
+        if not offered:
+            self._left_alone = left
 
     async def _settle_in_time(self, stored: Stored | None, task: TaskLog) -> None:
         """Settle a claimed task, however long the store cannot be written. Somebody else may claim it meanwhile."""

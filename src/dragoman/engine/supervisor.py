@@ -91,14 +91,19 @@ class Supervisor:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def attends_to(self, task_id: str) -> bool:
-        """Whether a run or an errand of this process works on the task."""
-        return self.runs.of_id(task_id) is not None or self.errands.has(task_id)
-
     def works_on(self, task_id: str) -> bool:
-        """As `attends_to`, or it is being written to, as a task is whose run has yet to begin."""
+        """Whether a run of this process works on the task. One that has lost it does not."""
+        run = self.runs.of_id(task_id)
+        return run is not None and run.phase is not RunPhase.FENCED
+
+    def attends_to(self, task_id: str) -> bool:
+        """As `works_on`, or an errand of this process does."""
+        return self.works_on(task_id) or self.errands.has(task_id)
+
+    def changes(self, task_id: str) -> bool:
+        """Whether an errand or a write of this process may still give the task a run, or take it from here."""
         task = self._tasks.known(task_id)
-        return self.attends_to(task_id) or (task is not None and task.writes.busy)
+        return self.errands.has(task_id) or (task is not None and task.writes.busy)
 
     @property
     def may_write_tasks(self) -> bool:
@@ -256,16 +261,18 @@ class Supervisor:
             self._take_up(task, crashed=crashed)
 
     def _take_up(self, task: TaskLog, *, crashed: bool) -> None:
-        self.errands.do(task, lambda: self._replay(task, crashed=crashed))
+        epoch = task.row.epoch
+        self.errands.do(task, lambda: self._replay(task, epoch, crashed=crashed))
 
-    async def _replay(self, task: TaskLog, *, crashed: bool) -> None:
+    async def _replay(self, task: TaskLog, epoch: int, *, crashed: bool) -> None:
         read = 0  # how far the log reached when it was last read
         while True:
             whole, damaged = await self._read_log(task), False
             try:
                 async with task.writes.turn(task):  # an end that is being written comes first, and so does a message
-                    if self.runs.of(task) is not None or task.holder != self.leases.holder or self.errands.closed:
-                        return  # it has a run here, or has ended, or another engine has leased it
+                    leased_here = task.holder == self.leases.holder and task.row.epoch == epoch
+                    if self.runs.of(task) is not None or not leased_here or self.errands.closed:
+                        return  # it has a run here, or has ended, or has been leased anew
                     last = whole[-1].seq if whole and whole[0].seq == 1 else read
                     if read < last < task.seq:
                         read = last
@@ -278,7 +285,7 @@ class Supervisor:
                         self.start(runner, task, message, replay)
                         return
                 text, reason = (policy.UNREADABLE_TEXT, "unreadable") if damaged else (GONE_TEXT, "interrupted")
-                await self.ends.end(task, TaskState.FAILED, text, reason, epoch=task.row.epoch)
+                await self.ends.end(task, TaskState.FAILED, text, reason, epoch=epoch)
             except StoreError as error:
                 log.warning("task %s waits: %s", task.head.id, error)
                 await asyncio.sleep(self._services.retry_s)

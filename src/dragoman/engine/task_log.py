@@ -5,6 +5,7 @@ committed alone: by a write of this engine (`engine.writes`), by what another en
 or by its page (`adopt`).
 """
 
+import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,12 +19,14 @@ from dragoman.engine.stopping import Stopping
 from dragoman.engine.writes import WriteQueue
 from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.ids import new_write, timestamp, timestamp_ms
-from dragoman.model.lifecycle import SETTLED, Fold
+from dragoman.model.lifecycle import SETTLED, Fold, fold
 from dragoman.model.message import Role
 from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Store, Stored, Unknown
 from dragoman.store.worker_leases import WORKER
+
+logger = logging.getLogger("dragoman.runs")
 
 WHOLE_LOG_BYTES = 1 << 40
 """A limit that no log reaches, to read a whole log."""
@@ -36,7 +39,8 @@ class Page(Struct, frozen=True, array_like=True):
     """Committed events of one task, the first of which has the seq `first`, and what the task's row has after them.
 
     `epoch` None says that the lease is not known. `log_bytes` is the growth of the log. `snapshot` says that one was
-    written with them. Replicas send each other pages: new fields go to the end and have a default.
+    written with them. `history` is that of the store in which they follow the events before them
+    (`Replicas.history`). Replicas send each other pages: new fields go to the end and have a default.
     """
 
     first: int
@@ -46,16 +50,17 @@ class Page(Struct, frozen=True, array_like=True):
     epoch: int | None = None
     holder: str | None = None
     snapshot: bool = False
+    history: str = ""
 
 
-def page_of(task: "TaskLog", following: Sequence[Logged]) -> Page:
-    """Events of the log that follow the prefix as a page. It does not know the lease."""
+def page_of(task: "TaskLog", following: Sequence[Logged], history: str) -> Page:
+    """Events of the log that follow the prefix, read in a history, as a page. It does not know the lease."""
     status_ms = task.row.status_ms
     for logged in following:
         if isinstance(logged.event, StatusChanged):
             status_ms = timestamp_ms(logged.event.timestamp)
     size = sum(logged.size for logged in following)
-    return Page(following[0].seq, tuple(logged.event for logged in following), status_ms, size)
+    return Page(following[0].seq, tuple(logged.event for logged in following), status_ms, size, history=history)
 
 
 def row_of(stored: Stored) -> Row:
@@ -95,8 +100,8 @@ class TaskLog:
     known here, even if the task has gone on since. `writes` are those made here, and `followers` hear of these and of
     what others wrote. `pins` keep the log in memory. `children` are the tasks it delegated, as far as this process
     knows; None means that another process may have made some. `shown` holds the caller's latest credentials, if an
-    agent of the server passes them on. `rewound` counts how often the store has lost what was read here; with `gone` it
-    has lost the whole task.
+    agent of the server passes them on. `history` is that of the store (`Replicas.history`) in which the prefix was
+    read, and `rewound` counts how often the store has lost what was read here; with `gone` it has lost the whole task.
     """
 
     __slots__ = (
@@ -108,6 +113,7 @@ class TaskLog:
         "followers",
         "gone",
         "head",
+        "history",
         "last_settled_seq",
         "pins",
         "rewound",
@@ -137,6 +143,7 @@ class TaskLog:
         self.settled_seq = self.last_settled_seq = 0
         self.followers: Followers[TaskLog] = Followers(peers)
         self.store = store
+        self.history = store.replicas.history
         self.writes: WriteQueue[TaskLog] = WriteQueue(store)
         self.pins = pins
         self.shown = shown
@@ -187,6 +194,11 @@ class TaskLog:
     def holder(self) -> str | None:
         """The replica that has the lease; None if nobody has."""
         return self.row.holder
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the store has another history than the prefix, so that the two have to be compared."""
+        return self.history != self.store.replicas.history
 
     def record(self) -> Record:
         """The task as it stands."""
@@ -258,6 +270,7 @@ class TaskLog:
             content_bytes=decision.content_bytes if ahead is None else None,
             lease=decision.lease,
             to_worker=decision.to_worker,
+            history=self.history,
         )
         audience = self.followers.audience
         return append if audience is None else audience.told(self.head, self.fold, append), ahead
@@ -274,6 +287,8 @@ class TaskLog:
         granted = append.lease is not None and append.lease.granted_ms is not None
         moved = written.epoch != row.epoch + leases  # a lease that adds no event came before
         status_ms = append.status_ms
+        if followers.peers is not None and self.outdated:
+            return False
         if written.missed and not moved:
             self._take_missed(written.missed)
             row, status_ms = self.row, max(self.row.status_ms, status_ms)
@@ -297,7 +312,7 @@ class TaskLog:
     def _take_missed(self, missed: Sequence[Logged]) -> None:
         """Take in what other engines wrote under the present lease before a write of this one."""
         if missed[0].seq == self.seq + 1:
-            page = page_of(self, missed)
+            page = page_of(self, missed, self.history)
             self.publish(
                 page.events, Appended(missed[-1].seq, self.row.epoch, page.log_bytes), page.status_ms, own=False
             )
@@ -364,9 +379,12 @@ class TaskLog:
     async def refresh(self) -> bool:
         """Read what the store has beyond the prefix. Returns False if that is nothing. Raises StoreError or Unknown.
 
-        Only during a turn, so that a write of this log is not taken for one of another engine.
+        Only during a turn, so that a write of this log is not taken for one of another engine. If the store has
+        another history by now, the prefix is compared with it: see `reread`.
         """
         stored = await self.store.load_after(self.head.id, 0 if self.fold.unreadable else self.seq)
+        if self.outdated:
+            return await reread(self)
         if stored is None:
             raise Unknown(self.head.id)
         return await self.catch_up_with(stored)
@@ -382,12 +400,14 @@ class TaskLog:
             await self._owner.renew_audience(self, stored)
             self.change_webhooks(stored.webhooks_version)
 
-    def go_to(self, stored: Stored) -> bool:
-        """Extend the prefix to what the store has. Returns whether it has grown.
+    def go_to(self, stored: Stored, history: str | None = None) -> bool:
+        """Extend the prefix to what the store has, in `history` if that is another one. Returns whether it has grown.
 
         The run here hears the messages that others wrote, unless another engine has leased or ended the task: then the
         run has lost it.
         """
+        if history is not None:
+            self.history = history
         before, epoch = self.seq, self.row.epoch
         self.lease_of(stored)
         if stored.seq == before:  # a lease may be given back without an event
@@ -429,7 +449,7 @@ class TaskLog:
         """Note that the webhooks among the followers are those of a version."""
         self.row = replace(self.row, webhooks_version=version)
 
-    def rewind(self, stored: Stored | None) -> None:
+    def rewind(self, stored: Stored | None, history: str = "") -> None:
         """Begin anew with what the store has, because it has lost what was read here; None if that is nothing.
 
         The run has lost the task.
@@ -437,7 +457,7 @@ class TaskLog:
         if stored is None:
             self.gone = True
         else:
-            self.children, self.last_settled_seq = None, 0
+            self.children, self.last_settled_seq, self.history = None, 0, history
             self._take(stored)
             if self.followers.newest is not None:
                 self.followers.newest.go_on(())
@@ -448,10 +468,12 @@ class TaskLog:
     def adopt(self, page: Page) -> bool:
         """Take in events that another engine committed. Returns False if they have to be read with `catch_up` instead.
 
-        That is so if they do not continue the prefix, while a write is under way here, and if a run works on the task
-        here, which has to learn what became of its lease.
+        That is so if they do not continue the prefix, or not in this history of the store, while a write is under way
+        here, and if a run works on the task here, which has to learn what became of its lease.
         """
         row = self.row
+        if page.history != self.history or self.outdated:
+            return False
         if self.writes.busy or self.followers.attached or page.first != self.seq + 1 or not page.events:
             return False
         if page.epoch is not None and page.epoch >= row.epoch:
@@ -471,6 +493,42 @@ class TaskLog:
 async def read_whole(task: TaskLog) -> tuple[Logged, ...]:
     """Read the whole log, as far as it has not been pruned. Raises StoreError."""
     return await task.store.read(task.head.id, 0, WHOLE_LOG_BYTES)
+
+
+async def reread(log: TaskLog) -> bool:
+    """Begin anew with what the store has, if it has lost something that the log has read; else extend the prefix.
+
+    A run that works on the task has lost it then. Only during a turn. Returns False if nothing has changed. Raises
+    StoreError or Unknown.
+    """
+    replicas = log.store.replicas
+    while True:
+        history = replicas.history
+        stored = await log.store.load(log.head.id)
+        if stored is None:
+            log.rewind(None)
+            raise Unknown(log.head.id)
+        continues = await _continues(log, stored)
+        await log.renew_audience(stored)
+        if replicas.history != history:
+            continue
+        if continues:
+            return log.go_to(stored, history)
+        logger.error("task %s: the store has lost committed events; the task goes on from %d", log.head.id, stored.seq)
+        log.rewind(stored, history)
+        return True
+
+
+async def _continues(log: TaskLog, stored: Stored) -> bool:
+    """Whether what the store has begins with the log's prefix."""
+    if stored.seq < log.seq or stored.epoch < log.row.epoch:
+        return False
+    if stored.epoch == log.row.epoch and stored.holder not in (None, log.holder):
+        return False  # the lease that was known here is lost, and another one has its number
+    if stored.seq == log.seq:
+        return fold(stored.head, stored.snapshot, stored.events) == log.record()
+    whole = await read_whole(log)
+    return fold(log.head, None, (logged for logged in whole if logged.seq <= log.seq)) == log.record()
 
 
 async def await_settled(

@@ -45,7 +45,7 @@ class Tasks:
         hints: Hints | None = None,
     ) -> None:
         self._store = store
-        self._reader = LogReader(store)
+        self._reader = LogReader()
         self._observer = observer
         self._announcer = announcer
         self._served = served
@@ -130,21 +130,26 @@ class Tasks:
             task.unpin()
 
     async def reread(self, retry_s: float) -> None:
-        """Compare all tasks in memory with the store, which may go on from an earlier moment, and take what it has."""
-        for task in self.all():
-            task.pin()
-            try:
-                while True:
-                    try:
-                        await self._reader.reread(task)
-                    except StoreError:
-                        await asyncio.sleep(retry_s)
-                    else:
-                        break
-            except Unknown:
-                self.forget(task.head.id)  # whoever works on it or follows it meets that at the next write or read
-            finally:
-                task.unpin()
+        """Compare all tasks in memory with the store, which may go on from an earlier moment, and take what it has.
+
+        One whose write is in doubt keeps no other one waiting.
+        """
+        await asyncio.gather(*(self._reread(task, retry_s) for task in self.all()))
+
+    async def _reread(self, task: TaskLog, retry_s: float) -> None:
+        task.pin()
+        try:
+            while True:
+                try:
+                    await self._reader.reread(task)
+                except StoreError:
+                    await asyncio.sleep(retry_s)
+                else:
+                    break
+        except Unknown:
+            self.forget(task.head.id)  # whoever works on it or follows it meets that at the next write or read
+        finally:
+            task.unpin()
 
     async def pin_stored(self, stored: Stored) -> TaskLog:
         """As `pin`, for a task as the store has just given it."""

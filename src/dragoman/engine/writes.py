@@ -68,8 +68,15 @@ class Prefix(Protocol):
     head: TaskHead
     seq: int
     row: Row
+    history: str
+    rewound: int
     pins: int
     followers: Followers[Any]
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the store has another history than the prefix, so that the two have to be compared."""
+        ...
 
     def prepare(self, decision: Decision) -> tuple[Append, Fold | None]:
         """Make the write of a decision, and the fold after it if a snapshot goes with it."""
@@ -453,9 +460,10 @@ class WriteQueue(Generic[P]):
         """Read what somebody else wrote to the task, and decide the write again.
 
         If there is nothing, the store is behind the prefix: after a failover, which will be noticed (`StoreRewound`).
-        But a worker's lease may be what has changed, which its writer reads anew.
+        But a worker's lease may be what has changed, which its writer reads anew. If what the write was decided on is
+        lost, its caller has to look at what is left.
         """
-        prefix, append, seq = write.prefix, self._append, self._seq
+        prefix, append, seq, rewound = write.prefix, self._append, self._seq, write.prefix.rewound
         assert append is not None
         outcome: BaseException = refused
         self._times_overtaken += 1
@@ -467,10 +475,12 @@ class WriteQueue(Generic[P]):
         except Exception as error:  # noqa: BLE001  any error goes to the one who asked for the write
             outcome = error
         leased = append.expected_epoch is not None and append.expected_epoch != prefix.row.epoch
-        if prefix.seq > seq or leased or prefix.row.webhooks_version != append.webhooks_version:
+        moved = prefix.seq > seq or leased or prefix.row.webhooks_version != append.webhooks_version
+        if prefix.rewound == rewound and (moved or prefix.history != append.history):
             self._begin(write)
         else:
-            if outcome is refused and append.lease is None:  # nobody has written, and nobody has deleted the task
+            lost = append.lease is None or prefix.rewound != rewound
+            if outcome is refused and lost:  # nobody has written, and nobody has deleted the task
                 outcome = StoreError("the store has lost what was read of this task")
             prefix.followers.wake()
             self._land(write, outcome)
@@ -481,12 +491,13 @@ class WriteQueue(Generic[P]):
         """Let a write be decided, and made, while nobody else writes to the task. Raises StoreError or Unknown.
 
         Nothing else is read meanwhile: that would take a second connection of the store, for which all writers that
-        hold a task could wait for ever. So changed webhooks are read before the task is held again.
+        hold a task could wait for ever. So changed webhooks, and another history of the store, are read before the task
+        is held again.
         """
         prefix = write.prefix
         while True:
             async with self._store.hold(prefix.head.id) as held:
-                if held.stored.webhooks_version == prefix.row.webhooks_version:
+                if held.stored.webhooks_version == prefix.row.webhooks_version and not prefix.outdated:
                     await prefix.catch_up_with(held.stored)
                     if (written := self._begin(write, held)) is not None:
                         await wait((written,))

@@ -98,7 +98,10 @@ class Fenced(Refused):
 
 
 class Moved(Refused):
-    """The task is not at `expected_seq`, or has other webhooks than expected: read it again and decide anew."""
+    """The task is not at `expected_seq`, or has other webhooks than expected: read it again and decide anew.
+
+    Or it was read in another history of the store.
+    """
 
 
 class OverQuota(Refused):
@@ -188,6 +191,10 @@ class Append(Struct, frozen=True, kw_only=True):
     `content_bytes` bounds the size of the parts in `events` and `snapshot`, so that no large files are looked for in a
     small append; None says that nobody has measured them.
 
+    `history` is that of the store in which the log was read (`Replicas.history`); empty if that makes no difference. If
+    the store has another one by now, the append is refused with Moved, unless it was made before: what it was decided
+    on may be lost.
+
     `lease` is the change of a worker's lease that goes with it, and a condition: see `store.worker_leases`. A lease
     that is granted counts as a delivery of the task. With `to_worker`, and without `holder`, the new lease is the
     worker's whose own lease runs; if there is none, nobody gets one, and the epoch stays.
@@ -214,6 +221,7 @@ class Append(Struct, frozen=True, kw_only=True):
     content_bytes: int | None = None
     lease: WorkerLeaseChange | None = None
     to_worker: bool = False
+    history: str = ""
 
 
 class Appended(Struct, frozen=True):

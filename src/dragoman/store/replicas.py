@@ -73,6 +73,15 @@ class Replicas(Protocol):
     """Whether other processes may write to the store."""
 
     @property
+    def history(self) -> str:
+        """The name of the store's history, which is the same in all processes; empty if nothing else can come.
+
+        It changes before anything is read from another history, and `StoreRewound` follows. A log that was read under
+        another name may be no prefix of what the store has now.
+        """
+        ...
+
+    @property
     def beat_age_s(self) -> float | None:
         """How long ago the last heartbeat was that the store has answered; None if there are no heartbeats."""
         ...
@@ -114,6 +123,7 @@ class LocalReplicas:
     """The replicas of a store that only one process has open. They live until they leave, and nobody is ever fenced."""
 
     shared = False
+    history = ""
     beat_age_s = None
 
     def __init__(self, clock: Clock) -> None:

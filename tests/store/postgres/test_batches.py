@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 import asyncpg
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
-from dragoman.store.api import Appended, Exists, Fenced, Quota, Store
+from dragoman.store.api import Appended, Exists, Fenced, Moved, Quota, Store
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import by_run, chunk, ending, new_task
+from dragoman.testing.store_cases.bench import by_run, chunk, ending, loaded, new_task
 
 
 @pytest.fixture
@@ -64,3 +65,18 @@ async def test_a_refused_write_does_no_harm_to_the_others_of_its_batch(store: St
     assert [type(outcome) for outcome in outcomes] == [Exists, Fenced, Appended, Appended]
     by_task = await commits(postgres_url)
     assert by_task["t2"] == by_task["t3"]
+
+
+async def test_a_write_that_was_decided_on_another_history_is_only_found_again(store: Store) -> None:
+    """What it was decided on may be lost. If it was made before, it is whole, and others are not harmed."""
+    for task_id in ("t1", "t2"):
+        await store.create(new_task(task_id))
+    made = replace(by_run("t1", chunk("a")), write=7, history=store.replicas.history)
+    first = await store.append(made)
+    again = store.append(replace(made, history="another"))
+    other = store.append(replace(by_run("t2", chunk("a")), history=store.replicas.history))
+    assert (await again, (await other).last_seq) == (first, 2)
+    both = replace(by_run("t1", chunk("b")), history="another"), replace(by_run("t2", chunk("b")), history="")
+    outcomes = await asyncio.gather(*map(store.append, both), return_exceptions=True)
+    assert isinstance(outcomes[0], Moved)
+    assert [(await loaded(store, task_id)).seq for task_id in ("t1", "t2")] == [2, 3]

@@ -48,7 +48,7 @@ async def replicas(
 ) -> AsyncIterator[SharedReplicas]:
     """The replicas of one process."""
     pool = await open_pool(address)
-    opened = SharedReplicas(lambda: pool, address, clock or SystemClock(), heartbeat)
+    opened = SharedReplicas(lambda: pool, address, clock or SystemClock(), heartbeat, pool.history)
     try:
         yield opened
     finally:

@@ -142,6 +142,7 @@ class Encoder:
             terminal,
             used_by_task(append.snapshot) if terminal and append.snapshot is not None else NOTHING_USED,
             append.status_ms,
+            append.history,
         )
 
     def note(self, write: Creation | Addition, future: "Future[Appended | Repeat]") -> None:

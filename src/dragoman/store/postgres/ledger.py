@@ -31,6 +31,7 @@ from dragoman.store.api import (
 from dragoman.store.codec import TERMINAL_FROM, Codec, Unreadable
 from dragoman.store.files import File
 from dragoman.store.postgres.database.connection import DatabaseConnection
+from dragoman.store.postgres.database.history import HistoryChanged
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.worker_leases import SINGLE_WORD, WORD
@@ -63,6 +64,9 @@ class Again:
 
 
 AGAIN: Final = Again()
+
+NO_SEQ = -1
+"""A seq that no task has."""
 
 Outcome = Appended | Repeat | Refused | Again
 
@@ -107,15 +111,19 @@ class Ledger:
 
         Raises StoreError or OutcomeUnknown, which then holds for all of them.
         """
-        scopes = await self._find_scopes(writes)
-        try:
-            if any(_needs_more(write) for write in writes):
-                async with self._pool.transaction() as connection:
-                    return await self._write(connection, lane, writes, scopes)
-            rows = await self._pool.write(self._sql["write"], *self._values(lane, writes, scopes, {}))
-            return self._outcomes(writes, rows, {})
-        except StoreError as error:
-            return _all_again(writes, error)
+        pool = self._pool
+        while True:
+            scopes, during = await self._find_scopes(writes), pool.history.number
+            try:
+                if any(_needs_more(write) for write in writes):
+                    async with pool.transaction() as connection:
+                        return await self._write(connection, lane, writes, scopes)
+                rows = await pool.write(self._sql["write"], *self._values(lane, writes, scopes, {}), during=during)
+                return self._outcomes(writes, rows, {})
+            except HistoryChanged:
+                continue
+            except StoreError as error:
+                return _all_again(writes, error)
 
     async def alone(self, lane: int, write: Creation | Addition) -> Outcome:
         """Make one write, until its outcome is final. Raises StoreError or OutcomeUnknown."""
@@ -191,6 +199,8 @@ class Ledger:
                 row["scope"], row["allowed"] = scopes[write.owner, write.agent], place not in refused
                 bodies.append(write.head)
             else:
+                if self._is_outdated(write):
+                    row["expected_seq"] = NO_SEQ
                 bodies.append(write.record)
             rows.append(row)
             pages.append(write.page)
@@ -214,7 +224,7 @@ class Ledger:
             elif call_digest is not None:
                 outcomes[place] = self._repeat(call_task, call_digest, call_seq, call_answer)
             elif isinstance(write, Addition):
-                outcomes[place] = _refusal(write, *row[10:16]) or AGAIN
+                outcomes[place] = _refusal(write, *row[10:16]) or self._refuse_outdated(write) or AGAIN
             elif place in refused:
                 outcomes[place] = refused[place]
             elif row[10] is not None:
@@ -236,6 +246,13 @@ class Ledger:
                 seq += 1
                 found.append(Logged(seq, event, size // len(events)))
         return tuple(found)
+
+    def _is_outdated(self, write: Addition) -> bool:
+        """Whether an append was decided on another history of the database: only its first attempt can be found."""
+        return write.history not in ("", self._pool.history.name)
+
+    def _refuse_outdated(self, write: Addition) -> Refused | None:
+        return Moved(f"{write.id}: read in another history of the database") if self._is_outdated(write) else None
 
     def _repeat(self, task_id: str | None, digest: bytes, seq: int, answer: bytes | None) -> Repeat:
         return self._codec.repeat((None if task_id is None else from_text(task_id), digest, seq, answer))

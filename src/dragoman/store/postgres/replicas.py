@@ -19,6 +19,7 @@ from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, dial, identify
+from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.migrations import check_version, migrations
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import read_statements
@@ -77,8 +78,9 @@ class SharedReplicas:
 
     shared = True
 
-    def __init__(self, door: Door, address: Address, clock: Clock, heartbeat: Heartbeat) -> None:
+    def __init__(self, door: Door, address: Address, clock: Clock, heartbeat: Heartbeat, history: HistoryCount) -> None:
         self._door = door
+        self._history = history
         self._clock = clock
         self._heartbeat = heartbeat
         self._address = address
@@ -139,6 +141,11 @@ class SharedReplicas:
     async def next_event(self) -> ReplicaEvent:
         """As the protocol says."""
         return await self._events.get()
+
+    @property
+    def history(self) -> str:
+        """That of the newest connection."""
+        return self._history.name
 
     @property
     def beat_age_s(self) -> float | None:

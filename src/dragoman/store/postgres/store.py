@@ -97,7 +97,9 @@ class PostgresStore:
         self._pool = door = Door(self._address)
         self._submission = submission = Submission(door)
         self._history = HistoryCount()
-        self.replicas = self._replicas = SharedReplicas(door, self._address, clock, heartbeat or Heartbeat())
+        self.replicas = self._replicas = SharedReplicas(
+            door, self._address, clock, heartbeat or Heartbeat(), self._history
+        )
         self.shared: Shared = SharedRows(door, self._address.schema)
         self.worker_leases: WorkerLeases = LeaseRows(door, self._address.schema)
         self.keys: KeyRing = KeyTable(door, self._address.schema, self._damage)

@@ -43,7 +43,7 @@ class Creation(Struct, frozen=True):
 class Addition(Struct, frozen=True):
     """An append, encoded. `row` holds the columns but those with bytes and the remembered call.
 
-    `used` is what a task that ends, at `ended_ms`, has used.
+    `used` is what a task that ends, at `ended_ms`, has used. `history` is that of the database on which it was decided.
     """
 
     id: str
@@ -62,6 +62,7 @@ class Addition(Struct, frozen=True):
     terminal: bool
     used: tuple[Used, ...]
     ended_ms: int
+    history: str
 
 
 class Told(Struct, frozen=True):

@@ -92,6 +92,11 @@ class DatabaseIdentity(Struct, frozen=True):
     timeline: str
     system: int | None
 
+    @property
+    def history(self) -> str:
+        """A name of the history."""
+        return self.timeline if self.system is None else f"{self.timeline}-{self.system:x}"
+
 
 async def dial(address: Address, *, prepares: bool) -> DatabaseConnection:
     """A new connection. With `prepares` it keeps statements prepared, unless the address says otherwise.

@@ -17,7 +17,7 @@ import asyncpg
 from dragoman.store.api import StoreError, StoreStandby, StoreUnreachable
 from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, close, dial, identify
-from dragoman.store.postgres.database.history import HistoryCount
+from dragoman.store.postgres.database.history import HistoryChanged, HistoryCount
 from dragoman.store.postgres.database.translation import FAILURES, LOST, translate, translate_write
 
 ROLLBACK_S = 1.0
@@ -60,10 +60,13 @@ class Pool:
         except FAILURES as error:
             raise self._error(error) from error
 
-    async def write(self, sql: str, *values: object) -> list[Any]:
-        """The rows of one statement, which commits by itself. Raises StoreError or OutcomeUnknown."""
+    async def write(self, sql: str, *values: object, during: int | None = None) -> list[Any]:
+        """The rows of one statement, which commits by itself. Raises StoreError or OutcomeUnknown.
+
+        Raises HistoryChanged instead if it is to run `during` a history that is over.
+        """
         try:
-            return await self._run(sql, values)
+            return await self._run(sql, values, during)
         except FAILURES as error:
             raise translate_write(error, self.address.shown) from error
 
@@ -160,9 +163,8 @@ class Pool:
     def identified(self, proxied: bool, identity: DatabaseIdentity) -> None:
         """Note which server is behind the address."""
         self.proxied = bool(self.proxied) or proxied
-        known, self.identity = self.identity, identity
-        if known is not None and known != identity:
-            self.history.change()
+        self.identity = identity
+        self.history.see(identity.history)
 
     async def close(self) -> None:
         """Close the connections that are idle, and each other one when it is given back."""
@@ -182,8 +184,11 @@ class Pool:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _run(self, sql: str, values: Sequence[object]) -> list[Any]:
+    async def _run(self, sql: str, values: Sequence[object], during: int | None = None) -> list[Any]:
         connection = await self.take()
+        if during is not None and during != self.history.number:
+            self.release(connection)
+            raise HistoryChanged
         try:
             rows: list[Any] = await connection.fetch(sql, *values, timeout=self.address.timeout_s)
         except asyncpg.PostgresError:
