@@ -137,6 +137,8 @@ class _Checking:
                 return self._listed(happening)
             case h.Beat(replica, alive):
                 return () if alive else (f"the heartbeat of {replica} was renewed after it had expired",)
+            case h.Revived(token):
+                return (f"lease {token} was renewed after it had run out (invariant 5)",)
             case h.Erred(client, what, task_id, error, possible):
                 return () if possible else (f"{client} cannot {what} {task_id}: {error}",)
             case h.Leaked(client, what, task_id):
@@ -330,6 +332,9 @@ class _Checking:
         known = self._webhook_ids.setdefault(made.webhook_id, (*key, made.seq))
         if known != (*key, made.seq):
             yield f"webhook-id {made.webhook_id} stands for {known} and for {(*key, made.seq)}"
+        committed = self._task(made.task_id).events[made.seq - 1 :]  # others may have written before its event
+        if not self._went_back and made.said and made.said not in map(h.describe, committed):
+            yield f"webhook {made.config_id} of {made.task_id} hears of {made.said}: not committed (invariant 2)"
         if made.seq < self._hooked.get(key, 0) and not repeated:
             yield f"webhook {made.config_id} of {made.task_id} hears of {made.seq} after {self._hooked[key]}"
         self._hooked[key] = max(made.seq, self._hooked.get(key, 0))

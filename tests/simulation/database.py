@@ -47,7 +47,7 @@ from dragoman.store.outbox import Lane
 from dragoman.store.replicas import Replica
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
-from dragoman.store.worker_leases import WORKER, LeaseTable
+from dragoman.store.worker_leases import WORKER, LeaseTable, WorkerLease
 from tests.simulation.outbox import OutboxRows, Webhook
 
 EVENT_BYTES = 3_000
@@ -161,6 +161,10 @@ class Witness(Protocol):
         """A replica joined, or renewed its heartbeat."""
         ...
 
+    def renewed(self, token: str, ran: bool) -> None:
+        """A worker's lease was renewed, which `ran` until then, or had run out."""
+        ...
+
     def gone(self, replica_id: str) -> None:
         """A replica was declared dead."""
         ...
@@ -185,6 +189,9 @@ class Guard:
     ignores_changed_webhooks = False
     sweeps_what_is_open = False
     ignores_the_end_of_leases = False
+    takes_words_of_earlier_leases = False
+    claims_what_readers_see = False
+    owes_before_the_commit = False
 
 
 class Database:
@@ -297,6 +304,8 @@ class Database:
             return Unknown(append.task_id)
         if (first := self._first(append.write, append.task_id, append.read_seq)) is not None:
             return first
+        if self.guard.owes_before_the_commit:
+            self.outbox.owe(append.task_id, append.deliveries, self.now_ms())
         if (refused := self._refusal(before, append)) is not None:
             return refused
         if outdated:
@@ -339,7 +348,8 @@ class Database:
             row.pushed = True
             row.webhooks_version += 1
             self.outbox.keep(append.task_id, append.push)
-        self.outbox.owe(append.task_id, append.deliveries, now_ms)
+        if not self.guard.owes_before_the_commit:
+            self.outbox.owe(append.task_id, append.deliveries, now_ms)
         self._show(row)
         if dedupe is not None:
             self._calls[dedupe.key] = (Repeat(append.task_id, dedupe.digest, row.seq), dedupe.expires_ms, row.shown_s)
@@ -365,6 +375,9 @@ class Database:
             expected = before
         if row.state in TERMINAL:
             return TaskEnded(append.task_id)
+        lease = append.lease
+        if self.guard.takes_words_of_earlier_leases and not (lease is None or lease.granted_ms or lease.silent):
+            return None
         fenced = append.epoch is not None and (row.holder is None or row.epoch != append.epoch)
         if fenced and not self.guard.ignores_epoch:
             return Fenced(f"epoch {append.epoch}, the task has {row.epoch if row.holder else 'no lease'}")
@@ -500,6 +513,15 @@ class Database:
             del self._days[day]
         return deleted + len(expired) + len(past)
 
+    def renew_leases(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
+        """As `WorkerLeases.renew`."""
+        run = {token for task_id, token in tokens if self.leases.runs(task_id)}
+        renewed = self.leases.renew(tokens, ttl_ms)
+        if self._witness is not None:
+            for token in renewed:
+                self._witness.renewed(token, token in run)
+        return renewed
+
     # -- entries that expire -------------------------------------------------------------------------------------------
 
     def entry(self, key: str) -> SharedEntry | None:
@@ -627,7 +649,12 @@ class Database:
         for row in tuple(self.rows.values()):
             if len(claimed) == limit:
                 break
-            if row.state in TERMINAL or row.shown_s > now_s or (row.state in INTERRUPTED and row.holder is None):
+            if row.shown_s > now_s:
+                shown = self.shown(row.head.id) if self.guard.claims_what_readers_see else None
+                if shown is None:
+                    continue
+                row = shown
+            if row.state in TERMINAL or (row.state in INTERRUPTED and row.holder is None):
                 continue
             lapsed = row.offered_until_ms is not None and row.offered_until_ms <= now_ms
             if self.guard.keeps_offers_for_ever:

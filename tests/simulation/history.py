@@ -71,6 +71,12 @@ class Beat(Struct, gc=False):
     alive: bool
 
 
+class Revived(Struct, gc=False):
+    """A worker's lease was renewed that had run out."""
+
+    token: str
+
+
 class Gone(Struct, gc=False):
     """A replica was declared dead."""
 
@@ -211,13 +217,17 @@ class Registered(Struct, gc=False):
 
 
 class Delivered(Struct, gc=False):
-    """A webhook call has arrived, which reports `seq`. `answered` says that its sender knows."""
+    """A webhook call has arrived, which reports `seq`. `answered` says that its sender knows.
+
+    `said` describes the event there as it was rendered; empty if the task was to be reported as it stands.
+    """
 
     task_id: str
     config_id: str
     webhook_id: str
     seq: int
     answered: bool
+    said: str = ""
 
 
 class Complained(Struct, gc=False):
@@ -245,6 +255,7 @@ Happening = (
     | Leased
     | Held
     | Beat
+    | Revived
     | Gone
     | Swept
     | Rewound
@@ -298,6 +309,10 @@ class History:
 
     def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
         self.add(Beat(replica.id, was_alive))
+
+    def renewed(self, token: str, ran: bool) -> None:
+        if not ran:
+            self.add(Revived(token))
 
     def gone(self, replica_id: str) -> None:
         self.add(Gone(replica_id))
@@ -358,6 +373,8 @@ def trace(history: History, beats: bool = False) -> str:
                 if alive and not beats:
                     continue
                 text = f"{replica:12} beats" + ("" if alive else ", though it is dead")
+            case Revived(token):
+                text = f"{'':12} lease {token} is renewed, though it has run out"
             case Gone(replica):
                 text = f"{replica:12} is declared dead"
             case Swept(task_id):

@@ -209,6 +209,21 @@ def ignore_the_end_of_workers_leases(world: World) -> None:
     world.database.guard.ignores_the_end_of_leases = True
 
 
+def take_words_of_earlier_leases(world: World) -> None:
+    """The store lets a worker write under a lease, and in an epoch, that is over as another worker has the task."""
+    world.database.guard.takes_words_of_earlier_leases = True
+
+
+def lose_the_last_event_before_a_take_over(world: World) -> None:
+    """A replica that takes a task over goes on from what readers see, and a commit that they do not see yet is lost."""
+    world.database.guard.claims_what_readers_see = True
+
+
+def owe_deliveries_before_the_commit(world: World) -> None:
+    """The webhook calls of a write are owed when it reaches the store, which may refuse it."""
+    world.database.guard.owes_before_the_commit = True
+
+
 def renew_workers_leases_that_have_run_out(world: World) -> None:
     """The heartbeat of a worker that was silent for too long renews its lease."""
 
@@ -297,6 +312,9 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         run_again_what_is_not_restartable,
         ignore_the_end_of_workers_leases,
         renew_workers_leases_that_have_run_out,
+        take_words_of_earlier_leases,
+        lose_the_last_event_before_a_take_over,
+        owe_deliveries_before_the_commit,
         ignore_changed_webhooks,
         keep_what_the_store_has_lost,
         continue_what_the_store_has_lost,

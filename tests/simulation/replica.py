@@ -35,7 +35,7 @@ from dragoman.store.outbox import Delivery, Registration
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import Hub, HubBus
 from tests.simulation.agents import HIRED, WORKER_LEASE_S, ScriptedAgent, agents
-from tests.simulation.history import Began, Complained, Delivered, Fault, History, Weather
+from tests.simulation.history import Began, Complained, Delivered, Fault, History, Weather, describe
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.store import Network, Server, SimulatedStore
 
@@ -338,6 +338,8 @@ class Place:
         messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
         left = loop.create_future()
         connection.leave = lambda: _ignored(loop.post(process, self._delay_s(), _finish, left))
+        if connection.closed:
+            _finish(left)
 
         async def receive() -> dict[str, Any]:
             if messages:
@@ -433,7 +435,7 @@ FORM = PushForm(
 
 
 class Teller:
-    """Renders webhook calls: see `engine.announcements.Announcer`. The body is the place in the log."""
+    """Renders webhook calls: see `engine.announcements.Announcer`. The body is the place in the log, and the event."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
@@ -452,7 +454,7 @@ class Teller:
                 config_id=config.id,
                 seq=step.seq,
                 kept=True,
-                body=f"{head.id} {config.id} {step.seq}".encode(),
+                body=f"{head.id} {config.id} {step.seq} {'' if step.event is None else describe(step.event)}".encode(),
             )
             for step in steps
             for config in configs
@@ -475,9 +477,9 @@ class Receiver:
         lossy = self._network.lossy
         if self._random() < lossy * 3:
             raise Unreachable(HOST, "it was lost")
-        task_id, config_id, seq = body.decode().split()
+        task_id, config_id, seq, said = body.decode().split(" ", 3)
         answered = self._random() >= lossy * 3
-        self._history.add(Delivered(task_id, config_id, headers["webhook-id"], int(seq), answered))
+        self._history.add(Delivered(task_id, config_id, headers["webhook-id"], int(seq), answered, said))
         await asyncio.sleep(0.002)
         if not answered:
             raise Unreachable(HOST, "its answer was lost")

@@ -591,7 +591,7 @@ class SimulatedLeases:
     async def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         given = tuple(tokens)
         renewed: Mapping[str, WorkerLease] = await self._store.request(
-            lambda: self._database.leases.renew(given, ttl_ms)
+            lambda: self._database.renew_leases(given, ttl_ms)
         )
         return renewed
 

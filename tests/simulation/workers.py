@@ -107,6 +107,21 @@ class Worker:
             self._history.add(Fault(f"{self.process.name} is told to stop"))
             self._loop.post(self.process, 0.0, self._stop.set)
 
+    def pause(self) -> Process | None:
+        """Let nothing of the process run until `go_on`, if it works and waits for no further task (SIGSTOP)."""
+        process = self.process
+        if process.dead or process.stopped or self._idle or not self._has:
+            return None
+        self._history.add(Fault(f"{process.name} is stopped"))
+        self._loop.stop_process(process)
+        return process
+
+    def go_on(self, process: Process) -> None:
+        """Let a process run again that was paused, unless it was killed meanwhile (SIGCONT)."""
+        if not process.dead:
+            self._history.add(Fault(f"{process.name} goes on"))
+            self._loop.go_on(process)
+
     def _end(self, *, gives_back: bool) -> None:
         self._loop.kill(self.process)
         for connection in self.connections:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dragoman.engine.recovery import CHECK_S
 from dragoman.model import ids
-from tests.simulation.agents import AGENTS, ANSWERS, HIRED
+from tests.simulation.agents import AGENTS, ANSWERS, HIRED, WORKER_LEASE_S
 from tests.simulation.checks import check, check_end
 from tests.simulation.client import Client, Clients, Crowd, Waverer
 from tests.simulation.database import Database, Moment
@@ -57,6 +57,9 @@ FAILOVER = 0.3
 
 A worker does not know which of its reports are lost, and goes on behind them.
 """
+
+PAUSE = 0.5
+"""The part of the worlds with workers in which these stand still for about as long as their leases last."""
 
 SWEEP = 0.1
 """The part of the worlds in which tasks are deleted soon after their end."""
@@ -124,6 +127,7 @@ class World:
         self.crowd = Random(f"crowd {seed}")
         self.failover = Random(f"failover {seed}")
         self.waver = Random(f"waver {seed}")
+        self.pause = Random(f"pause {seed}")
         serves = self._share_agents(self.random.choice((2, 3, 3)))
         self.terms = Terms(
             claim_s=settings.claim_s,
@@ -200,6 +204,9 @@ class World:
         if self.calm and self.waver.random() < WAVER:
             Waverer("waverer", self.clients, 2)
         self._plan_faults()
+        if self.workers and self.pause.random() < PAUSE:
+            for worker in self.workers:
+                self._at(1.0 + self.pause.random() * 5, self._pause, worker)
         if self.failover.random() < FAILOVER and not self.hires:
             self._at(1.0 + self.failover.random() * 8, self._fall_behind)
         elif self.failover.random() < SWEEP:
@@ -284,6 +291,14 @@ class World:
             worker.start()
         else:
             self._at(DOWN_S, self._start_worker, worker)
+
+    def _pause(self, worker: Worker) -> None:
+        """Let a worker stand still as soon as it works, for about as long as its last heartbeat lets its lease run."""
+        process = worker.pause()
+        if process is not None:
+            self._at(WORKER_LEASE_S * (1.0 + self.pause.random() * 0.7), worker.go_on, process)
+        if self.loop.time() < FAULTY_S:
+            self._at(0.1 + self.pause.random() * (0.2 if process is None else 8), self._pause, worker)
 
     def _kill(self, place: Place) -> None:
         if place.running:
