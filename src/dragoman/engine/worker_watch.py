@@ -12,12 +12,12 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from dragoman.engine.api import Runner, Workers
-from dragoman.engine.rules import Decision, EndWorkerLease
-from dragoman.engine.runs.endings import OVERDUE, overdue_text
+from dragoman.engine.rules import Decision, EndWorkerLease, WriteWords
+from dragoman.engine.runs.endings import OVERDUE, closing, overdue_text
 from dragoman.engine.served_agents import Served
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import TaskLog
-from dragoman.engine.worker_tasks import WorkerTasks
+from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.task import INTERRUPTED, TaskState
 from dragoman.store.api import OutcomeUnknown, Refused, StoreError
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
@@ -141,17 +141,19 @@ class WorkerWatch:
                 self._tasks.announce(task)
 
     async def _end_overdue(self, lease: WorkerLease) -> None:
-        """End a task whose worker has taken longer than its deadline."""
+        """End a task whose worker has taken longer than its deadline, unless it has asked or told anything since."""
         async with self._tasks.watch(lease.task_id) as task:
             if task is None or task.terminal or task.state in INTERRUPTED or lease.deadline_s is None:
                 return
-            log.warning(
-                "task %s: agent %s took longer than deadline_s = %g: it is stopped",
-                lease.task_id,
-                lease.agent,
-                lease.deadline_s,
-                extra=about(lease.agent, agent=lease.agent),
-            )
-            with suppress(Refused):
-                text = overdue_text(lease.deadline_s)
-                await self._supervisor.ends.end(task, TaskState.FAILED, text, OVERDUE, epoch=task.row.epoch)
+            text, used = overdue_text(lease.deadline_s), task.fold.usage
+            end = closing(task.head, TaskState.FAILED, self._tasks.clock.now_ms(), text, OVERDUE, used)
+            change = WorkerLeaseChange(replace(lease, version=lease.version + 1))
+            with suppress(Refused, Overtaken):  # the next look finds it again
+                await self._tasks.write(task, WriteWords((end,), TaskState.FAILED, change))
+                log.warning(
+                    "task %s: agent %s took longer than deadline_s = %g: it is stopped",
+                    lease.task_id,
+                    lease.agent,
+                    lease.deadline_s,
+                    extra=about(lease.agent, agent=lease.agent),
+                )
