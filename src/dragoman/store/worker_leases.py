@@ -16,9 +16,10 @@ epoch to the same worker, if its lease has not run out (`Append.to_worker`).
 ```
 
 An append that ends a task ends the lease, too. A lease that is over is known for `KNOWN_MS` more, so that
-a worker can be told what became of its task.
+a worker can be told what became of its task; in memory the newest `OVER_MAX` are.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from typing import Literal, Protocol
@@ -32,6 +33,9 @@ WORKER = "worker"
 
 KNOWN_MS = 600_000
 """How long a lease is known after it was over."""
+
+OVER_MAX = 50_000
+"""Most leases that are known after they were over, where they are kept in memory: some 40 MB. They are the newest."""
 
 
 class WorkerLease(Struct, frozen=True, kw_only=True):
@@ -162,8 +166,7 @@ class LeaseRow:
 
     def end(self, known_s: float) -> None:
         """It is over now, and known until then."""
-        if not self.over:
-            self.over, self.due_s, self.until_s = True, None, known_s
+        self.over, self.due_s, self.until_s = True, None, known_s
 
 
 class LeaseTable:
@@ -174,25 +177,37 @@ class LeaseTable:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.rows: dict[str, LeaseRow] = {}
+        """Those that are not over."""
+        self._over: OrderedDict[str, LeaseRow] = OrderedDict()
+        """Those that are, the longest first. Nothing goes through them all."""
         self._now_s = now_s
         self._next_s = 0.0
         """Before this time no lease runs out."""
+
+    def clear(self) -> None:
+        """Forget all leases."""
+        self.rows.clear()
+        self._over.clear()
 
     def copy(self) -> "LeaseTable":
         """A table with the same rows, which change on their own."""
         other = LeaseTable(self._now_s)
         other.rows = {task_id: copy(row) for task_id, row in self.rows.items()}
+        other._over = OrderedDict(self._over)  # they change no more
         return other
 
     def get(self, task_id: str) -> HeldLease | None:
         """See `WorkerLeases`."""
-        row = self.rows.get(task_id)
+        row = self._known(task_id)
         return None if row is None else self._held(row)
+
+    def _known(self, task_id: str) -> LeaseRow | None:
+        return self.rows.get(task_id) or self._over.get(task_id)
 
     def runs(self, task_id: str) -> bool:
         """Whether a task has a lease that runs."""
         row = self.rows.get(task_id)
-        return row is not None and not row.over and row.until_s > self._now_s()
+        return row is not None and row.until_s > self._now_s()
 
     def stands(self, change: WorkerLeaseChange) -> bool:
         """Whether an append is let through that was made under the lease as it stands. That is so of almost every one;
@@ -200,7 +215,7 @@ class LeaseTable:
         """
         lease = change.lease
         row = self.rows.get(lease.task_id)
-        if row is None or row.over or change.silent or change.granted_ms is not None:
+        if row is None or change.silent or change.granted_ms is not None:
             return False
         known = row.lease
         return known.token == lease.token and not _differs(known, change) and row.until_s > self._now_s()
@@ -220,12 +235,12 @@ class LeaseTable:
         if row is None or row.lease.token != lease.token:
             return True
         if change.silent:
-            return row.over or row.until_s > self._now_s()
+            return row.until_s > self._now_s()
         return _differs(row.lease, change)
 
     def made(self, task_id: str, write: int | None) -> bool:
         """Whether the append with that id has made its change already, so that it is repeated now."""
-        row = self.rows.get(task_id)
+        row = self._known(task_id)
         return row is not None and write is not None and row.write == write
 
     def change(self, change: WorkerLeaseChange, *, asks: bool, write: int | None = None) -> None:
@@ -233,8 +248,9 @@ class LeaseTable:
         if self.made(change.lease.task_id, write):
             return
         lease, now_s = change.lease, self._now_s()
-        row = self.rows.get(lease.task_id)
+        row = self._known(lease.task_id)
         if change.granted_ms is not None:
+            self._over.pop(lease.task_id, None)
             row = self.rows[lease.task_id] = LeaseRow(lease, now_s + change.granted_ms / 1000)
             row.count(now_s)
             self._next_s = min(self._next_s, row.until_s)
@@ -243,11 +259,12 @@ class LeaseTable:
         if asks:
             row.pause()
         if change.over or change.silent:
-            row.end(now_s + KNOWN_MS / 1000)
+            self.end(lease.task_id)
 
     def resume(self, task_id: str) -> None:
         """Count the time of a worker anew, because its question was answered."""
-        self.rows[task_id].count(self._now_s())
+        if (row := self.rows.get(task_id)) is not None:
+            row.count(self._now_s())
 
     def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         """See `WorkerLeases`."""
@@ -276,15 +293,12 @@ class LeaseTable:
 
     def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         """See `WorkerLeases`."""
-        now_s, found = self._now_s(), list[WorkerLease]()
+        now_s = self._now_s()
+        while self._over and next(iter(self._over.values())).until_s <= now_s:
+            self._over.popitem(last=False)
         if now_s < self._next_s:
             return ()
-        for task_id, row in tuple(self.rows.items()):
-            if row.until_s <= now_s:
-                if row.over:
-                    del self.rows[task_id]
-                else:
-                    found.append(row.lease)
+        found = [row.lease for row in self.rows.values() if row.until_s <= now_s]
         self._next_s = now_s if found else min((row.until_s for row in self.rows.values()), default=now_s)
         return tuple(found[:limit])
 
@@ -296,9 +310,12 @@ class LeaseTable:
 
     def end(self, task_id: str) -> None:
         """End the lease of a task that has ended."""
-        row = self.rows.get(task_id)
+        row = self.rows.pop(task_id, None)
         if row is not None:
             row.end(self._now_s() + KNOWN_MS / 1000)
+            self._over[task_id] = row
+            if len(self._over) > OVER_MAX:
+                self._over.popitem(last=False)
 
     def _held(self, row: LeaseRow) -> HeldLease:
         left_ms = 0 if row.over else max(0, round((row.until_s - self._now_s()) * 1000))

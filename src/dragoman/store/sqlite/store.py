@@ -170,7 +170,7 @@ class SqliteStore:
         await asyncio.shield(opened.writer.close())
         self._open.close()
         self._own_writer = None
-        self._worker_leases.rows.clear()
+        self._worker_leases.clear()
         self._has_granted = False
         self._local.end()
         opened.readers.close()
