@@ -155,7 +155,7 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     await mine.writes.append(
         mine, lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True)
     )
-    assert (mine.state, mine.holder) == (S.INPUT_REQUIRED, None)
+    assert (mine.state, mine.row.holder) == (S.INPUT_REQUIRED, None)
     heard: list[str] = []
     mine.followers.attach(
         Listening(lambda message, _: heard.append(message.text), lambda: bool(heard.append("fenced")))
@@ -164,7 +164,7 @@ async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_an
     await other.writes.append(other, lambda log: answer)
     await LogReader().catch_up(mine)
     assert heard == ["fenced"]
-    assert (mine.holder, mine.row.epoch, mine.seq) == ("there", 2, 4)
+    assert (mine.row.holder, mine.row.epoch, mine.seq) == ("there", 2, 4)
 
 
 async def test_a_suspended_run_hears_of_an_end_that_another_engine_wrote(store: Store) -> None:
@@ -269,7 +269,7 @@ async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in
     stored = await store.load("t")
     assert stored is not None
     mine.go_to(stored)
-    assert (mine.seq, mine.state, mine.terminal, mine.holder) == (2, S.CANCELED, True, None)
+    assert (mine.seq, mine.state, mine.terminal, mine.row.holder) == (2, S.CANCELED, True, None)
     assert mine.record() == other.record()
 
 
@@ -285,7 +285,7 @@ async def test_a_write_that_expects_an_epoch_is_decided_again_when_the_lease_has
 
     await log.writes.append(log, take_over)
     assert decided == [epoch, epoch + 1]
-    assert (log.holder, log.row.epoch) == ("h3", epoch + 2)
+    assert (log.row.holder, log.row.epoch) == ("h3", epoch + 2)
 
 
 async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(store: Store) -> None:
@@ -294,7 +294,7 @@ async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(stor
     log, other = TaskLog.of(stored, cast("Store", Unreadable(store)), Alone()), await log_of(store)
     await other.writes.append(other, lambda _: write(MessageReceived(said("other"), TIME)))
     await log.writes.append(log, lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.row.epoch))
-    assert (log.holder, log.row.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
+    assert (log.row.holder, log.row.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
 
 
 class Unreadable:
@@ -444,7 +444,7 @@ async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Sto
         await log.writes.append(log, more)
     await LogReader().reread(log)
     await log.writes.append(log, more)
-    assert (log.state is S.INPUT_REQUIRED, log.holder == "h3") == (guarded == "by seq", guarded == "by epoch")
+    assert (log.state is S.INPUT_REQUIRED, log.row.holder == "h3") == (guarded == "by seq", guarded == "by epoch")
     assert log.record() == (await log_of(standby)).record()
     await standby.close()
 
@@ -591,7 +591,7 @@ async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: St
     behind.store = standby
     await LogReader().reread(log)
     assert stopped == [True]
-    assert log.holder == "there"
+    assert log.row.holder == "there"
     await standby.close()
 
 
@@ -619,12 +619,12 @@ async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(stor
 async def test_a_refresh_shows_that_a_lease_was_given_back_without_an_event(store: Store) -> None:
     """So that a cancel does not wait for a replica that has given its task back to the queue."""
     log = await log_of(store)
-    assert log.holder is not None
+    assert log.row.holder is not None
     await store.append(
         Append(task_id="t", events=(), state=log.state, status_ms=log.row.status_ms, epoch=log.row.epoch, release=True)
     )
     await LogReader().catch_up(log)
-    assert log.holder is None
+    assert log.row.holder is None
 
 
 async def test_a_stream_goes_on_that_has_read_ahead_of_its_log(store: Store) -> None:

@@ -123,8 +123,8 @@ class Cancellations:
         await self._store.request_cancel(task.head.id)
         if run is not None:
             self._ask_to_stop(run)
-        elif self._hints is not None and task.holder is not None:
-            self._hints.tell(task.holder)
+        elif self._hints is not None and task.row.holder is not None:
+            self._hints.tell(task.row.holder)
         deadline = self._loop.time() + self._settings.cancel_grace_s
         while not task.terminal and (self._runs.of(task) is not None or self._leases.is_elsewhere(task)):
             if not await task.followers.wait(task, self._loop, deadline):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Hear, Runner
+from dragoman.engine.bounds import Bounds
 from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.effects import ParentRun
 from dragoman.engine.files import Files
@@ -81,6 +82,7 @@ class Delegations:
         store: Store,
         clock: Clock,
         files: Files,
+        bounds: Bounds,
         trail: Trail | None,
         neighbours: Neighbours | None,
         retry_s: float,
@@ -95,6 +97,7 @@ class Delegations:
         self._store = store
         self._clock = clock
         self._files = files
+        self._bounds = bounds
         self._trail = trail
         self._neighbours = neighbours
         self._retry_s = retry_s
@@ -210,7 +213,7 @@ class Delegations:
             mount=f"/agents/{agent}",
             manners=WORKS,
             traceparent=run.traceparent,
-            shown=run.shown,
+            shown=run.log.shown,
         )
 
     async def _settled(
@@ -227,9 +230,9 @@ class Delegations:
         for _ in range(given):
             run.replay.next_passed(child.head.id)
         heard = after if hear is None else 0  # an agent that runs again gets all chunks again
-        watch = (
-            _Watch(run, child, self._tail, heard, self._files, order, hear, after) if order.progress or hear else None
-        )
+        watch: _Watch | None = None
+        if order.progress or hear:
+            watch = _Watch(run, child, self._tail, heard, self._files, self._bounds, order, hear, after)
         try:
             while not (child.terminal or child.gone):
                 if not await _moved(child, watch, loop, deadline):
@@ -447,6 +450,7 @@ class _Watch:
         open_tail: Callable[[TaskLog, int], Tail],
         after: int,
         files: Files,
+        bounds: Bounds,
         order: Delegation,
         hear: Hear | None,
         reported: int,
@@ -457,6 +461,7 @@ class _Watch:
         self._open_tail = open_tail
         self._run = run
         self._files = files
+        self._bounds = bounds
         self._order = order
         self._hear = hear
         self._reported = reported
@@ -488,8 +493,7 @@ class _Watch:
                 return
             parts = await self._files.parts(event.message.parts) if event.message is not None else ()
             steps = None if event.progress is None else (event.progress.current, event.progress.total)
-            bounds = self._run.bounds
-            report = Say(_marked(self._order.agent, parts, bounds.max_text), steps).check(bounds)
+            report = Say(_marked(self._order.agent, parts, self._bounds.max_text), steps).check(self._bounds)
             if (waits := self._run.say(report)) is not None:
                 await waits
 

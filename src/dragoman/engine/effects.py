@@ -32,12 +32,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman.engine.api import Delegation, Hear
-from dragoman.engine.bounds import Bounds
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Say
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
-from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import TaskHead
 
 
@@ -63,16 +61,6 @@ class ParentRun(Protocol):
     @property
     def replay(self) -> PassedAnswers:
         """The recorded answers to its children's questions."""
-        ...
-
-    @property
-    def bounds(self) -> Bounds:
-        """The bounds of what its agent says."""
-        ...
-
-    @property
-    def shown(self) -> CallerCredentials | None:
-        """The caller's credentials, if an agent of the server passes them on."""
         ...
 
     def say(self, word: Say) -> Awaitable[None] | None:

@@ -79,7 +79,7 @@ class TaskEnds:
         """Log an error of the server. Returns the text for the caller, and the epoch under which the task may be ended:
         others may lease it at any moment."""
         reference = failed(task.head, "met an error of the server", error)
-        own = task.holder == self._leases.holder
+        own = task.row.holder == self._leases.holder
         return f"The server failed (reference {reference}).", task.row.epoch if own else None
 
     def others_work_on(self, task: TaskLog, error: BaseException) -> bool:

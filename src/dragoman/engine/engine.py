@@ -154,6 +154,7 @@ class Engine:
             store=store,
             clock=clock,
             files=files,
+            bounds=bounds,
             trail=trail,
             neighbours=neighbours,
             retry_s=retry_s,

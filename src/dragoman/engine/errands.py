@@ -146,7 +146,7 @@ class Errands:
         """Try once more to end a task whose end could not be written, unless somebody works on it by now."""
 
         async def fail(task: TaskLog) -> None:
-            if epoch is not None or task.holder is None:
+            if epoch is not None or task.row.holder is None:
                 await self.fail(task, text, epoch, again_s)
 
         if not self._stopping.begun:

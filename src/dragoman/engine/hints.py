@@ -1,4 +1,4 @@
-"""Hints: tells other replicas of commits made here, and reads what they committed to the tasks in memory here.
+"""Hints: tells other replicas of commits made here, and hears of what they committed to the tasks in memory here.
 
 Invariant: nothing is announced before it is committed (invariant 2). A hint only decides when the store is read: its
 page is applied if it continues the prefix, and a poll finds the commits of lost hints (invariant 12).
@@ -6,25 +6,18 @@ page is applied if it continues the prefix, and a poll finds the commits of lost
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection
 
 import msgspec
 
 from dragoman.bus.api import PAGE_BYTES_MAX, Bus, Inbox, NoBus
-from dragoman.engine.task_log import Page, TaskLog, page_of
-from dragoman.model.events import Logged
+from dragoman.engine.peer_reader import PeerReader
+from dragoman.engine.task_log import Page, TaskLog
 from dragoman.model.task import TERMINAL
-from dragoman.store.api import Append, Appended, Store, StoreError, Unknown
+from dragoman.store.api import Append, Appended, Store
 from dragoman.store.worker_leases import WORKER
 
 log = logging.getLogger("dragoman.hints")
-
-READ_BYTES = 1 << 20
-"""About how many bytes of other replicas' events one read returns."""
-
-EARLY_S = (0.02, 0.1, 0.5)
-"""When the store is read again for an announced event that is not visible yet. After these tries its task is read
-once more as a whole; then the poll finds it."""
 
 _pages = msgspec.msgpack.Decoder(Page)
 
@@ -44,18 +37,12 @@ class Hints:
         self._healthy_poll_s = healthy_poll_s
         self._replica_id = ""
         self._logs: dict[str, TaskLog] = {}
+        self._reader = PeerReader(store, self._logs)
         self._followed: set[str] = set()
-        self._wanted: dict[str, int] = {}
-        """The tasks to read next, by the seq that was announced, 0 if none was."""
-        self._reading: asyncio.Task[None] | None = None
-        self._underway: set[asyncio.Task[None]] = set()
-        self._catching_up: dict[str, int] = {}
-        """The tasks that wait for their turn to be read as a whole, by the seq that was announced."""
         self._polled_s = 0.0
         self._living = 0
         """How many other replicas were alive at the last poll."""
         self._inbox = Inbox()
-        self._stopped = False
         self._bus.listen(self._inbox)
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:
@@ -66,14 +53,13 @@ class Hints:
         self._bus.serve(replica_id, agents)
         if replica_id != self._replica_id:
             self._replica_id = replica_id
+            self._reader.serve(replica_id)
             for task in self._logs.values():
                 self.follow(task)
 
     def stop(self) -> None:
         """Read nothing more."""
-        self._stopped = True
-        for reading in self._underway:
-            reading.cancel()
+        self._reader.stop()
 
     # -- what this replica says ----------------------------------------------------------------------------------------
 
@@ -88,14 +74,14 @@ class Hints:
     def announce(self, task: TaskLog, append: Append, written: Appended) -> None:
         """Announce a commit to those who follow the task, and to the replica that runs it or keeps its run."""
         if not append.events:
-            if append.holder is not None and task.holder not in (None, append.holder):
-                self._bus.publish(task.head.id, written.last_seq, to=task.holder)  # its run has lost the lease
+            if append.holder is not None and task.row.holder not in (None, append.holder):
+                self._bus.publish(task.head.id, written.last_seq, to=task.row.holder)  # its run has lost the lease
             return
         leases = append.holder is not None
         released = append.release or append.state in TERMINAL
-        holder = append.holder if leases else None if released else task.holder
+        holder = append.holder if leases else None if released else task.row.holder
         offered = leases and append.holder != self._replica_id
-        concerned = append.holder if offered else task.holder or task.row.keeper
+        concerned = append.holder if offered else task.row.holder or task.row.keeper
         to = concerned if concerned not in (self._replica_id, WORKER) else None
         page: bytes | None = None
         wanted = to is not None or self._bus.wants(task.head.id)
@@ -136,7 +122,7 @@ class Hints:
         Hints about a task that runs here reach this replica anyway.
         """
         task_id = task.head.id
-        if task.holder == self._replica_id or not task.seq or task.terminal or task_id in self._followed:
+        if task.row.holder == self._replica_id or not task.seq or task.terminal or task_id in self._followed:
             return
         if task_id in self._logs:
             self._followed.add(task_id)
@@ -157,67 +143,14 @@ class Hints:
         task = self._logs.get(task_id)
         if task is None or not task.seq or task.terminal:
             return
-        if self._may_lose(task) and seq is not None and seq >= task.seq:
-            self._catch_up(task, seq)  # what became of the lease may be all that is new
+        if self._reader.may_lose(task) and seq is not None and seq >= task.seq:
+            self._reader.catch_up(task, seq)  # what became of the lease may be all that is new
         elif seq is not None and seq <= task.seq:
             return
         elif page is None or (decoded := _decode(page)) is None or not task.adopt(decoded):
-            self._want(task_id, seq or 0)
+            self._reader.want(task_id, seq or 0)
 
-    def _may_lose(self, task: TaskLog) -> bool:
-        """Whether a hint about a task may be about its lease: it has a run here, or had one that has met a newer lease.
-
-        Those who wait here for such a task have to hear of it from elsewhere then.
-        """
-        return task.followers.attached or task.holder == self._replica_id
-
-    def _want(self, task_id: str, seq: int) -> None:
-        """Read a task soon. One read at a time covers all tasks wanted meanwhile."""
-        if self._stopped:
-            return
-        self._wanted[task_id] = max(seq, self._wanted.get(task_id, 0))
-        if self._reading is None:
-            self._reading = self._spawn(self._read_wanted())
-
-    async def _read_wanted(self) -> None:
-        try:
-            while self._wanted:
-                wanted, self._wanted = self._wanted, {}
-                try:
-                    await self._read(wanted)
-                except StoreError as error:
-                    log.warning("events of other replicas cannot be read now: %s", error)
-                    return
-                self._await_early(wanted)
-        finally:
-            self._reading = None
-
-    def _await_early(self, wanted: Mapping[str, int], tries: int = 0) -> None:
-        """Look again later at tasks whose announced events were not there. At last the tasks are read as a whole.
-
-        A log that has been pruned has no events to read any more, but the task has its end.
-        """
-        early = {task_id: seq for task_id, seq in wanted.items() if seq and self._misses(task_id, seq)}
-        if not early or self._stopped:
-            return
-        if tries < len(EARLY_S):
-            asyncio.get_running_loop().call_later(EARLY_S[tries], self._look_again, early, tries + 1)
-            return
-        for task_id, seq in early.items():
-            if (task := self._behind(task_id, seq)) is not None:
-                self._catch_up(task, seq, again=False)
-
-    def _look_again(self, early: Mapping[str, int], tries: int) -> None:
-        still = {task_id: seq for task_id, seq in early.items() if self._misses(task_id, seq)}
-        for task_id in still:
-            self._want(task_id, 0)
-        self._await_early(still, tries)
-
-    def _misses(self, task_id: str, seq: int) -> bool:
-        """Whether the task lacks events up to `seq`, and nobody is reading it as a whole."""
-        return self._behind(task_id, seq) is not None and task_id not in self._catching_up
-
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- polling -------------------------------------------------------------------------------------------------------
 
     async def due(self) -> bool:
         """Wait for the next poll, and return True; or return False earlier if this replica was told of work.
@@ -246,76 +179,7 @@ class Hints:
         """Read what other replicas wrote to all the tasks in memory, and who they are. Raises StoreError."""
         living = await self._store.replicas.all()
         self._living = sum(replica.id != self._replica_id for replica in living)
-        await self._read(dict.fromkeys(self._logs, 0))
-
-    async def _read(self, wanted: Mapping[str, int]) -> None:
-        """Read each task up to the wanted seq, or as far as it goes if that is 0. Raises StoreError.
-
-        All are read at once, in as few reads as their size allows. Events written meanwhile are left to the next time.
-        """
-        left = dict(wanted)
-        while seen := [
-            (task, seq) for task_id, seq in left.items() if (task := self._behind(task_id, seq)) is not None
-        ]:
-            history = self._store.replicas.history
-            grown = await self._store.read_since([(task.head.id, task.seq) for task, _ in seen], READ_BYTES)
-            if not grown:
-                return
-            full = sum(logged.size for events in grown.values() for logged in events) > READ_BYTES // 2
-            for task, seq in seen:
-                events = grown.get(task.head.id)
-                if events is not None and not (self._take(task, events, history) and (full or seq)):
-                    del left[task.head.id]
-
-    def _behind(self, task_id: str, seq: int) -> TaskLog | None:
-        """The task, if it is in memory, goes on, and has not got as far as `seq`, if that is not 0."""
-        task = self._logs.get(task_id)
-        if task is None or not task.seq or task.terminal or (seq and task.seq >= seq):
-            return None
-        return task
-
-    def _take(self, task: TaskLog, events: Sequence[Logged], history: str) -> bool:
-        """Take in events, as they were read in a history. Returns False if the task is read as a whole instead."""
-        following = [logged for logged in events if logged.seq > task.seq]
-        if not following or task.adopt(page_of(task, following, history)):
-            return True
-        self._catch_up(task, following[-1].seq)
-        return False
-
-    def _catch_up(self, task: TaskLog, seq: int, *, again: bool = True) -> None:
-        """Read a task as a whole, with its lease, in its turn, unless it has got as far as `seq` by then.
-
-        With `again` it is read again if that is not there yet.
-        """
-        task_id = task.head.id
-        underway = task_id in self._catching_up
-        self._catching_up[task_id] = max(seq, self._catching_up.get(task_id, 0))
-        if not underway and not self._stopped:
-            self._spawn(self._read_whole(task, again=again))
-
-    async def _read_whole(self, task: TaskLog, *, again: bool) -> None:
-        task_id = task.head.id
-        try:
-            async with task.writes.turn(task):
-                if self._may_lose(task) or task.seq < self._catching_up[task_id]:
-                    await task.refresh()
-        except (StoreError, Unknown) as error:
-            log.warning("task %s cannot be read now: %s", task_id, error)
-        finally:
-            seq = self._catching_up.pop(task_id)
-        if again:
-            self._await_early({task_id: seq})
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._underway.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._underway.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("events of other replicas cannot be applied", exc_info=error)
+        await self._reader.read_all()
 
 
 def _encode(page: Page) -> bytes | None:

@@ -418,11 +418,11 @@ class Intake:
                 task.note_credentials(call.shown)
             if answers and addressee == self._leases.holder:
                 self._supervisor.answer(task, message)
-            elif answers and task.holder != WORKER:
+            elif answers and task.row.holder != WORKER:
                 self._leases.tell(task, addressee)
             elif answers:
                 pass  # its worker waits for news of it
-            elif task.holder is None:  # a claim may have passed the task over, which this write had locked
+            elif task.row.holder is None:  # a claim may have passed the task over, which this write had locked
                 self._leases.tell(task, None)
             else:
                 self._supervisor.deliver(task, message)

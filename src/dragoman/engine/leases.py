@@ -105,7 +105,7 @@ class TaskLeases:
 
     def is_elsewhere(self, task: TaskLog) -> bool:
         """Whether another engine has leased the task. Workers are of no engine."""
-        return task.holder not in (None, self.holder, WORKER)
+        return task.row.holder not in (None, self.holder, WORKER)
 
     def tell(self, task: TaskLog, replica_id: str | None) -> None:
         """Tell another replica that it goes on with the task; None tells all that serve the agent, and its workers."""
@@ -174,10 +174,10 @@ class TaskLeases:
             return decide(self.view(log, keeper), WithdrawQuestion(child_id), self._clock.now_ms())
 
         def committed() -> None:
-            if task.holder == self.holder:
+            if task.row.holder == self.holder:
                 leased()
-            elif task.holder != WORKER:
-                self.tell(task, task.holder)
+            elif task.row.holder != WORKER:
+                self.tell(task, task.row.holder)
 
         while not self._closed:
             try:
@@ -203,7 +203,7 @@ class TaskLeases:
         """
         with suppress(Refused):
             await self._append(task, Disown())
-        return task.holder == self.holder and self._runs.of(task) is None
+        return task.row.holder == self.holder and self._runs.of(task) is None
 
     async def _append(self, task: TaskLog, request: Request, committed: Callable[[], None] | None = None) -> bool:
         """Append what the rules say to a request, as soon as the store can be written.

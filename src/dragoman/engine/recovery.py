@@ -211,7 +211,7 @@ class Recovery:
 
     def _is_mine(self, stored: Stored, task: TaskLog) -> bool:
         """Whether the lease is still that of `stored`, and of this engine."""
-        return task.holder == stored.holder == self._leases.holder and task.row.epoch == stored.epoch
+        return task.row.holder == stored.holder == self._leases.holder and task.row.epoch == stored.epoch
 
     # -- a claimed task ------------------------------------------------------------------------------------------------
 

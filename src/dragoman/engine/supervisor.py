@@ -217,7 +217,7 @@ class Supervisor:
     def leased_anew(self, run: TaskRun) -> bool:
         """See `engine.runs.run.RunKeeper`."""
         leases, task = self.leases, run.log
-        if task.holder == leases.holder and run.resumes_under(task.row.epoch) and leases.takes_work:
+        if task.row.holder == leases.holder and run.resumes_under(task.row.epoch) and leases.takes_work:
             self.errands.do(task, lambda: self._accept(task))
             return True
         run.lose_lease()
@@ -270,7 +270,7 @@ class Supervisor:
             whole, damaged = await self._read_log(task), False
             try:
                 async with task.writes.turn(task):  # an end that is being written comes first, and so does a message
-                    leased_here = task.holder == self.leases.holder and task.row.epoch == epoch
+                    leased_here = task.row.holder == self.leases.holder and task.row.epoch == epoch
                     if self.runs.of(task) is not None or not leased_here or self.errands.closed:
                         return  # it has a run here, or has ended, or has been leased anew
                     last = whole[-1].seq if whole and whole[0].seq == 1 else read

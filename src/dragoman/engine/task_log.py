@@ -191,11 +191,6 @@ class TaskLog:
         return self.row.state in TERMINAL
 
     @property
-    def holder(self) -> str | None:
-        """The replica that has the lease; None if nobody has."""
-        return self.row.holder
-
-    @property
     def outdated(self) -> bool:
         """Whether the store has another history than the prefix, so that the two have to be compared."""
         return self.history != self.store.replicas.history
@@ -289,8 +284,11 @@ class TaskLog:
         status_ms = append.status_ms
         if followers.peers is not None and self.outdated:
             return False
-        if written.missed and not moved:
-            self._take_missed(written.missed)
+        if (missed := written.missed) and not moved:  # others wrote it under the present lease before this
+            if missed[0].seq == self.seq + 1:
+                page = page_of(self, missed, self.history)
+                before = Appended(missed[-1].seq, row.epoch, page.log_bytes)
+                self.publish(page.events, before, page.status_ms, own=False)
             row, status_ms = self.row, max(self.row.status_ms, status_ms)
         if moved or written.last_seq - len(append.events) != self.seq:
             return False
@@ -308,14 +306,6 @@ class TaskLog:
         if written.log_bytes_since is not None:  # another engine may have written a snapshot
             self._bytes_at_snapshot = max(self._bytes_at_snapshot, self._log_bytes - written.log_bytes_since)
         return True
-
-    def _take_missed(self, missed: Sequence[Logged]) -> None:
-        """Take in what other engines wrote under the present lease before a write of this one."""
-        if missed[0].seq == self.seq + 1:
-            page = page_of(self, missed, self.history)
-            self.publish(
-                page.events, Appended(missed[-1].seq, self.row.epoch, page.log_bytes), page.status_ms, own=False
-            )
 
     def rest(self) -> None:
         """See `engine.writes.Prefix`."""
@@ -411,7 +401,7 @@ class TaskLog:
         before, epoch = self.seq, self.row.epoch
         self.lease_of(stored)
         if stored.seq == before:  # a lease may be given back without an event
-            holder = stored.holder if stored.epoch == epoch else self.holder
+            holder = stored.holder if stored.epoch == epoch else self.row.holder
             self.row = replace(self.row, keeper=stored.keeper, holder=holder, delivered=stored.delivered)
         if stored.seq <= before:
             return False
@@ -523,7 +513,7 @@ async def _continues(log: TaskLog, stored: Stored) -> bool:
     """Whether what the store has begins with the log's prefix."""
     if stored.seq < log.seq or stored.epoch < log.row.epoch:
         return False
-    if stored.epoch == log.row.epoch and stored.holder not in (None, log.holder):
+    if stored.epoch == log.row.epoch and stored.holder not in (None, log.row.holder):
         return False  # the lease that was known here is lost, and another one has its number
     if stored.seq == log.seq:
         return fold(stored.head, stored.snapshot, stored.events) == log.record()

@@ -124,7 +124,7 @@ class WorkerWatch:
             asked += 1
             if task.terminal or asked > 3:
                 return None
-            held = task.holder == WORKER
+            held = task.row.holder == WORKER
             return self._tasks.decide(
                 task, EndWorkerLease(WorkerLeaseChange(replace(lease, ended="lease"), silent=True))
             )

@@ -371,7 +371,7 @@ ANSWERING = _Answering()
 
 def _standing(task: TaskLog) -> tuple[object, ...]:
     """What changes about a task when its worker has to hear of it."""
-    return task.row.epoch, task.holder, task.terminal, task.state in INTERRUPTED
+    return task.row.epoch, task.row.holder, task.terminal, task.state in INTERRUPTED
 
 
 def _now() -> float:

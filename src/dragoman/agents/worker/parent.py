@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from dragoman.agents.worker.task_cache import CachedTask
 from dragoman.agents.worker.words import adds
-from dragoman.engine.bounds import Bounds
 from dragoman.engine.rules import WriteWords
 from dragoman.engine.runs.endings import agent_message
 from dragoman.engine.task_log import TaskLog
@@ -21,7 +20,6 @@ from dragoman.model.errors import LeaseLost
 from dragoman.model.events import Delegated, Event, StatusChanged
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part
-from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, Progress, TaskHead, TaskState, Usage
 from dragoman.store.api import Refused, StoreError
 
@@ -32,18 +30,12 @@ class ParentTask:
     def __init__(self, tasks: WorkerTasks, known: CachedTask, order: Delegation) -> None:
         self.head: TaskHead = known.task.head
         self.log = known.task
-        self.bounds: Bounds = tasks.bounds
         self.traceparent = known.task.head.traceparent
         self._tasks = tasks
         self._known = known
         self._order = order
         self._turn = 0
         """How many answers to questions of the delegated task have been taken."""
-
-    @property
-    def shown(self) -> CallerCredentials | None:
-        """The caller's credentials, if an agent of the server passes them on."""
-        return self.log.shown
 
     async def carry_out(self) -> Delegated:
         """Wait for the outcome and write it.

@@ -147,11 +147,6 @@ class TaskRun:
         return self.sink.writer.epoch
 
     @property
-    def left(self) -> bool:
-        """Whether this run writes nothing more: another run, or nobody, goes on with the task."""
-        return self.phase not in WRITES
-
-    @property
     def canceled(self) -> bool:
         """Whether the task is to stop."""
         return self.phase is RunPhase.CANCELED or self.phase is RunPhase.OVERDUE
@@ -220,11 +215,6 @@ class TaskRun:
         self.task.cancel()
         self._services.effects.want(StopOverdue(self.log))
 
-    def leave(self) -> None:
-        """Give up a suspended run because the server is stopping. A later run replays the answer."""
-        if self.suspended:
-            self.abandon()
-
     def release(self) -> None:
         """Drop the references that form a cycle with this run, which is over."""
         self.task = None
@@ -264,7 +254,7 @@ class TaskRun:
         Returns False if this run cannot take it.
         """
         questions = self.sink.questions
-        if self.left or not questions.asking:
+        if self.phase not in WRITES or not questions.asking:
             return False
         self.sink.writer.resumed(self.log.row.epoch)
         questions.resume(message)
@@ -292,7 +282,7 @@ class TaskRun:
         end: End | None
         try:
             await (self.runner.run(self.run) if self._work is None else self._work(self))
-            end = self._unfit() or self._failure or COMPLETED
+            end = self._own_end(COMPLETED)
         except BaseException as error:
             end = self._end_of(error)
             if end is None:
@@ -350,27 +340,27 @@ class TaskRun:
             case ReplayMismatch():
                 return self._failure or mismatched(self.head, error)
             case Ended():
-                if (mismatch := self._unfit()) is not None:
-                    return mismatch
-                if self._failure is not None:
-                    return self._failure
-                try:
-                    return error.check(self.run.bounds)
-                except (TypeError, ValueError) as unfit:
-                    return agent_error(self.head, "ended the task with what cannot be sent,", unfit)
+                return self._own_end(error)
             case _ if self.phase is RunPhase.CANCELED and self._failure is None:
                 failed(self.head, "raised as it was canceled,", error)
                 return CANCELED
             case _:
                 return self._failure or agent_error(self.head, "raised", error)
 
-    def _unfit(self) -> End | None:
-        """The end of a run that has not told again all that is recorded; None if it has."""
-        if not self.sink.replay.active:
-            return None
-        if self._failure is not None and self._failure.reason == MISMATCH:
-            return self._failure  # the first difference
-        return mismatched(self.head, self.sink.replay.left())
+    def _own_end(self, said: End | Ended) -> End:
+        """The end that the agent gives the task, unless another is imposed, or it has not told again all that is
+        recorded."""
+        imposed, replay = self._failure, self.sink.replay
+        if replay.active and (imposed is None or imposed.reason != MISMATCH):  # else that is the first difference
+            return mismatched(self.head, replay.left())
+        if imposed is not None:
+            return imposed
+        if isinstance(said, End):
+            return said
+        try:
+            return said.check(self.run.bounds)
+        except (TypeError, ValueError) as unfit:
+            return agent_error(self.head, "ended the task with what cannot be sent,", unfit)
 
     async def _keep_files(self, end: End) -> End:
         """Move the large files of the closing message into the blob store."""
@@ -382,7 +372,7 @@ class TaskRun:
         except StoreError as error:
             return agent_error(self.head, "gave out a file that cannot be kept,", error)
         except asyncio.CancelledError:
-            if self.phase is RunPhase.CANCELED or self.left:
+            if self.phase is RunPhase.CANCELED or self.phase not in WRITES:
                 return CANCELED
             raise
 

@@ -17,6 +17,7 @@ from dragoman.engine.task_log import TaskLog
 from dragoman.engine.writes import Outcome
 from dragoman.model.events import Event, Intervened, MessageReceived, Placed, StatusChanged, Submitted, TakenMessage
 from dragoman.model.lifecycle import FOLLOWS
+from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.model.typed import check_types
 from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError
@@ -34,12 +35,9 @@ QUIET_S = 0.025
 class Speaker(Protocol):
     """The run whose events are written."""
 
-    def refused(self, refused: Refused) -> None:
-        """Take note that the run has lost the right to write."""
-        ...
-
-    def unwritable(self, error: BaseException) -> None:
-        """Take note that an event cannot be written at all."""
+    def refused(self, error: BaseException) -> None:
+        """Take note that events are not written: the run has lost the right to write (Refused), or one of them cannot
+        be written at all."""
         ...
 
     def overtaken(self, question: StatusChanged) -> bool:
@@ -130,9 +128,10 @@ class RunWriter:
                 self._loop.call_soon(self._log.writes.submit, self._log, self._page, self._landed)
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
-    def note_taken(self, taken: TakenMessage) -> None:
-        """Have the next event record that a question has taken a message."""
-        self.taken += (taken,)
+    def note_taken(self, place: str, message: Message) -> None:
+        """Have the next event record which question, if it has a place, has taken a message of the caller."""
+        if place:
+            self.taken += (TakenMessage(place, message.message_id),)
 
     def _record_taken(self, event: Event) -> Event:
         if isinstance(event, Submitted | MessageReceived | Intervened):
@@ -287,13 +286,11 @@ class RunWriter:
 
     def _give_up(self, error: BaseException) -> None:
         """The write was refused, or its events cannot be written at all."""
-        if isinstance(error, Refused):
-            self._speaker.refused(error)
-            return
-        self._buffer.clear()
-        self._buffer_bytes = 0
-        self.state = self._log.state
-        self._speaker.unwritable(error)
+        if not isinstance(error, Refused):
+            self._buffer.clear()
+            self._buffer_bytes = 0
+            self.state = self._log.state
+        self._speaker.refused(error)
 
 
 def weigh(event: Event) -> int:
@@ -308,10 +305,7 @@ def weigh(event: Event) -> int:
 class Nobody:
     """Stands in for a run that is over: see `Speaker`."""
 
-    def refused(self, refused: Refused) -> None:
-        """Do nothing."""
-
-    def unwritable(self, error: BaseException) -> None:
+    def refused(self, error: BaseException) -> None:
         """Do nothing."""
 
     def overtaken(self, question: StatusChanged) -> bool:

@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.api import Hear
-from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Delegate
 from dragoman.engine.lineage import full_lineage
 from dragoman.engine.runs.deadline import Deadline
@@ -40,7 +39,6 @@ from dragoman.model.events import (
     Noted,
     Placed,
     StatusChanged,
-    TakenMessage,
 )
 from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import fold
@@ -126,11 +124,6 @@ class TaskSink:
     def canceled(self) -> bool:
         """See `engine.api.Sink`."""
         return self._execution.canceled
-
-    @property
-    def bounds(self) -> Bounds:
-        """See `engine.effects.ParentRun`."""
-        return self._services.bounds
 
     @property
     def shown(self) -> CallerCredentials | None:
@@ -252,7 +245,7 @@ class TaskSink:
             await self.questions.closed()
             self.check()
             if (late := self.questions.take_late()) is not None:
-                self._note_taken(place, late)
+                self.writer.note_taken(place, late)
                 return late
             question = agent_message(self.head, parts)
             answer = await self._put_question(question, None, auth=word.auth, place=place)
@@ -283,11 +276,6 @@ class TaskSink:
                 self._execution.fail(mismatched(self.head, mismatch))
                 raise
         return delegated
-
-    def _note_taken(self, place: str, message: Message) -> None:
-        """Have the next event record which question took a message of the caller."""
-        if place:
-            self.writer.note_taken(TakenMessage(place, message.message_id))
 
     async def written(self) -> None:
         """See `engine.api.Sink`."""
@@ -345,19 +333,18 @@ class TaskSink:
         """See `engine.runs.run_writer.Speaker`."""
         overtaken = self.questions.overtaken()
         if overtaken and (late := self.questions.taken) is not None:
-            self._note_taken(place_of(question), late)
+            self.writer.note_taken(place_of(question), late)
         return overtaken
 
-    def refused(self, refused: Refused) -> None:
-        """See `engine.runs.run_writer.Speaker`: the lease is gone, or the task has ended."""
-        if isinstance(refused, Fenced):
-            self._execution.lose_lease()
-        else:
-            self._execution.abandon()
-
-    def unwritable(self, error: BaseException) -> None:
-        """See `engine.runs.run_writer.Speaker`."""
-        self._execution.impose(agent_error(self.head, "gave out what cannot be written", error))
+    def refused(self, error: BaseException) -> None:
+        """See `engine.runs.run_writer.Speaker`: the lease is gone, the task has ended, or a word is unfit."""
+        match error:
+            case Fenced():
+                self._execution.lose_lease()
+            case Refused():
+                self._execution.abandon()
+            case _:
+                self._execution.impose(agent_error(self.head, "gave out what cannot be written", error))
 
     def release(self, *, canceled: bool) -> None:
         """Drop the execution, which is over: the two form a cycle (see `RunWriter.release`)."""
