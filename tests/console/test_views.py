@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, expect
 
+from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
 from dragoman.model.card import Profile

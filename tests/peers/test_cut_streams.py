@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.client import Retries, connect
 from dragoman.client.connection import Connection
 from dragoman.client.task_fold import TaskFold, join_text

@@ -12,8 +12,9 @@ import pytest
 
 from dragoman.agents.mcp.http import HttpLink
 from dragoman.agents.mcp.tools import McpGrant, McpTools
+from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
+from dragoman.agents.remote.endpoint import UpstreamEndpoint
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.attendance import Attendance
 from dragoman.bindings.mcp import Sessions
@@ -66,7 +67,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "effects": (Effects, "next"),
     "lost effects": (Delegations, "enforce"),
     "replicas": (LocalReplicas, "next_event"),
-    "upstream: far": (UpstreamRoute, "_watch"),
+    "upstream: far": (UpstreamEndpoint, "watch"),
     "tools: tools": (HttpLink, "_listen"),
 }
 """For each job of a server on SQLite, a method that it calls."""

@@ -13,8 +13,8 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
+from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.client import ApiKey, ClientCredentials, Connection, Retries, Timeouts, connect
 from dragoman.config import Config
 from dragoman.engine.api import Runner

@@ -35,7 +35,10 @@ class AgentLifetimes:
 
     def breakers(self) -> Mapping[str, str]:
         """The states of the circuit breakers before agents of other servers, by agent."""
-        return {agent_id: agent.route.breaker.state.value for agent_id, agent in upstream_agents(self._served).items()}
+        return {
+            agent_id: agent.route.health.breaker.state.value
+            for agent_id, agent in upstream_agents(self._served).items()
+        }
 
     def served(self) -> frozenset[str]:
         """The ids of the agents that are served."""
@@ -54,7 +57,7 @@ class AgentLifetimes:
                 worker.leases.presence.attend(self._attendance)
         if self._counts is not None:
             upstreams = upstream_agents(self._served)
-            calls = {agent_id: agent.route.calls for agent_id, agent in upstreams.items()}
+            calls = {agent_id: agent.route.health.calls for agent_id, agent in upstreams.items()}
             self._counts.serve(calls, self.pools())
 
     def stop_work(self) -> None:

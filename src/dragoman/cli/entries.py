@@ -14,8 +14,8 @@ from dragoman.agents.card_overrides import CardOverrides, entry_versions, overri
 from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
 from dragoman.agents.kinds import describe_anew
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
+from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.agents.tools import Tools
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import LEASE_S

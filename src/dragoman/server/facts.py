@@ -56,10 +56,10 @@ class ServedAgents:
         return tuple(
             UpstreamLine(
                 agent=agent_id,
-                breaker=upstream.route.breaker.state.value,
-                url=upstream.route.place,
+                breaker=upstream.route.health.breaker.state.value,
+                url=upstream.route.access.place,
                 dragoman=upstream.dragoman,
-                **upstream.route.calls.outcomes,
+                **upstream.route.health.calls.outcomes,
             )
             for agent_id, upstream in upstream_agents(self._runners.values()).items()
         )

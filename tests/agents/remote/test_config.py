@@ -48,7 +48,7 @@ def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
         assert entry.upstream.key_places == places
     (agent,) = load_agents((entry,), (), None)
     assert isinstance(agent, UpstreamAgent)
-    assert agent.route.verifies
+    assert agent.route.access.keys is not None
 
 
 @pytest.mark.parametrize(

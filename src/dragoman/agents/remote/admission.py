@@ -45,26 +45,26 @@ class UpstreamAdmission:
         """Wait until a call may be made, and return the connection; None if it speaks no A2A. Raises Ended."""
         route = self._route
         while True:
-            if route.forwards and self._run.shown is None:
+            if route.access.forwards and self._run.shown is None:
                 await self.ask_for_credentials()
-            while not route.breaker.admit():
+            while not route.health.breaker.admit():
                 if not (self.queues or self._ids.task_id):
-                    raise failures.unreachable(route.name, route.retry_s)
+                    raise failures.unreachable(route.name, route.health.retry_s)
                 await self.wait()
             try:
-                connection = await route.connection()
+                connection = await route.endpoint.connection()
             except NoCard:
-                route.breaker.record_unknown()
-                if route.verifies:
+                route.health.breaker.record_unknown()
+                if route.access.keys is not None:
                     raise failures.unverified(route.name) from None
                 return None
             except (CardNotVerified, NoKeys):
-                route.breaker.record_unknown()
+                route.health.breaker.record_unknown()
                 raise failures.unverified(route.name) from None
             except (NoAnswer, PeerError) as error:
                 self.record_failure(error)
                 if not (self.queues or self._ids.task_id):
-                    raise failures.unreachable(route.name, route.retry_s) from error
+                    raise failures.unreachable(route.name, route.health.retry_s) from error
                 await self.wait()
                 continue
             if self._waited and not self._ids.task_id:
@@ -84,8 +84,9 @@ class UpstreamAdmission:
             self._announced = True
             self._run.waiting((Part(text=f"{self._route.name} cannot be reached at present: the task waits for it."),))
         self._note_waiting()
-        self._route.request_reading()
-        await self._route.pause(max(min(LOOK_AGAIN_S, max(0.2, self._route.breaker.wait_s)), min(asked_s, ASKED_S_MAX)))
+        self._route.endpoint.request_reading()
+        health = self._route.health
+        await health.pause(max(min(LOOK_AGAIN_S, max(0.2, health.breaker.wait_s)), min(asked_s, ASKED_S_MAX)))
 
     def _note_waiting(self) -> None:
         if not self._waited and not self._ids.task_id:
@@ -108,13 +109,13 @@ class UpstreamAdmission:
     def set_caller(self, *, old: bool) -> None:
         """Send the caller's credentials and extensions with the run's further calls. `old`: as 0.3 needs them."""
         run, shown = self._run, self._run.shown
-        if not (run.extensions or self._route.forwards):
+        if not (run.extensions or self._route.access.forwards):
             return
         masking: Masking | None = None
-        if self._route.forwards and shown is not None:
+        if self._route.access.forwards and shown is not None:
             self._secrets |= secrets_in(shown.headers)
             masking = Masking(self._secrets)
-        self._route.credentials.caller.set(CallerHeaders(shown, run.extensions, old, masking))
+        self._route.access.credentials.caller.set(CallerHeaders(shown, run.extensions, old, masking))
 
     def record_failure(self, error: A2AError | NoAnswer | PeerError | EgressError) -> None:
         """Record how a call failed: in the log, the breaker and the metrics."""
@@ -122,26 +123,25 @@ class UpstreamAdmission:
         down = isinstance(error, NoAnswer | NoToken | EgressError) or (
             isinstance(error, HttpRefusal) and error.status >= 500
         )
-        log.warning(
-            "upstream %s: task %s: %s: %s", route.name, self._run.head.id, type(error).__name__, route.describe(error)
-        )
+        words = route.access.describe(error)
+        log.warning("upstream %s: task %s: %s: %s", route.name, self._run.head.id, type(error).__name__, words)
         if failures.not_there(error):
-            log.warning("upstream %s: there is no agent at %s: check `run`", route.name, route.place)
+            log.warning("upstream %s: there is no agent at %s: check `run`", route.name, route.access.place)
         if down:
-            route.record_failure()
-            route.count("failed")
+            route.health.record_failure()
+            route.health.count("failed")
         else:
-            route.record_answer()
-            route.count("refused")
-            if failures.shuts_out(error):
-                route.record_shut_out()
+            route.health.record_answer()
+            route.health.count("refused")
+            if failures.shuts_out(error) and not route.access.forwards:
+                route.health.record_shut_out()
         if isinstance(error, NoAnswer | PeerError | InvalidAgentResponse | TaskNotFound):
-            route.request_reading()
+            route.endpoint.request_reading()
 
     async def refresh_card(self) -> bool:
         """Read the card again, now, since the agent may have changed its interface. False if it cannot be read."""
         try:
-            await self._route.refresh_card()
+            await self._route.endpoint.refresh_card()
         except UNFOUND:
             return False
         return True

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dragoman.agents.breaker import Breaker, State
+from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.card import is_dragoman, profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
-from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
+from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.agents.remote.task import STOP_S, UpstreamTask
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Run, Runner, Traits
@@ -79,7 +80,7 @@ class UpstreamAgent(Runner):
     @property
     def profile(self) -> Profile:
         """The agent's description: that of the upstream's card, once it was read, with the table's fields on top."""
-        card = self.route.shown_card
+        card = self.route.endpoint.shown_card
         if card is not None and card is not self._card:
             self._card = card
             self._profile = self._adjust(profile_of(card, self._ours))
@@ -93,7 +94,7 @@ class UpstreamAgent(Runner):
     @property
     def offline(self) -> bool:
         """Whether sends are refused, because the upstream does not answer and no call may be made yet."""
-        breaker = self.route.breaker
+        breaker = self.route.health.breaker
         return breaker.state is not State.CLOSED and not self.traits.waits and breaker.wait_s > 0
 
     @property
@@ -104,12 +105,12 @@ class UpstreamAgent(Runner):
     @property
     def dragoman(self) -> bool | None:
         """Whether the upstream's card is that of a Dragoman; None if no card was read."""
-        card = self.route.shown_card
+        card = self.route.endpoint.shown_card
         return None if card is None else is_dragoman(card)
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
-        wait_s = int(self.route.breaker.wait_s) + 1
+        wait_s = int(self.route.health.breaker.wait_s) + 1
         return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
 
     async def open(self, group: JobGroup) -> None:
@@ -120,7 +121,7 @@ class UpstreamAgent(Runner):
         """Check the card, how the agent would be called, and whether it answers. No message is sent."""
         try:
             async with asyncio.timeout(CHECK_S):
-                fault, words = await self.route.probe()
+                fault, words = await self.route.endpoint.probe()
         except TimeoutError:
             fault, words = LATE, f"no answer within {CHECK_S:g} s"
         finally:
@@ -128,18 +129,18 @@ class UpstreamAgent(Runner):
         if fault:
             yield CheckResult(False, f"{fault}: {words}" if words else fault, FIXES.get(fault, ""))
             return
-        if (card := self.route.shown_card) is None:
+        if (card := self.route.endpoint.shown_card) is None:
             yield CheckResult(True, "it has no card: our card says what the configuration says")
             yield CheckResult(True, f"it is spoken to {words}")
             yield CheckResult(True, "it answers")
             return
         skills = ", ".join(skill.id for skill in self.profile.skills)
-        root = ", the agent at the root of the host that `run` names" if self.route.at_root else ""
+        root = ", the agent at the root of the host that `run` names" if self.route.access.at_root else ""
         yield CheckResult(
             True, f"its card was read: {self.profile.name}{root}" + (f", with the skills {skills}" if skills else "")
         )
         yield CheckResult(True, f"it is spoken to {words}")
-        if self.route.forwards:
+        if self.route.access.forwards:
             yield CheckResult(True, "callers' credentials are passed on to it: whether it accepts them was not tried")
         else:
             yield CheckResult(True, "it answers, and lets this server in")

@@ -114,14 +114,14 @@ class UpstreamTask:
         self._exchange = UpstreamExchange(
             name=route.name,
             queues=queues,
-            forwards=route.forwards,
-            over_http=route.over_http,
-            mend_s=route.timeouts.mend_s,
+            forwards=route.access.forwards,
+            over_http=route.access.over_http,
+            mend_s=route.access.address.timeouts.mend_s,
         )
         self._ids = UpstreamIds(run, route)
         self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
-        self._relay = Relay(run, route.credentials, route.name)
-        self._standing = UpstreamStanding(run, route.retrier.clock)
+        self._relay = Relay(run, route.access.credentials, route.name)
+        self._standing = UpstreamStanding(run, route.access.retrier.clock)
         self._message = run.message
         """The message under way, or the last one."""
         self._due = False
@@ -141,7 +141,7 @@ class UpstreamTask:
             self._standing.record()
         except Ended as ended:
             self._standing.record()
-            parts = self._route.credentials.masking.parts(ended.parts)
+            parts = self._route.access.credentials.masking.parts(ended.parts)
             raise Ended(ended.state, parts, ended.reason, ended.retry_after_s) from ended
         except asyncio.CancelledError:
             if self._run.canceled and CancelUpstreamTask() in self._advance(RunCanceled()):
@@ -158,8 +158,8 @@ class UpstreamTask:
             first=ids.number == 1,
             fresh=self._run.epoch == 1,
             chats=self._spoken is not None and self._spoken.tongue.chats,
-            retry_s=route.retry_s,
-            breaker_s=route.breaker.wait_s,
+            retry_s=route.health.retry_s,
+            breaker_s=route.health.breaker.wait_s,
             now_s=time.monotonic(),
         )
         self._exchange, commands = advance(self._exchange, facts, event)
@@ -197,7 +197,7 @@ class UpstreamTask:
                 await self._admission.wait(asked_s)
                 return WaitEnded()
             case PauseReading(pause_s=pause_s):
-                await self._route.pause(pause_s)
+                await self._route.health.pause(pause_s)
                 return WaitEnded()
             case RefreshCard():
                 return await self._refresh_card()
@@ -234,7 +234,7 @@ class UpstreamTask:
             status = await self._follow(stream, connection)
         except (A2AError, NoAnswer, PeerError) as error:
             return CallFailed(error)
-        self._route.adopt_card()
+        self._route.endpoint.adopt_card()
         return UpstreamSettled(status)
 
     async def _refresh_card(self) -> CardRefreshed:
@@ -257,8 +257,8 @@ class UpstreamTask:
             first = await self._read_first(batches, stream, connection)
         async with aclosing(batches):
             if first is not None:
-                route.record_answer()
-                route.count("succeeded", time.monotonic() - asked_s)
+                route.health.record_answer()
+                route.health.count("succeeded", time.monotonic() - asked_s)
                 self._run.working()
                 if self._due:
                     self._note_taken()
@@ -333,7 +333,7 @@ class UpstreamTask:
         parts = self._relay.readable(status.message.parts) if status.message is not None else ()
         self._standing.record()
         self._run.note(used=self._relay.usage_note)
-        question = self._route.credentials.masking.parts(parts or QUESTIONS[status.state])
+        question = self._route.access.credentials.masking.parts(parts or QUESTIONS[status.state])
         return await self._run.ask(question, auth=status.state is TaskState.AUTH_REQUIRED)
 
     async def _end(self, status: TaskStatus | None) -> None:
@@ -370,7 +370,7 @@ class UpstreamTask:
     async def _last_words(self) -> Sequence[Part]:
         """The upstream's last message in its history, for upstreams that put their answer nowhere else."""
         try:
-            connection = await self._route.connection()
+            connection = await self._route.endpoint.connection()
             if connection is None or not self._ids.task_id:
                 return ()
             task = await connection.get(self._ids.task_id)
@@ -392,7 +392,7 @@ class UpstreamTask:
         self._standing.load(notes)
         if not ids.task_id:
             ids.number = 1
-            may_repeat = self._route.may_repeat(timestamp_ms(run.head.created_at))
+            may_repeat = self._route.endpoint.may_repeat(timestamp_ms(run.head.created_at))
             return RunResumed(repeatable=run.epoch <= 1 or bool(note.get("waits")) or may_repeat)
         unsent = bool(answers) and int(note.get("sent", "1")) < ids.number
         if unsent:
@@ -429,7 +429,7 @@ class UpstreamTask:
             task = await connection.get(ids.task_id)
         except (A2AError, NoAnswer, PeerError) as error:
             return CallFailed(error)
-        route.record_answer()
+        route.health.record_answer()
         self._run.working()
         self._standing.hear(task.status)
         self._read = task, connection
@@ -491,9 +491,9 @@ class UpstreamTask:
             text = await route.chat(messages, run.traceparent)
         except (A2AError, PeerError, EgressError) as error:
             self._admission.record_failure(error)
-            raise failures.ending(route.name, error, route.retry_s) from error
-        route.record_answer()
-        route.count("succeeded", time.monotonic() - asked_s)
+            raise failures.ending(route.name, error, route.health.retry_s) from error
+        route.health.record_answer()
+        route.health.count("succeeded", time.monotonic() - asked_s)
         run.working()
         await self._relay.emit((Part(text=text),))
 
@@ -520,6 +520,6 @@ async def _cancel_once_named(
     except TimeoutError:
         log.info("upstream %s: a task that was canceled here was not canceled there in time", route.name)
     except (A2AError, NoAnswer, PeerError) as error:
-        log.info("upstream %s: a task that was canceled here: %s", route.name, route.describe(error))
+        log.info("upstream %s: a task that was canceled here: %s", route.name, route.access.describe(error))
     finally:
         await asyncio.shield(batches.aclose())
