@@ -1,13 +1,16 @@
 """The effects of a run on their way to the log: questions that have their answer already."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
-from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, Nobody, RunWriter
+from dragoman.engine.runs.execution import OVER
+from dragoman.engine.runs.questions import Questions
+from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.events import Noted, StatusChanged
-from dragoman.model.message import Role
+from dragoman.model.message import Message, Role
 from dragoman.model.task import TaskState
 from tests.engine.house import Fragile, message
 from tests.engine.test_task_log_turns import AT, CLOCK, Listening, a_task, in_time, loaded, said
@@ -15,18 +18,25 @@ from tests.engine.test_task_log_turns import AT, CLOCK, Listening, a_task, in_ti
 NOW_MS = CLOCK.ms
 
 
-class Asking(Nobody):
-    """A run whose questions may have been answered already."""
+class Asked:
+    """The questions of a run, which may have been answered already."""
+
+    taken: Message | None = None
 
     def __init__(self, *, answered: bool) -> None:
         self._answered = answered
 
-    def overtaken(self, question: StatusChanged) -> bool:
+    def overtaken(self) -> bool:
         return self._answered
 
 
-def writer_of(log: TaskLog, *, answered: bool) -> RunWriter:
-    return RunWriter(log, asyncio.get_running_loop(), Asking(answered=answered), retry_s=0.01)
+def writer_of(log: TaskLog) -> RunWriter:
+    return RunWriter(log, asyncio.get_running_loop(), OVER, retry_s=0.01)
+
+
+def ask(writer: RunWriter, text: str = "?", *, answered: bool = False) -> bool:
+    """Put a question. Returns whether the buffer is full."""
+    return writer.put_question(question(text), NOW_MS, cast(Questions, Asked(answered=answered)))
 
 
 def question(text: str = "?") -> StatusChanged:
@@ -35,9 +45,9 @@ def question(text: str = "?") -> StatusChanged:
 
 async def test_a_note_behind_a_question_does_not_get_it_asked_that_has_its_answer() -> None:
     async with a_task() as (log, store):
-        writer = writer_of(log, answered=True)
+        writer = writer_of(log)
         writer.put(StatusChanged(TaskState.WORKING, AT), NOW_MS)
-        writer.put(question(), NOW_MS)
+        ask(writer, answered=True)
         writer.put(Noted({"place": "Rome"}), NOW_MS)
         await in_time(writer.drained())
         written = await store.read(log.head.id, 1, 1 << 20)
@@ -47,8 +57,8 @@ async def test_a_note_behind_a_question_does_not_get_it_asked_that_has_its_answe
 
 async def test_a_question_that_is_not_asked_takes_no_room() -> None:
     async with a_task() as (log, _):
-        writer = writer_of(log, answered=True)
-        full = writer.put(question("?" * BUFFER_BYTES_MAX), NOW_MS)
+        writer = writer_of(log)
+        full = ask(writer, "?" * BUFFER_BYTES_MAX, answered=True)
         await in_time(writer.drained())
         still_full = writer.put(Noted({"place": "Rome"}))
         assert (full, still_full) == (True, False)
@@ -57,8 +67,8 @@ async def test_a_question_that_is_not_asked_takes_no_room() -> None:
 
 async def test_a_question_that_needs_its_answer_is_asked_with_what_was_noted() -> None:
     async with a_task() as (log, _):
-        writer = writer_of(log, answered=False)
-        writer.put(question(), NOW_MS)
+        writer = writer_of(log)
+        ask(writer)
         writer.put(Noted({"place": "Rome"}), NOW_MS)
         await in_time(writer.drained())
         assert (log.state, log.seq) == (TaskState.INPUT_REQUIRED, 3)
@@ -66,9 +76,9 @@ async def test_a_question_that_needs_its_answer_is_asked_with_what_was_noted() -
 
 async def test_a_question_that_is_not_written_before_its_run_ends_is_left_out() -> None:
     async with a_task() as (log, store):
-        writer = writer_of(log, answered=False)
+        writer = writer_of(log)
         writer.put(StatusChanged(TaskState.WORKING, AT), NOW_MS)
-        writer.put(question(), NOW_MS)
+        ask(writer)
         writer.put(StatusChanged(TaskState.CANCELED, AT), NOW_MS)
         await in_time(writer.drained())
         written = [logged.event for logged in await store.read(log.head.id, 1, 1 << 20)]
@@ -81,12 +91,12 @@ async def test_a_question_that_is_refused_while_its_run_ends_is_left_out(full: b
     async with a_task() as (other, store):
         fragile = Fragile(store)
         log = await loaded(other.head.id, fragile)
-        writer = writer_of(log, answered=False)
+        writer = writer_of(log)
         if full:
             fragile.full = 1
         else:
             await other.writes.append(other, lambda _: said("meanwhile"))
-        writer.put(question(), NOW_MS)
+        ask(writer)
         while not fragile.appends:
             await asyncio.sleep(0)
         writer.put(StatusChanged(TaskState.CANCELED, AT), NOW_MS)
@@ -97,12 +107,12 @@ async def test_a_question_that_is_refused_while_its_run_ends_is_left_out(full: b
 
 async def test_a_run_that_is_lost_while_its_write_is_being_refused_writes_nothing_more() -> None:
     async with a_task() as (log, store):
-        writer = writer_of(log, answered=False)
+        writer = writer_of(log)
         other = await loaded(log.head.id, store)
         await other.writes.append(other, lambda _: said("meanwhile"))
         # It is lost when it learns why it was refused.
         log.followers.attach(Listening(lambda *_: writer.stop(), lambda: bool(writer.stop())))
-        writer.put(question(), NOW_MS)
+        ask(writer)
         await in_time(writer.drained())
         await in_time(log.writes.append(log, lambda _: None))
         assert (writer.pending, log.state) == ([], TaskState.SUBMITTED)

@@ -304,8 +304,8 @@ async def say(place: Place, task: Any, facts: Facts) -> None:
         refused.append(error)
         writer.stop()
 
-    speaker: Any = SimpleNamespace(overtaken=lambda _: False, refused=stop)
-    writer = RunWriter(task, asyncio.get_running_loop(), speaker, retry_s=0.1)
+    execution: Any = SimpleNamespace(lose=stop)
+    writer = RunWriter(task, asyncio.get_running_loop(), execution, retry_s=0.1)
     writer.state = TaskState.SUBMITTED
     writer.put(StatusChanged(STATE[facts["says"]], AT), 1)
     await writer.drained()

@@ -30,7 +30,7 @@ from dragoman.model.events import Logged
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.task import TaskState
-from dragoman.store.api import Refused, StoreError
+from dragoman.store.api import Fenced, Refused, StoreError
 from dragoman.store.blobs.api import BlobMissing
 from dragoman.telemetry.coalescing import about
 
@@ -220,7 +220,7 @@ class Supervisor:
         if task.row.holder == leases.holder and run.resumes_under(task.row.epoch) and leases.takes_work:
             self.errands.do(task, lambda: self._accept(task))
             return True
-        run.lose_lease()
+        run.lose(Fenced(task.head.id))
         return False
 
     async def _accept(self, task: TaskLog) -> None:

@@ -15,42 +15,15 @@ next, so that no question is written which has its answer already.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Iterable
 
 from dragoman.engine.effects import DropSuspended
 from dragoman.engine.runs.deadline import Deadline
-from dragoman.engine.runs.run_writer import RunWriter
+from dragoman.engine.runs.execution import TaskExecution
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import TaskLog
-from dragoman.engine.words import End
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
-
-
-class TaskExecution(Protocol):
-    """The execution of the agent whose words these are."""
-
-    @property
-    def canceled(self) -> bool:
-        """See `engine.api.Run.canceled`."""
-        ...
-
-    def abandon(self) -> None:
-        """Stop: another run, or nobody, goes on with the task."""
-        ...
-
-    def lose_lease(self) -> None:
-        """Stop: another server has leased the task."""
-        ...
-
-    def impose(self, end: End) -> None:
-        """Stop, and end the task like this."""
-        ...
-
-    def fail(self, end: End) -> None:
-        """End the task like this, whatever the agent does now."""
-        ...
 
 
 class Questions:
@@ -91,8 +64,8 @@ class Questions:
         """Take the oldest message that came while the agent worked; None if there is none."""
         return self._late.pop(0) if self._late else None
 
-    async def ask(self, writer: RunWriter, execution: TaskExecution, child: TaskLog | None) -> Message | None:
-        """Wait for the answer to the question that was put to the `writer`; with a `child` it is that task's.
+    async def ask(self, written: Awaitable[None], execution: TaskExecution, child: TaskLog | None) -> Message | None:
+        """Wait for the answer to the question that is being `written`; with a `child` it is that task's.
 
         Returns None if the child needs no answer any more. A run that has waited for `suspend_max_s` is dropped.
         """
@@ -101,7 +74,7 @@ class Questions:
         self._asks_for = child
         self.any_open = True
         try:
-            await writer.drained()
+            await written
             if services.stopping.begun and not answer.done():
                 execution.abandon()
             asks = not answer.done()

@@ -39,7 +39,7 @@ from dragoman.engine.words import End
 from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Message, Part
 from dragoman.model.task import INTERRUPTED, TaskState, Usage
-from dragoman.store.api import StoreError
+from dragoman.store.api import Fenced, Refused, StoreError
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.runs")
@@ -173,9 +173,9 @@ class TaskRun:
         """Stop the agent without writing anything: another run, or nobody, goes on with the task."""
         self._leave(RunPhase.LEFT)
 
-    def lose_lease(self) -> None:
-        """Stop the agent as `abandon`, because another server has leased the task."""
-        self._leave(RunPhase.FENCED)
+    def lose(self, refused: Refused) -> None:
+        """See `engine.runs.execution.TaskExecution`."""
+        self._leave(RunPhase.FENCED if isinstance(refused, Fenced) else RunPhase.LEFT)
 
     def _leave(self, phase: RunPhase) -> None:
         if self.phase in WRITES:

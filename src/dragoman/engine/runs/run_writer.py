@@ -5,7 +5,6 @@ or under way at a time; events that come meanwhile go into the next. Commits dri
 """
 
 import asyncio
-from typing import Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -13,6 +12,10 @@ from msgspec.structs import replace
 
 from dragoman.engine.bounds import PART_BYTES
 from dragoman.engine.rules import Decision, View, WritePage, decide_page
+from dragoman.engine.runs.endings import agent_error
+from dragoman.engine.runs.execution import OVER, TaskExecution
+from dragoman.engine.runs.questions import Questions
+from dragoman.engine.runs.replay import place_of
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.writes import Outcome
 from dragoman.model.events import Event, Intervened, MessageReceived, Placed, StatusChanged, Submitted, TakenMessage
@@ -32,21 +35,8 @@ QUIET_S = 0.025
 """How long a quiet event waits for others, to be written with them. Readers do not notice so short a delay."""
 
 
-class Speaker(Protocol):
-    """The run whose events are written."""
-
-    def refused(self, error: BaseException) -> None:
-        """Take note that events are not written: the run has lost the right to write (Refused), or one of them cannot
-        be written at all."""
-        ...
-
-    def overtaken(self, question: StatusChanged) -> bool:
-        """Whether a question that is about to be written needs no answer any more: then it is left out."""
-        ...
-
-
 class RunWriter:
-    """Buffers the events of a `speaker` and appends them.
+    """Buffers the events of an `execution` and appends them.
 
     A write that the store cannot take is repeated after `retry_s`. `state` is the state of the task after all events
     that were put.
@@ -55,12 +45,13 @@ class RunWriter:
     __slots__ = (
         "_buffer",
         "_buffer_bytes",
+        "_execution",
         "_flying",
         "_log",
         "_loop",
+        "_questions",
         "_queued",
         "_retry_s",
-        "_speaker",
         "_status_ms",
         "_timer",
         "_waiting",
@@ -70,14 +61,18 @@ class RunWriter:
         "taken",
     )
 
-    def __init__(self, log: TaskLog, loop: asyncio.AbstractEventLoop, speaker: Speaker, *, retry_s: float) -> None:
+    def __init__(
+        self, log: TaskLog, loop: asyncio.AbstractEventLoop, execution: TaskExecution, *, retry_s: float
+    ) -> None:
         row = log.row
         self.epoch = row.epoch
         self.lost = False
         self._log = log
         self._loop = loop
         self._retry_s = retry_s
-        self._speaker = speaker
+        self._execution = execution
+        self._questions: Questions | None = None
+        """Knows whether the question that was put last still needs an answer."""
         self.state = row.state
         self.taken: tuple[TakenMessage, ...] = ()
         """The messages that questions have taken, which the next event records: see `model.events.Placed`."""
@@ -128,6 +123,11 @@ class RunWriter:
                 self._loop.call_soon(self._log.writes.submit, self._log, self._page, self._landed)
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
+    def put_question(self, question: StatusChanged, now_ms: int, questions: Questions) -> bool:
+        """As `put`. It is left out if `questions` say, when its turn comes, that it needs no answer any more."""
+        self._questions = questions
+        return self.put(question, now_ms)
+
     def note_taken(self, place: str, message: Message) -> None:
         """Have the next event record which question, if it has a place, has taken a message of the caller."""
         if place:
@@ -156,7 +156,7 @@ class RunWriter:
         Without this, run and writer form a cycle that waits for the garbage collector. That costs a fifth of the
         engine's share of a short send.
         """
-        self._speaker = NOBODY
+        self._execution, self._questions = OVER, None
 
     @property
     def pending(self) -> list[Event]:
@@ -232,8 +232,10 @@ class RunWriter:
     def _drop_answered(self, log: TaskLog) -> None:
         """Leave out a question that has its answer already. Notes may stand behind it."""
         statuses = [event for event in self._buffer if isinstance(event, StatusChanged)]
-        if statuses and self._speaker.overtaken(statuses[-1]):
+        if statuses and self._questions is not None and self._questions.overtaken():
             question = statuses.pop()
+            if (late := self._questions.taken) is not None:
+                self.note_taken(place_of(question), late)
             self._leave_out(question)
             self.state = statuses[-1].state if statuses else log.state
 
@@ -286,11 +288,13 @@ class RunWriter:
 
     def _give_up(self, error: BaseException) -> None:
         """The write was refused, or its events cannot be written at all."""
-        if not isinstance(error, Refused):
-            self._buffer.clear()
-            self._buffer_bytes = 0
-            self.state = self._log.state
-        self._speaker.refused(error)
+        if isinstance(error, Refused):
+            self._execution.lose(error)
+            return
+        self._buffer.clear()
+        self._buffer_bytes = 0
+        self.state = self._log.state
+        self._execution.impose(agent_error(self._log.head, "gave out what cannot be written", error))
 
 
 def weigh(event: Event) -> int:
@@ -300,17 +304,3 @@ def weigh(event: Event) -> int:
         content = part.text or part.raw or part.url or ""
         weight += PART_BYTES + len(content if part.data is UNSET else msgspec.json.encode(part.data))
     return weight
-
-
-class Nobody:
-    """Stands in for a run that is over: see `Speaker`."""
-
-    def refused(self, error: BaseException) -> None:
-        """Do nothing."""
-
-    def overtaken(self, question: StatusChanged) -> bool:
-        """Let the question be written."""
-        return False
-
-
-NOBODY = Nobody()

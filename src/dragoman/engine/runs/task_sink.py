@@ -10,27 +10,26 @@ from collections.abc import Awaitable, Sequence
 from contextvars import copy_context
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.api import Hear
 from dragoman.engine.effects import Delegate
 from dragoman.engine.lineage import full_lineage
 from dragoman.engine.runs.deadline import Deadline
-from dragoman.engine.runs.endings import agent_error, agent_message, mismatched
+from dragoman.engine.runs.endings import agent_message, mismatched
+from dragoman.engine.runs.execution import OVER, OVER_CANCELED, TaskExecution
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.places import RunPlaces, present_branch
-from dragoman.engine.runs.questions import Questions, TaskExecution
+from dragoman.engine.runs.questions import Questions
 from dragoman.engine.runs.replay import (
     Replay,
     ReplayMismatch,
-    place_of,
     question_name,
 )
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.task_log import TaskLog, read_whole
-from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
+from dragoman.engine.words import Ask, Delegation, Note, Say, Waiting, Working
 from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
@@ -45,7 +44,7 @@ from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
-from dragoman.store.api import Fenced, Refused, StoreError
+from dragoman.store.api import StoreError
 
 
 class TaskSink:
@@ -89,7 +88,7 @@ class TaskSink:
         self.head = log.head
         self.replay = replay
         self.traceparent = traceparent
-        self.writer = RunWriter(log, services.loop, self, retry_s=services.retry_s)
+        self.writer = RunWriter(log, services.loop, execution, retry_s=services.retry_s)
         self.silent = waits
         """Whether nobody has taken the task on yet in this run, nor said anything."""
         self.used: Usage | None = replay.usage if replay.crashed else log.fold.usage
@@ -324,27 +323,8 @@ class TaskSink:
         now_ms = self._services.clock.now_ms()
         placed = Placed(place) if place else None
         said = StatusChanged(state, timestamp(now_ms), message=question, usage=self.used, placed=placed)
-        self.writer.put(said, now_ms)
-        return await self.questions.ask(self.writer, self._execution, child)
-
-    # -- its writer: engine.runs.run_writer.Speaker --------------------------------------------------------------------
-
-    def overtaken(self, question: StatusChanged) -> bool:
-        """See `engine.runs.run_writer.Speaker`."""
-        overtaken = self.questions.overtaken()
-        if overtaken and (late := self.questions.taken) is not None:
-            self.writer.note_taken(place_of(question), late)
-        return overtaken
-
-    def refused(self, error: BaseException) -> None:
-        """See `engine.runs.run_writer.Speaker`: the lease is gone, the task has ended, or a word is unfit."""
-        match error:
-            case Fenced():
-                self._execution.lose_lease()
-            case Refused():
-                self._execution.abandon()
-            case _:
-                self._execution.impose(agent_error(self.head, "gave out what cannot be written", error))
+        self.writer.put_question(said, now_ms, self.questions)
+        return await self.questions.ask(self.writer.drained(), self._execution, child)
 
     def release(self, *, canceled: bool) -> None:
         """Drop the execution, which is over: the two form a cycle (see `RunWriter.release`)."""
@@ -377,24 +357,3 @@ def metadata_of(message: Message, events: Sequence[Logged]) -> dict[str, Any] | 
         if isinstance(event, MessageReceived) and event.message.message_id == message.message_id:
             return event.metadata
     return None
-
-
-class OverExecution(Struct, frozen=True):
-    """Stands in for an execution that is over: see `TaskExecution`."""
-
-    canceled: bool
-
-    def abandon(self) -> None:
-        """Do nothing."""
-
-    def lose_lease(self) -> None:
-        """Do nothing."""
-
-    def impose(self, end: End) -> None:
-        """Do nothing."""
-
-    def fail(self, end: End) -> None:
-        """Do nothing."""
-
-
-OVER, OVER_CANCELED = OverExecution(False), OverExecution(True)
