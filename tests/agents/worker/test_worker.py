@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
@@ -22,7 +23,7 @@ from dragoman.model.errors import (
     Unavailable,
     UnsupportedOperation,
 )
-from dragoman.model.events import ArtifactChunk
+from dragoman.model.events import ArtifactChunk, Logged
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
 from dragoman.model.principal import AccessRole
@@ -653,3 +654,32 @@ async def test_calls_about_a_task_that_its_worker_has_not_leave_nothing_behind()
                     await agent.leases.say(lease, Say((Part(text="hm"),)))
         assert waiting() <= before
         await here.cancel(task_id)
+
+
+async def test_a_task_that_cannot_be_read_stays_in_the_queue_and_holds_up_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    async with asyncio.timeout(DEADLINE_S), house(worker(), url=f"sqlite:///{path}") as here:
+        damaged, sound = await here.begin(), await here.begin()
+    with apsw.Connection(str(path)) as database:
+        database.execute(
+            "UPDATE pages SET events = x'c1' WHERE task = (SELECT task FROM tasks WHERE id = ?)", (damaged,)
+        )
+    agent = worker()
+    async with asyncio.timeout(DEADLINE_S), house(agent, url=f"sqlite:///{path}"):
+        assert (await taken(agent)).head.id == sound
+        assert await agent.leases.take("w2", 0.0) is None
+
+
+async def test_workers_that_ask_at_once_get_a_task_each_at_the_first_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, reads = worker(), list[str]()
+    async with asyncio.timeout(DEADLINE_S), house(agent) as here:
+        made = [await here.begin() for _ in range(6)]
+        read = here.store.read
+
+        async def counting(task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+            reads.append(task_id)
+            return await read(task_id, after, limit_bytes)
+
+        monkeypatch.setattr(here.store, "read", counting)
+        items = await asyncio.gather(*(taken(agent, f"w{number}") for number in range(6)))
+        assert sorted(item.head.id for item in items) == sorted(made) == sorted(reads)

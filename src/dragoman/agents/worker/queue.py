@@ -6,6 +6,7 @@ is given back.
 
 import asyncio
 import secrets
+from functools import partial
 
 from msgspec import Struct
 
@@ -53,15 +54,23 @@ class Queue:
         self._cache = cache
         self._tasks = cache.tasks
         self._executions = executions
+        self._taking: set[str] = set()
+        """The tasks that are being taken here, so that no two workers of this process try one at once."""
 
     async def take(self, terms: Terms) -> Taken | None:
         """Lease the task that has waited longest; None if there is none. Raises Unavailable."""
         if (refusal := self._tasks.refusal()) is not None:
             raise refusal
+        tried = set[str]()
         try:
-            while waiting := await self._tasks.store.queued(self._agent, CANDIDATES):
+            while waiting := await self._waiting(tried):
                 for task_id in waiting:
+                    if task_id in self._taking:
+                        continue
+                    tried.add(task_id)
+                    self._taking.add(task_id)
                     taking = asyncio.ensure_future(self._take(task_id, terms))
+                    taking.add_done_callback(partial(self._tried, task_id))
                     try:
                         taken = await asyncio.shield(taking)
                     except asyncio.CancelledError:  # the worker has gone
@@ -72,6 +81,18 @@ class Queue:
         except StoreError as error:
             raise Unavailable("the server's store cannot answer now: ask again", 1) from error
         return None
+
+    async def _waiting(self, tried: set[str]) -> list[str]:
+        """The oldest tasks in the queue that nobody takes at present, without those that were tried in vain.
+
+        One of these may be there still: a task that cannot be read. Raises StoreError.
+        """
+        queued = await self._tasks.store.queued(self._agent, CANDIDATES + len(self._taking) + len(tried))
+        return [task_id for task_id in queued if task_id not in self._taking and task_id not in tried]
+
+    def _tried(self, task_id: str, taking: "asyncio.Future[Taken | None]") -> None:
+        """Let others try a task again."""
+        self._taking.discard(task_id)
 
     def _return(self, taking: "asyncio.Future[Taken | None]") -> None:
         """Give back what a worker took that has gone meanwhile."""

@@ -361,8 +361,9 @@ WHERE task IN (
 RETURNING task;
 
 -- name: queued
--- The oldest tasks of the agent ?1 that nobody has, at most ?2 of each owner.
-SELECT t.id FROM scopes s JOIN tasks t ON t.task IN (
+-- The oldest tasks of the agent ?1 that nobody has, at most ?2 of each owner. The join is a CROSS one, since SQLite would
+-- read all tasks else.
+SELECT t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     SELECT q.task FROM tasks q INDEXED BY tasks_queued WHERE q.scope = s.scope AND q.state < 2 AND q.holder IS NULL
     ORDER BY q.task LIMIT ?2)
 WHERE s.agent = ?1 AND s.n0 + s.n1 > 0 ORDER BY t.task LIMIT ?2;
