@@ -53,10 +53,7 @@ WAVER = 0.15
 """The part of the calm worlds in which a caller soon cancels what it has begun."""
 
 FAILOVER = 0.3
-"""The part of the worlds without workers in which a standby takes over that lacks the last commits.
-
-A worker does not know which of its reports are lost, and goes on behind them.
-"""
+"""The part of the worlds in which a standby takes over that lacks the last commits."""
 
 PAUSE = 0.5
 """The part of the worlds with workers in which these stand still for about as long as their leases last."""
@@ -207,7 +204,7 @@ class World:
         if self.workers and self.pause.random() < PAUSE:
             for worker in self.workers:
                 self._at(1.0 + self.pause.random() * 5, self._pause, worker)
-        if self.failover.random() < FAILOVER and not self.hires:
+        if self.failover.random() < FAILOVER:
             self._at(1.0 + self.failover.random() * 8, self._fall_behind)
         elif self.failover.random() < SWEEP:
             ages = self.failover.choice(((2_500, -1), (5_000, 2_500)))
