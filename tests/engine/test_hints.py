@@ -4,15 +4,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot
+from dragoman.model.errors import TaskNotFound
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
-from dragoman.store.replicas import LocalReplicas, ReplicaBuried
+from dragoman.store.api import Append, Appended, Unknown
+from dragoman.store.replicas import LocalReplicas, ReplicaBuried, StoreRewound
 from dragoman.testing.buses import Hub, HubBus
 from dragoman.testing.store_cases.bench import new_task
 from tests.engine.house import read, sending, seqs, streaming
@@ -227,6 +230,33 @@ async def test_a_message_and_a_cancel_reach_the_run_at_once() -> None:
         canceled = await other.cancel(task_id)
         assert canceled.state is S.CANCELED
         assert stage.canceled.is_set()
+
+
+async def test_a_cancel_does_not_wait_for_a_task_that_the_store_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica that runs the task hears of nothing, so that the cancel would wait as long as it has patience."""
+
+    async def find_nothing(*args: Any) -> None:
+        return None
+
+    def refuse(append: Append) -> "asyncio.Future[Appended]":
+        refused: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        refused.set_exception(Unknown(append.task_id))
+        return refused
+
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        hub.down = True
+        canceling = asyncio.create_task(other.cancel(task_id))
+        await until(lambda: any(log.followers.waiting for log in other.engine.tasks.all()))
+        monkeypatch.setattr(other.store, "load", find_nothing)
+        monkeypatch.setattr(other.store, "append", refuse)
+        await other.store.replicas.say(StoreRewound())
+        with pytest.raises(TaskNotFound):
+            await canceling
+        hub.down = False
+        stage.pieces.put_nowait(None)
 
 
 async def take_over(one: Replica[HubBus], other: Replica[HubBus]) -> None:

@@ -126,7 +126,7 @@ class Cancellations:
         elif self._hints is not None and task.row.holder is not None:
             self._hints.tell(task.row.holder)
         deadline = self._loop.time() + self._settings.cancel_grace_s
-        while not task.terminal and (self._runs.of(task) is not None or self._leases.is_elsewhere(task)):
+        while not (task.terminal or task.gone) and (self._runs.of(task) is not None or self._leases.is_elsewhere(task)):
             if not await task.followers.wait(task, self._loop, deadline):
                 return
 

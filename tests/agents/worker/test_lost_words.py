@@ -42,3 +42,7 @@ async def test_a_worker_does_not_go_on_behind_words_that_the_store_has_lost(tmp_
             await agent.leases.say(token(item), word("behind it"), number=3)
         assert (await here.ask(done(task_id, token(again)))).state is TaskState.COMPLETED
         assert "behind it" not in [said.text for said in (await here.get(task_id)).history]
+
+
+def test_a_failover_before_the_agent_is_served_costs_no_worker_anything() -> None:
+    worker().leases.rewound()

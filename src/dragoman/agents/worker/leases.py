@@ -150,7 +150,8 @@ class Leases:
 
     def rewound(self) -> None:
         """See `engine.api.Workers`."""
-        self.cache.rewound()
+        if self._cache is not None:
+            self._cache.rewound()
 
     async def left(self) -> None:
         """See `engine.api.Workers`."""
