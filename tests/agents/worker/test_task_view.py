@@ -23,7 +23,7 @@ async def test_only_the_first_chunk_of_an_artifact_needs_the_task_as_it_stands()
 
         for number in range(100):
             piece = Artifact(artifact_id="a", parts=(Part(text=str(number)),))
-            chunk = view.chunk(stands, piece, append=True, last_chunk=False)
+            chunk = view.chunk(ArtifactChunk(piece, append=True), stands)
             assert chunk == ArtifactChunk(piece, number > 0, False)
             view.add(Logged(view.seq + 1, chunk))
         assert joined == 1

@@ -23,7 +23,7 @@ from dragoman.model.errors import (
     Unavailable,
     UnsupportedOperation,
 )
-from dragoman.model.events import ArtifactChunk, Logged
+from dragoman.model.events import ArtifactChunk, Logged, Placed
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
 from dragoman.model.principal import AccessRole
@@ -138,6 +138,22 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
         await agent.leases.say(token(again), ArtifactChunk(artifact("all of it", "a"), last_chunk=True))
         ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=new))
         assert [part.text for part in ended.artifacts[0].parts] == ["all of it"]
+
+
+async def test_what_a_silent_worker_left_of_an_artifact_is_recorded_as_replaced() -> None:
+    """A later run of the task knows by this what it still has to repeat."""
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        first = await taken(agent, replays=True)
+        await agent.leases.say(token(first), ArtifactChunk(artifact("half of it")), number=1)
+        await fall_silent(agent, first)
+        second = await taken(agent, "w2", replays=True)
+        await agent.leases.say(token(second), ArtifactChunk(artifact("all of it"), append=True), number=1)
+        chunks = [logged.event for logged in await here.log(task_id) if isinstance(logged.event, ArtifactChunk)]
+        assert [chunk.placed for chunk in chunks] == [None, Placed(replaces=0)]
+        assert not chunks[1].append
+        await here.ask(done(task_id, token(second)))
 
 
 async def test_a_lost_lease_is_in_the_log_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from dragoman.agents.worker.task_view import TaskView
 from dragoman.agents.worker.words import SpokenWord, adds, says_anything
 from dragoman.engine.lineage import child_of
-from dragoman.engine.runs.endings import agent_message, closing, mismatched
+from dragoman.engine.runs.endings import closing, mismatched
 from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
+from dragoman.engine.runs.word_events import question, report
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Ask, Delegation, End, Say
-from dragoman.model.events import ArtifactChunk, Event, Noted, StatusChanged
-from dragoman.model.ids import timestamp
-from dragoman.model.task import Progress, Record, TaskState, Usage
+from dragoman.model.events import ArtifactChunk, Event, Noted
+from dragoman.model.task import Record, Usage
 from dragoman.store.worker_leases import WorkerLease
 
 
@@ -56,11 +56,11 @@ class Entry:
         match word:
             case Say():
                 self._report(word, record, numbered=numbered)
-            case ArtifactChunk(artifact, append, last_chunk):
+            case ArtifactChunk():
                 if not self._view.replay.active:
-                    chunk = self._view.chunk(self._task.record, artifact, append=append, last_chunk=last_chunk)
+                    chunk = self._view.chunk(word, self._task.record)
                     self.events.append(chunk)
-                    if weight and chunk.artifact is artifact:  # else something of an earlier worker goes before it
+                    if weight and chunk.artifact is word.artifact:  # else something of an earlier worker goes before it
                         self.content_bytes = weight
             case Ask():
                 self._ask(word)
@@ -74,11 +74,7 @@ class Entry:
             return
         if not numbered and not adds(record(), word):
             return
-        message = agent_message(self._task.head, word.parts) if word.parts else None
-        steps = word.progress
-        progress = None if steps is None else Progress(*steps, message.text if message is not None else "")
-        at = timestamp(self._now_ms)
-        self.events.append(StatusChanged(TaskState.WORKING, at, message, progress, self._used, metadata=word.metadata))
+        self.events.append(report(self._task.head, word, self._used, self._now_ms))
 
     def _ask(self, word: Ask) -> None:
         lease, view = self.lease, self._view
@@ -99,9 +95,7 @@ class Entry:
                 return
         if place < len(view.said):
             return  # a question does not overtake a message that the worker has not read
-        state = TaskState.AUTH_REQUIRED if word.auth else TaskState.INPUT_REQUIRED
-        question = agent_message(self._task.head, word.parts)
-        self.events.append(StatusChanged(state, timestamp(self._now_ms), question, usage=self._used))
+        self.events.append(question(self._task.head, word.parts, self._used, self._now_ms, auth=word.auth))
 
     def _delegate(self, order: Delegation) -> None:
         view, number = self._view, order.number
@@ -118,9 +112,8 @@ class Entry:
         if self._view.replay.active:
             self.end_mismatched(self._view.replay.left())
             return
-        record = self._task.record
         for artifact in word.artifacts:
-            self.events.append(self._view.chunk(record, artifact, append=False, last_chunk=True))
+            self.events.append(self._view.chunk(ArtifactChunk(artifact, last_chunk=True), self._task.record))
         self._close(word)
 
     def end_mismatched(self, mismatch: ReplayMismatch) -> None:

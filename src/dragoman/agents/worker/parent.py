@@ -7,20 +7,17 @@ at the same seq. Another replica that waits for the same delegation writes none 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
 from dragoman.agents.worker.task_cache import CachedTask
 from dragoman.agents.worker.words import adds
 from dragoman.engine.rules import WriteWords
-from dragoman.engine.runs.endings import agent_message
+from dragoman.engine.runs.word_events import question, report
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Delegation, Say
 from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.errors import LeaseLost
 from dragoman.model.events import Delegated, Event, StatusChanged
-from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part
-from dragoman.model.task import INTERRUPTED, Progress, TaskHead, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TaskHead, Usage
 from dragoman.store.api import Refused, StoreError
 
 
@@ -75,11 +72,7 @@ class ParentTask:
         def say() -> Event | None:
             if not adds(self._tasks.files.linked(self.log.record()), word):
                 return None
-            message = agent_message(self.head, word.parts) if word.parts else None
-            steps = word.progress
-            progress = None if steps is None else Progress(*steps, message.text if message is not None else "")
-            now = timestamp(self._tasks.clock.now_ms())
-            return StatusChanged(TaskState.WORKING, now, message, progress, self._used)
+            return report(self.head, word, self._used, self._tasks.clock.now_ms())
 
         await self._write(say)
 
@@ -88,13 +81,12 @@ class ParentTask:
         kept, child_id = tuple(parts), child.head.id
         if self._tasks.files.large(kept):
             kept = await self._tasks.files.kept_by_run(self.head.id, kept)
-        asked = replace(agent_message(self.head, kept), reference_task_ids=(child_id,))
-        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
 
         def ask() -> Event | None:
             if child.state not in INTERRUPTED or self._answer(child_id) is not None:
                 return None
-            return StatusChanged(state, timestamp(self._tasks.clock.now_ms()), asked, usage=self._used)
+            now_ms = self._tasks.clock.now_ms()
+            return question(self.head, kept, self._used, now_ms, auth=auth, child_id=child_id)
 
         if self._known.view.passed_on != child_id:  # else another run or replica has put it
             await self._write(ask)

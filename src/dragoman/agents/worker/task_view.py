@@ -6,8 +6,6 @@ Invariant: a function of the log and the lease. A replica that has read both mak
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from dragoman.agents.worker.words import SpokenWord
 from dragoman.engine.lineage import child_of
 from dragoman.engine.runs.replay import replay_of
@@ -22,7 +20,7 @@ from dragoman.model.events import (
     StatusChanged,
     Submitted,
 )
-from dragoman.model.message import Artifact, Message
+from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, Record, TaskHead
 from dragoman.store.worker_leases import WorkerLease
 
@@ -103,20 +101,9 @@ class TaskView:
             return word.artifact.artifact_id in self._written or not (word.append or self.replay.crashed)
         return isinstance(word, Say) and number > 0
 
-    def chunk(
-        self, record: Callable[[], Record], artifact: Artifact, *, append: bool, last_chunk: bool
-    ) -> ArtifactChunk:
+    def chunk(self, word: ArtifactChunk, record: Callable[[], Record]) -> ArtifactChunk:
         """An artifact or a chunk of one as it is written. The first one replaces what an earlier worker left of it.
 
         `record` joins all chunks: it is called for the first one alone, else a task of many would cost their square.
         """
-        key = artifact.artifact_id
-        if key not in self._written:
-            kept = self.replay.replaces(key) if self.replay.crashed else None
-            if kept is not None:
-                if append and kept:
-                    artifact = replace(artifact, parts=(*kept, *artifact.parts))
-                append = False
-            elif append:
-                append = any(known.artifact_id == key for known in record().artifacts)
-        return ArtifactChunk(artifact, append, last_chunk)
+        return word if word.artifact.artifact_id in self._written else self.replay.begin(word, record)

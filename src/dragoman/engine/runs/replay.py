@@ -13,7 +13,7 @@ than lost.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -30,6 +30,7 @@ from dragoman.model.events import (
     Logged,
     MessageReceived,
     Noted,
+    Placed,
     StatusChanged,
     Submitted,
     TakenMessage,
@@ -38,7 +39,7 @@ from dragoman.model.ids import timestamp_ms
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.parts import beginning
-from dragoman.model.task import INTERRUPTED, TaskHead, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState, Usage
 
 SHOWN_CHARACTERS = 60
 """How much of a question the text about a difference shows."""
@@ -279,15 +280,21 @@ class Replay:
         """Keep what a dead run emitted: nothing replaces it."""
         self._baseline = None
 
-    def replaces(self, artifact_id: str) -> tuple[Part, ...] | None:
-        """The parts with which the first chunk of this artifact must begin, because it replaces what a dead run left.
+    def begin(self, chunk: ArtifactChunk, record: Callable[[], Record]) -> ArtifactChunk:
+        """The first chunk of an artifact in a run as it is written; `record` is the task as it stands.
 
-        None when there is nothing to replace. To be called once for each artifact.
+        It replaces what a dead run left of the artifact since the last answer, and goes on after what was there before
+        if it is to append. It never appends to an artifact that there is not. To be called once for each artifact.
         """
+        artifact, append = chunk.artifact, chunk.append
         if self._baseline is None:
-            return None
-        artifact = self._baseline.get(artifact_id)
-        return () if artifact is None else artifact.parts
+            begun = not append or any(known.artifact_id == artifact.artifact_id for known in record().artifacts)
+            return chunk if begun else replace(chunk, append=False)
+        before = self._baseline.get(artifact.artifact_id)
+        kept = before.parts if before is not None and append else ()
+        if kept:
+            artifact = replace(artifact, parts=(*kept, *artifact.parts))
+        return ArtifactChunk(artifact, False, chunk.last_chunk, Placed(replaces=self.until, kept=len(kept)))
 
 
 NOTHING = Replay()

@@ -28,6 +28,7 @@ from dragoman.engine.runs.replay import (
 )
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
+from dragoman.engine.runs.word_events import question, report
 from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.words import Ask, Delegation, Note, Say, Waiting, Working
 from dragoman.model.events import (
@@ -43,7 +44,7 @@ from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import CallerCredentials
-from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState, Usage
 from dragoman.store.api import StoreError
 
 
@@ -164,13 +165,7 @@ class TaskSink:
             if self._deadline is not None:
                 self._deadline.begin()
             now_ms = self._services.clock.now_ms()
-            message = agent_message(self.head, word.parts) if word.parts else None
-            steps = word.progress
-            made = None if steps is None else Progress(*steps, message.text if message is not None else "")
-            at = timestamp(now_ms)
-            full = writer.put(
-                StatusChanged(TaskState.WORKING, at, message, made, self.used, metadata=word.metadata), now_ms
-            )
+            full = writer.put(report(self.head, word, self.used, now_ms), now_ms)
         else:
             artifact = word.artifact
             if self._keeps_files and self._services.files.large(artifact.parts):
@@ -179,15 +174,9 @@ class TaskSink:
             if key not in self._written:
                 self._written.add(key)
                 self.silent = False
-                append, placed = word.append, None
-                if self.replay.crashed and (kept := self.replay.replaces(key)) is not None:
-                    placed = Placed(replaces=self.replay.until, kept=len(kept) if append else 0)
-                    if append and kept:
-                        artifact, weight = replace(artifact, parts=(*kept, *artifact.parts)), 0
-                    append = False
-                elif append:
-                    append = any(known.artifact_id == key for known in self.record.artifacts)
-                word = ArtifactChunk(artifact, append, word.last_chunk, placed)
+                if word.append or self.replay.crashed:
+                    word = self.replay.begin(word, lambda: self.record)
+                    weight = weight if word.artifact is artifact else 0
             full = writer.put(word, weight=weight)
         return self._room() if full else None
 
@@ -246,8 +235,7 @@ class TaskSink:
             if (late := self.questions.take_late()) is not None:
                 self.writer.note_taken(place, late)
                 return late
-            question = agent_message(self.head, parts)
-            answer = await self._put_question(question, None, auth=word.auth, place=place)
+            answer = await self._put_question(parts, None, auth=word.auth, place=place)
         assert answer is not None  # only a question that was passed on can become pointless
         return answer
 
@@ -311,18 +299,15 @@ class TaskSink:
         self.check()
         if child.state not in INTERRUPTED:
             return None
-        question = replace(agent_message(self.head, parts), reference_task_ids=(child.head.id,))
-        return await self._put_question(question, child, auth=auth)
+        return await self._put_question(parts, child, auth=auth)
 
     async def _put_question(
-        self, question: Message, child: TaskLog | None, *, auth: bool, place: str = ""
+        self, parts: Sequence[Part], child: TaskLog | None, *, auth: bool, place: str = ""
     ) -> Message | None:
         """Write a question while none is open, and wait for its answer."""
         self.silent = False
-        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
-        now_ms = self._services.clock.now_ms()
-        placed = Placed(place) if place else None
-        said = StatusChanged(state, timestamp(now_ms), message=question, usage=self.used, placed=placed)
+        now_ms, child_id = self._services.clock.now_ms(), "" if child is None else child.head.id
+        said = question(self.head, parts, self.used, now_ms, auth=auth, child_id=child_id, place=place)
         self.writer.put_question(said, now_ms, self.questions)
         return await self.questions.ask(self.writer.drained(), self._execution, child)
 
