@@ -333,7 +333,7 @@ async def test_a_stream_whose_log_went_ends_with_the_task() -> None:
         steps.all()
         done = await h.reach(task_id, S.COMPLETED)
         with newest_of(h, task_id) as newest:
-            newest.go_on(())
+            newest.extend(())
         h.clock.ms += 10_000
         while await h.store.sweep(h.clock.now_ms(), -1, 1000, -1):
             pass

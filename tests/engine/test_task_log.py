@@ -268,7 +268,7 @@ async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in
     await other.writes.append(other, lambda log: write(status(S.CANCELED)))
     stored = await store.load("t")
     assert stored is not None
-    mine.go_to(stored)
+    mine.extend_to(stored)
     assert (mine.seq, mine.state, mine.terminal, mine.row.holder) == (2, S.CANCELED, True, None)
     assert mine.record() == other.record()
 

@@ -45,7 +45,7 @@ class NewestEvents:
         if self._bytes > RECENT_BYTES_MAX:
             self._trim()
 
-    def go_on(self, following: Sequence[Logged]) -> None:
+    def extend(self, following: Sequence[Logged]) -> None:
         """Add events that others wrote. If they leave a gap, the earlier events are dropped."""
         if self._events and (not following or following[0].seq != self._events[-1].seq + 1):
             self._events.clear()

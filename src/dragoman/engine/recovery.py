@@ -201,7 +201,7 @@ class Recovery:
                 if stored is None:
                     stored = await self._store.load(task.head.id)
                 if stored is not None and self._is_mine(stored, task):
-                    await self._go_on(task, stored)
+                    await self._resume_or_end(task, stored)
             except StoreError:
                 await asyncio.sleep(self._settings.retry_s)
             except (Refused, TaskNotFound):
@@ -218,7 +218,7 @@ class Recovery:
     async def _settle(self, stored: Stored) -> None:
         task = await self._tasks.pin_stored(stored)
         try:
-            await self._go_on(task, stored)
+            await self._resume_or_end(task, stored)
         except StoreError:
             raise
         except Refused:
@@ -228,7 +228,7 @@ class Recovery:
         finally:
             task.unpin()
 
-    async def _go_on(self, task: TaskLog, stored: Stored) -> None:
+    async def _resume_or_end(self, task: TaskLog, stored: Stored) -> None:
         """Cancel a claimed task, run it, or let it fail. One that cannot be read is set aside: it fails.
 
         Raises StoreError, or Refused if the lease is lost again.

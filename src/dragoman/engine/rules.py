@@ -625,7 +625,7 @@ def write_out(entries: tuple[LogEntry, ...], view: View, request: Request, now_m
             case LogEntry.INTERVENTION, OperatorAnswer() | NoteCancel():
                 events.append(request.intervened)
             case LogEntry.GOES_ON, _:
-                events.append(StatusChanged(goes_on_as(view), timestamp(now_ms)))
+                events.append(StatusChanged(state_resumed(view), timestamp(now_ms)))
             case LogEntry.END, EndTask(end=end):
                 events.append(end)
             case LogEntry.WORDS, WritePage(events=said) | WriteWords(events=said):
@@ -637,7 +637,7 @@ def write_out(entries: tuple[LogEntry, ...], view: View, request: Request, now_m
     return tuple(events)
 
 
-def goes_on_as(view: View) -> TaskState:
+def state_resumed(view: View) -> TaskState:
     """The state in which a task goes on: working, unless its agent waits for somebody to take it on, and nobody has."""
     return TaskState.SUBMITTED if view.waits and view.state is TaskState.SUBMITTED else TaskState.WORKING
 

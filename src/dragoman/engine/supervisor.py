@@ -212,7 +212,7 @@ class Supervisor:
             if run.resume(message):
                 return
             self.runs.leave_behind(run)
-        self._take_up(task, crashed=message is None)
+        self._start_replay(task, crashed=message is None)
 
     def leased_anew(self, run: TaskRun) -> bool:
         """See `engine.runs.run.RunKeeper`."""
@@ -231,7 +231,7 @@ class Supervisor:
             if run is None or not run.resume_offered():
                 if run is not None:
                     self.runs.leave_behind(run)
-                self._take_up(task, crashed=False)
+                self._start_replay(task, crashed=False)
 
         epoch = task.row.epoch
         try:
@@ -258,9 +258,9 @@ class Supervisor:
         elif await self.leases.use_claim(task):
             if run is not None:
                 self.runs.leave_behind(run)
-            self._take_up(task, crashed=crashed)
+            self._start_replay(task, crashed=crashed)
 
-    def _take_up(self, task: TaskLog, *, crashed: bool) -> None:
+    def _start_replay(self, task: TaskLog, *, crashed: bool) -> None:
         epoch = task.row.epoch
         self.errands.do(task, lambda: self._replay(task, epoch, crashed=crashed))
 

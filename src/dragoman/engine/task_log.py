@@ -382,7 +382,7 @@ class TaskLog:
     async def catch_up_with(self, stored: Stored) -> bool:
         """As `refresh`, with the task as the store has just given it."""
         await self.renew_audience(stored)
-        return self.go_to(stored)
+        return self.extend_to(stored)
 
     async def renew_audience(self, stored: Stored) -> None:
         """Read the webhooks anew, if another engine has changed them. Raises StoreError."""
@@ -390,7 +390,7 @@ class TaskLog:
             await self._owner.renew_audience(self, stored)
             self.change_webhooks(stored.webhooks_version)
 
-    def go_to(self, stored: Stored, history: str | None = None) -> bool:
+    def extend_to(self, stored: Stored, history: str | None = None) -> bool:
         """Extend the prefix to what the store has, in `history` if that is another one. Returns whether it has grown.
 
         The run here hears the messages that others wrote, unless another engine has leased or ended the task: then the
@@ -410,7 +410,7 @@ class TaskLog:
         self._take(stored)
         following = [logged for logged in stored.events if logged.seq > before]
         if followers.newest is not None:
-            followers.newest.go_on(following)
+            followers.newest.extend(following)
         if followers.attached:
             withdrawn = bool(following) and isinstance(following[0].event, StatusChanged)
             said = self.record().history[heard:]  # events are missing here that a snapshot holds
@@ -450,7 +450,7 @@ class TaskLog:
             self.children, self.last_settled_seq, self.history = None, 0, history
             self._take(stored)
             if self.followers.newest is not None:
-                self.followers.newest.go_on(())
+                self.followers.newest.extend(())
         self.rewound += 1
         self.followers.lose_run()
         self.followers.wake()
@@ -503,7 +503,7 @@ async def reread(log: TaskLog) -> bool:
         if replicas.history != history:
             continue
         if continues:
-            return log.go_to(stored, history)
+            return log.extend_to(stored, history)
         logger.error("task %s: the store has lost committed events; the task goes on from %d", log.head.id, stored.seq)
         log.rewind(stored, history)
         return True

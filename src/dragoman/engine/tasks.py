@@ -166,7 +166,7 @@ class Tasks:
             if announcer is not None and configs is not None:
                 task.followers.announce_to(Audience(announcer, configs, task.fold.joined_artifacts))
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
-            task.go_to(stored)
+            task.extend_to(stored)
         elif stored.seq > task.seq and self._hints is not None:  # it was loaded by an earlier, slower read
             await self.catch_up(task)
         else:

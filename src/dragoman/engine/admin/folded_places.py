@@ -80,7 +80,7 @@ class FoldedPlaces:
         for record in (snapshot, known):
             if record is not None and record.seq > fold.seq:
                 fold = Fold(head, self._link(record))
-        fold = await self._go_on(head, fold, stored.seq)
+        fold = await self._extend(head, fold, stored.seq)
         if fold.seq < stored.seq:
             if await self._store.head(head.id) is None:
                 raise TaskNotFound(head.id)
@@ -92,7 +92,7 @@ class FoldedPlaces:
 
         Nothing is folded of a pruned log whose first events are gone. Raises StoreError.
         """
-        return await self._go_on(head, self.find(head, after), after)
+        return await self._extend(head, self.find(head, after), after)
 
     def find(self, head: TaskHead, after: int) -> Fold:
         """The fold of a task at the last known place that is not behind `after`."""
@@ -120,7 +120,7 @@ class FoldedPlaces:
             _, (_, dropped) = self._records.popitem(last=False)
             self._bytes -= dropped
 
-    async def _go_on(self, head: TaskHead, fold: Fold, until: int) -> Fold:
+    async def _extend(self, head: TaskHead, fold: Fold, until: int) -> Fold:
         """Fold the log up to seq `until`. A reader that leaves ends it at the next page; how far it came is kept."""
         more = fold.seq < until
         try:

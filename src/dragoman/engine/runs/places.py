@@ -126,11 +126,6 @@ def begin_first_branch() -> None:
     _branch.set(Branch("", task))
 
 
-def leave_branches() -> None:
-    """Let the running asyncio task, and those that it starts, be in no branch: it passes on what others tell."""
-    _branch.set(None)
-
-
 def present_branch() -> Branch | None:
     """The branch of the code that runs at this moment; None if it has none, so that what it tells has no place."""
     branch = _branch.get()

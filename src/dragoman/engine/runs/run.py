@@ -256,7 +256,7 @@ class TaskRun:
         questions = self.sink.questions
         if self.phase not in WRITES or not questions.asking:
             return False
-        self.sink.writer.resumed(self.log.row.epoch)
+        self.sink.writer.resume(self.log.row.epoch)
         questions.resume(message)
         return True
 

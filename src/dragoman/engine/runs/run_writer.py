@@ -139,7 +139,7 @@ class RunWriter:
         taken, self.taken = self.taken, ()
         return replace(event, placed=replace(event.placed or Placed(), taken=taken))
 
-    def resumed(self, epoch: int) -> None:
+    def resume(self, epoch: int) -> None:
         """Write under `epoch` from now on: the task was answered under a new lease."""
         self.epoch = epoch
         self.state = self._log.state
