@@ -379,13 +379,12 @@ class Traits(Struct, frozen=True, kw_only=True):
     count. A later run of a task `repeats` what an earlier one said, from the beginning, or it `resumes` where that one
     was, which it reads from the record: then nothing replaces what a dead run emitted.
 
-    The other facts are about agents elsewhere, or with room for a few tasks only. With `waits` a task stays `submitted`
-    until its run says `working`. With `speaks_soon` that word is held back briefly, to be written with the agent's
-    first event, which is usually on its way by then; it saves a commit. With `queues_runs` the time towards the
-    deadline begins when the run says `working`, not with the run. With `may_refuse` a run may find that nobody takes
-    the task on at present (`Ended.retry_after_s`). With `leasable` a worker process may serve the agent, although its
-    `direct` is "auto". With `forwards` callers' own credentials are passed on to another server, so that they may come
-    with a request. `kind` is for operators and decides nothing about a task.
+    The other facts are about agents elsewhere, or with room for a few tasks only. With `waits` a task stays
+    `submitted` until its run says `working`. With `speaks_soon` that word is held back briefly, to be written with
+    the agent's first event, which is usually on its way by then; it saves a commit. With `may_refuse` a run may find
+    that nobody takes the task on at present (`Ended.retry_after_s`). With `leasable` a worker process may serve the
+    agent, although its `direct` is "auto". With `forwards` callers' own credentials are passed on to another server,
+    so that they may come with a request. `kind` is for operators and decides nothing about a task.
     The tasks of an agent `by_workers` have no runs here: worker processes take them from the queue
     (`engine.worker_tasks`).
     """
@@ -398,7 +397,6 @@ class Traits(Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     waits: bool = False
     speaks_soon: bool = False
-    queues_runs: bool = False
     may_refuse: bool = False
     leasable: bool = False
     forwards: bool = False

@@ -125,8 +125,6 @@ class TaskRun:
             replay.keep()
         if traits.deadline_s is not None:
             began_ms = replay.began_ms if work is None else timestamp_ms(head.created_at)
-            if traits.queues_runs:
-                began_ms = None
             deadline = Deadline(self, traits.deadline_s, began_ms, services.clock, services.loop)
         self.deadline = deadline
         self.sink = TaskSink(
@@ -277,7 +275,7 @@ class TaskRun:
         begin_first_branch()
         if self._announces and not traits.waits:
             sink.announce()
-        if self.deadline is not None and sink.writer.state is TaskState.WORKING and not traits.queues_runs:
+        if self.deadline is not None and sink.writer.state is TaskState.WORKING:
             self.deadline.restart()
         end: End | None
         try:
