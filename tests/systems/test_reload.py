@@ -432,6 +432,34 @@ async def test_a_worker_keeps_its_lease_when_its_agent_changes_and_when_it_is_re
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize("how", ["silent", "released"])
+async def test_a_task_of_a_removed_agent_fails_if_it_would_have_to_begin_anew(
+    house: House, http: aiohttp.ClientSession, how: str
+) -> None:
+    async def worker(action: str, **body: Any) -> tuple[int, Any]:
+        async with http.post(f"{house.url}/workers/far/{action}", json=body) as answer:
+            return answer.status, await answer.json() if answer.status == 200 else None
+
+    short = WORKER + "lease_s = 1.0\n"
+    house.write(OTHER, short)
+    assert await house.reload() == "reloaded: added far, removed echo"
+    body = {**message(), "configuration": {"returnImmediately": True}}
+    task_id = (await sent(http, f"{house.url}/agents/far", body))["id"]
+    _, leased = await worker("lease", worker="w", wait_s=5)
+    house.write(OTHER)
+    assert await house.reload() == "reloaded: removed far"
+    if how == "released":
+        assert await worker("release", lease=leased["lease"]) == (204, None)
+    async with asyncio.timeout(DEADLINE_S):
+        while (await worker("lease", worker="w"))[0] != 404:  # there is nothing of it any more
+            await asyncio.sleep(0.02)
+    house.write(OTHER, short)
+    assert await house.reload() == "reloaded: added far"
+    async with http.get(f"{house.url}/agents/far/tasks/{task_id}", headers={"A2A-Version": "1.0"}) as answer:
+        status = (await answer.json())["status"]
+    assert (status["state"], status["message"]["metadata"]["reason"]) == ("TASK_STATE_FAILED", "interrupted")
+
+
 async def test_twenty_reloads_under_load_lose_no_request_and_no_task(house: House, http: aiohttp.ClientSession) -> None:
     done, answers = asyncio.Event(), []
 

@@ -11,6 +11,7 @@ from contextvars import copy_context
 
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Delegate, Effects, ParentRun
+from dragoman.engine.ends import GONE_TEXT
 from dragoman.engine.files import Files
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.rules import Decision, Request, View, WriteWords, decide_words
@@ -159,9 +160,16 @@ class WorkerTasks:
         """Why no task can be leased at present; None if one can."""
         return None if self._supervisor.leases.takes_work else self._supervisor.refusal()
 
-    def announce(self, task: TaskLog) -> None:
-        """Tell all that serve its agent that a task waits in the queue."""
-        self._supervisor.leases.tell(task, None)
+    async def requeue(self, task: TaskLog) -> None:
+        """Tell all that serve its agent that a task waits in the queue again, or end it if nobody serves it any more.
+
+        Raises StoreError or Unknown.
+        """
+        leases = self._supervisor.leases
+        if self.shared or task.head.agent in leases.served.runners:
+            leases.tell(task, None)
+        else:
+            await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
 
     def take_on(self, task: TaskLog) -> None:
         """A worker has taken a task, so that whoever waits for a first sign of its agent has it."""

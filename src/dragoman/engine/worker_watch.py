@@ -43,6 +43,8 @@ class WorkerWatch:
         self._tasks = tasks
         self._supervisor = supervisor
         self._served = served
+        self._begun = False
+        """Whether an agent was served by workers, which may have tasks of it although it is gone."""
         self._looking: asyncio.Task[None] | None = None
 
     def start(self, jobs: JobGroup) -> None:
@@ -87,6 +89,7 @@ class WorkerWatch:
         """Let the workers of these agents take tasks."""
         for runner in runners:
             if runner.workers is not None:
+                self._begun = True
                 runner.workers.serve(self._tasks)
 
     def _workers(self) -> list[Workers]:
@@ -100,7 +103,7 @@ class WorkerWatch:
             await asyncio.sleep(min((LOOK_S, *lengths_s)))
             for workers in self._workers():
                 workers.forget_idle()
-            if not lengths_s or self._supervisor.leases.fenced:
+            if not self._begun or self._supervisor.leases.fenced:
                 continue
             try:
                 if self._supervisor.leases.takes_work:  # else the next start puts tasks back into the queue
@@ -138,7 +141,7 @@ class WorkerWatch:
                 runner = self._served.runners.get(lease.agent)
                 if runner is not None and runner.workers is not None:
                     runner.workers.note_silent(lease)
-                self._tasks.announce(task)
+                await self._tasks.requeue(task)
 
     async def _end_overdue(self, lease: WorkerLease) -> None:
         """End a task whose worker has taken longer than its deadline, unless it has asked or told anything since."""

@@ -269,7 +269,7 @@ class TaskCache:
         self._forget(known)
         self._executions.finish(task.head.id, "working")
         if task.state not in INTERRUPTED:
-            self.tasks.announce(task)
+            await self.tasks.requeue(task)
         return True
 
     def refuse(self, token: str) -> None:
