@@ -10,22 +10,27 @@ class Executions:
     """The tasks that workers took here and are not known to have lost, each with the token of its lease."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, tuple[str, Execution | None]] = {}
+        self._tokens: dict[str, str] = {}
+        self._executions: dict[str, Execution] = {}
+        """Only of tasks that somebody observes: a worker may have a hundred thousand tasks."""
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._tokens)
 
     def begin(self, task_id: str, token: str, execution: Execution | None) -> None:
         """A worker has taken a task. `execution` is its observation; None if nobody observes it."""
         self.finish(task_id, "working")
-        self._taken[task_id] = token, execution
+        self._tokens[task_id] = token
+        if execution is not None:
+            self._executions[task_id] = execution
 
     def finish(self, task_id: str, state: str) -> None:
         """A worker has a task no more, which is in `state` now."""
-        _, execution = self._taken.pop(task_id, ("", None))
+        self._tokens.pop(task_id, None)
+        execution = self._executions.pop(task_id, None)
         if execution is not None:
             execution.finished(state)
 
     def tokens(self) -> tuple[tuple[str, str], ...]:
         """The tasks with the tokens of their leases."""
-        return tuple((task_id, token) for task_id, (token, _) in self._taken.items())
+        return tuple(self._tokens.items())

@@ -7,6 +7,7 @@ is given back.
 import asyncio
 import secrets
 from functools import partial
+from sys import intern
 
 from msgspec import Struct
 
@@ -119,7 +120,7 @@ class Queue:
                 task_id=task_id,
                 agent=self._agent,
                 token=f"{task_id}.{secrets.token_urlsafe(12)}",
-                worker=terms.worker,
+                worker=intern(terms.worker),  # one object for all tasks of a worker
                 replays=terms.replays,
                 delivery=delivered + 1,
                 since=view.seq + (task.state is TaskState.SUBMITTED),
