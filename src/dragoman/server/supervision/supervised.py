@@ -72,6 +72,7 @@ class SupervisedProcess:
         `on_listens` is called once the process has reported that it listens. Raises OSError if it cannot be started.
         """
         self._stopping = self._reload = False
+        self.process, self.reported = None, ""  # nobody takes the process before this one for it
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -81,7 +82,7 @@ class SupervisedProcess:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
-            self.process, self.reported = process, ""
+            self.process = process
             if self._stopping:
                 self.send(signal.SIGTERM)
             hearing = asyncio.create_task(self._hear(ours, on_listens))
