@@ -324,7 +324,10 @@ class Supervisor:
         self.leases.fence()
         log.warning("the store has not heard of this server for too long: its %d runs stop", len(self.runs))
         for run in self.runs:
-            self.runs.leave_behind(run)
+            try:
+                self.runs.leave_behind(run)
+            except Exception:  # one run must not keep the others at work
+                log.exception("task %s: its run cannot be stopped", run.head.id)
 
     async def wait_for(self, runners: Iterable[Runner]) -> None:
         """Wait until no run of these agents is left. A suspended one is kept for `suspend_max_s`."""
