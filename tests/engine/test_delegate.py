@@ -423,6 +423,8 @@ async def test_the_recorded_outcome_outlives_the_task_that_was_delegated(url: st
         await child(h, task.head.id, 1, S.COMPLETED)
         while await h.store.sweep(h.clock.ms + 10, 0, -1, -1):
             pass
+        assert await h.get(child_of(task.head.id, 1), agent="other"), "its parent has not ended"
+        assert await h.store.delete((child_of(task.head.id, 1),))
         with pytest.raises(TaskNotFound):
             await h.get(child_of(task.head.id, 1), agent="other")
     async with house(Scripted(script), Scripted(other, "other"), url=url) as h:
@@ -657,6 +659,33 @@ async def test_a_delegation_that_the_store_has_lost_is_made_again() -> None:
             await h.engine.tasks.reread(0.1)
             assert text_of(await h.reach(task_id, S.COMPLETED)) == "one"
             assert begun.get_nowait() == child_id
+
+
+async def test_a_delegation_that_was_deleted_elsewhere_has_failed_and_is_not_made_again() -> None:
+    """No hint has told of its end, nor of the deletion. It was made once, and acts no second time."""
+    begun, polls = asyncio.Queue[str](), 3600.0
+
+    async def other(run: Run) -> None:
+        begun.put_nowait(run.head.id)
+        await asyncio.Event().wait()
+
+    async def script(run: Run) -> None:
+        with pytest.raises(DelegationFailed) as failed:
+            await run.delegate(order(text="one"))
+        delegated = failed.value.delegated
+        await say(run, f"{delegated.state.name}: {delegated.text}", append=False, last=True)
+
+    async with house(Scripted(script), Scripted(other, "other"), poll_s=polls, healthy_poll_s=polls, claim_s=0.05) as h:
+        task_id = await h.begin()
+        async with asyncio.timeout(DEADLINE_S):
+            child_id = await begun.get()
+            await h.reach(child_id, S.WORKING, agent="other")
+            found = await h.store.load(child_id)
+            await h.store.append(ending(child_id, found.seq))
+            assert await h.store.delete((child_id,)) == (child_id,)
+            done = await h.reach(task_id, S.COMPLETED)
+            assert text_of(done) == "FAILED: The task of other was deleted before its outcome was read."
+            assert begun.empty()
 
 
 async def test_an_answer_waits_for_an_agent_that_nobody_serves_for_a_while() -> None:

@@ -20,7 +20,6 @@ from dragoman.model.parts import beginning
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import (
     BEGIN_MS,
-    RUNNING,
     Append,
     Appended,
     Dedupe,
@@ -494,7 +493,7 @@ class Database:
             ended = row.state in TERMINAL or self.guard.sweeps_what_is_open
             waits = row.state in INTERRUPTED and row.holder is None
             parent = None if row.head.parent is None or row.head.detached else self.rows.get(row.head.parent)
-            if row.shown_s > now_s or (parent is not None and parent.state in RUNNING):
+            if row.shown_s > now_s or (parent is not None and parent.state not in TERMINAL):
                 continue
             if _expired(row, now_ms, task_age_ms, ended) or _expired(row, now_ms, waiting_age_ms, waits):
                 del self.rows[task_id]
@@ -799,6 +798,10 @@ class Database:
             cancel_requested=stored.cancel_requested,
             text=beginning(first.message.parts) if isinstance(first, Submitted) else "",
         )
+
+    def missing(self, task_ids: Collection[str]) -> frozenset[str]:
+        """As the protocol says."""
+        return frozenset(task_ids) - {row.head.id for row in self._all_shown()}
 
     def queued(self, agent: str, limit: int) -> tuple[str, ...]:
         """As the protocol says."""

@@ -374,6 +374,10 @@ class SimulatedStore:
         listed: ListedRows = await self.request(partial(self.database.list_rows, query))
         return listed
 
+    async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
+        missing: frozenset[str] = await self.request(partial(self.database.missing, tuple(task_ids)))
+        return missing
+
     async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
         waiting: tuple[str, ...] = await self.request(partial(self.database.queued, agent, limit))
         return waiting

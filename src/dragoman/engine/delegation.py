@@ -45,6 +45,8 @@ WORKS = Manners(answers_with_message=False)
 
 LATE = "{} did not finish in time."
 
+DELETED = "The task of {} was deleted before its outcome was read."
+
 SLACK_MS = 2_000
 """How long after a task's deadline other replicas end it. The replica that waits for it comes first."""
 
@@ -104,6 +106,10 @@ class Delegations:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: dict[str, float] = {}
         """By task, the loop time until which its end is left to the errand that is ending it."""
+        self._awaited: dict[str, TaskLog] = {}
+        """The tasks whose outcome is waited for here."""
+        self._deleted: set[str] = set()
+        """Those of them that somebody has deleted."""
         self._looked_after = ""
         """The parent after which the next look for orphans begins."""
 
@@ -112,7 +118,8 @@ class Delegations:
     async def carry_out(self, run: ParentRun, number: int, order: Delegation, hear: Hear | None) -> Delegated:
         """Make the task, unless it exists, and wait for its outcome. A refusal or a failure is an outcome, too.
 
-        A task that the store loses meanwhile, because a standby has taken over, is made again.
+        A task that the store loses meanwhile, because a standby has taken over, is made again. One that somebody
+        deletes has failed.
 
         Raises ReplayMismatch if the task exists and belongs to another agent.
         """
@@ -139,12 +146,13 @@ class Delegations:
             said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=str(refused)),))
             now = timestamp(self._clock.now_ms())
             return Delegated(number, order.agent, "", TaskState.REJECTED, now, said)
+        self._awaited[child_id] = child
         try:
             late = None
             if not order.detach:
                 late = await self._settled(run, child, order, hear, after=0 if known is None else child.seq)
             if child.gone:
-                return None
+                return self._outcome_of_deleted(number, order.agent, child_id)
             record = child.record()
             message = record.status.message
             if record.state is TaskState.CANCELED and message is None and (why := late or self._late(child)):
@@ -153,7 +161,17 @@ class Delegations:
             came = Delegated(number, order.agent, child_id, record.state, at, message, record.artifacts, record.usage)
             return await self._files.delegated(came)
         finally:
+            if self._awaited.get(child_id) is child:
+                del self._awaited[child_id]
+                self._deleted.discard(child_id)
             child.unpin()
+
+    def _outcome_of_deleted(self, number: int, agent: str, child_id: str) -> Delegated | None:
+        """The outcome of a task that is gone: None if the store has lost it, so that it is to be made again."""
+        if child_id not in self._deleted:
+            return None
+        said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=DELETED.format(agent)),))
+        return Delegated(number, agent, child_id, TaskState.FAILED, timestamp(self._clock.now_ms()), said)
 
     async def _create(self, run: ParentRun, child_id: str, order: Delegation) -> TaskLog:
         """Make the task and pin it. Raises A2AError if it is refused."""
@@ -378,8 +396,11 @@ class Delegations:
     async def enforce(self) -> None:
         """End delegated tasks past their deadline, and those whose parent has ended, wherever they run.
 
-        The replica of the parent does both at once, as long as it lives. Raises StoreError.
+        The replica of the parent does both at once, as long as it lives. Those that another replica has deleted are
+        waited for no longer. Raises StoreError.
         """
+        if self._awaited and self._neighbours is not None:
+            await self._find_deleted()
         now_s = self._supervisor.loop.time()
         self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
         for head in await self._store.overdue(self._clock.now_ms() - SLACK_MS, OVERDUE_MAX):
@@ -390,6 +411,20 @@ class Delegations:
                 self._end_soon(head, self._cancel)
             if not self._looked_after:
                 return
+
+    async def _find_deleted(self) -> None:
+        """Have nobody wait for a task that was deleted elsewhere, of which no hint has told."""
+        replicas, awaited = self._store.replicas, dict(self._awaited)
+        history = replicas.history
+        missing = await self._store.missing([child_id for child_id, log in awaited.items() if log.seq])
+        if replicas.history != history:
+            return  # it may have been lost instead, which all logs are compared for
+        for child_id in missing:
+            child = awaited[child_id]
+            if self._awaited.get(child_id) is child and not (child.outdated or child.gone or child.terminal):
+                self._deleted.add(child_id)
+                child.rewind(None)
+                self._tasks.forget(child_id)
 
     def _end_soon(self, head: TaskHead, end: Callable[[TaskLog], Awaitable[None]]) -> None:
         if head.id not in self._ending:

@@ -16,8 +16,9 @@ by its dead holder: `Recovery` claims its task, at the start, and among several 
 | `DropSuspended` | `Supervisor.drop_suspended` | `wanted` | a dead replica keeps no run | no run is left to drop |
 | `Delegate` | `Delegations.carry_out` | `wanted` | the next run delegates again | it is the same child |
 
-`Store.overdue` is the query of a timer that belongs to no effect: `Delegations.asks` ends a delegation that waits for
-an answer past its deadline. On SQLite nobody else claims, so that `ClaimSoon` is not put there.
+`Store.missing` is the query behind the hint that a delegated task was deleted elsewhere. `Store.overdue` is that of a
+timer that belongs to no effect: `Delegations.asks` ends a delegation that waits for an answer past its deadline. On
+SQLite nobody else claims, so that `ClaimSoon` is not put there.
 
 No query reads more of the tasks than an index has of those that it is about: open delegations by parent (`orphans`) or
 deadline (`overdue`), and open tasks by holder (`claim`, `leased`). Nothing is written while nothing is found.

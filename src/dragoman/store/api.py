@@ -650,6 +650,10 @@ class Store(Protocol):
         """The ids of an agent's tasks that nobody has, oldest first, at most `limit`."""
         ...
 
+    async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
+        """Those of the ids of which there is no task."""
+        ...
+
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """The ids of the tasks leased to `holder`. With `offered` only of those whose offer it has not accepted."""
         ...
@@ -684,9 +688,9 @@ class Store(Protocol):
 
         Deletes terminal tasks whose status is older than `task_age_ms`, the log (not the snapshot) of terminal tasks
         older than `log_age_ms`, interrupted tasks whose status is older than `waiting_age_ms`, and expired dedupe
-        entries. A task is kept as long as the one that delegated it is submitted or working: that one may not have read
-        its outcome yet. An age below 0 keeps for ever. A batch delays writers no longer than one of their own batches
-        does.
+        entries. A task is kept as long as the one that delegated it has not ended: that one may not have read its
+        outcome yet, and would have it done again. An age below 0 keeps for ever. A batch delays writers no longer than
+        one of their own batches does.
         """
         ...
 

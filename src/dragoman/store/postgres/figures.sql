@@ -25,19 +25,19 @@ SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
 WHERE c.relkind = 'r' AND c.relnamespace = to_regnamespace(quote_ident($1));
 
 -- name: oldest_rows
--- The oldest of what retentions delete, each by an index: see read_oldest. A task that was delegated by one at work is kept.
+-- The oldest of what retentions delete, each by an index: see read_oldest. A delegated task is kept until its parent ends.
 SELECT
     (SELECT t.status_ms FROM dragoman.tasks t
         WHERE (CASE WHEN t.state < 4 THEN 0 WHEN t.pruned THEN 2 ELSE 1 END) = 0 AND t.state > 1
-            AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 1)
+            AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 3)
         ORDER BY t.status_ms LIMIT 1),
     (SELECT t.status_ms FROM dragoman.tasks t
         WHERE (CASE WHEN t.state < 4 THEN 0 WHEN t.pruned THEN 2 ELSE 1 END) = 1 AND t.state > 1
-            AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 1)
+            AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 3)
         ORDER BY t.status_ms LIMIT 1),
     (SELECT t.status_ms FROM dragoman.tasks t
         WHERE (CASE WHEN t.state < 4 THEN 0 WHEN t.pruned THEN 2 ELSE 1 END) = 2 AND t.state > 1
-            AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 1)
+            AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 3)
         ORDER BY t.status_ms LIMIT 1),
     (SELECT at_ms FROM dragoman.audit ORDER BY entry LIMIT 1),
     (SELECT min(arrived_ms) FROM dragoman.receipts),

@@ -357,6 +357,11 @@ class PostgresStore:
         rows = await self._pool().read(self._sql["queued"], to_text(agent), limit)
         return tuple(from_text(row[0]) for row in rows)
 
+    async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
+        """A point read for each id."""
+        rows = await self._pool().read(self._sql["missing"], sorted({to_text(task_id) for task_id in task_ids}))
+        return frozenset(from_text(row[0]) for row in rows)
+
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """In the index of open tasks, or of those that are offered."""
         rows = await self._pool().read(self._sql["offered" if offered else "leased"], holder)

@@ -2,12 +2,12 @@
 
 -- name: sweep_tasks
 -- Delete at most $3 tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than $2, oldest
--- first, with all that belongs to them. One that was delegated by a task at work is left: that one may not have read its
--- outcome yet. Returns how many rows, and the tasks that have webhooks.
+-- first, with all that belongs to them. One that was delegated by a task that has not ended is left: that one may not have read
+-- its outcome yet. Returns how many rows, and the tasks that have webhooks.
 WITH old AS MATERIALIZED (
     SELECT t.task FROM dragoman.tasks t
     WHERE t.state > 1 AND (CASE WHEN t.state < 4 THEN 0 WHEN t.pruned THEN 2 ELSE 1 END) = $1 AND t.status_ms < $2
-        AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 1)
+        AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 3)
     ORDER BY t.status_ms LIMIT $3 FOR UPDATE OF t SKIP LOCKED
 ), gone AS (
     DELETE FROM dragoman.tasks t USING old WHERE t.task = ANY (ARRAY[old.task])

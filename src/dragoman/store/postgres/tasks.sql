@@ -453,6 +453,10 @@ RETURNING t.task;
 SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder IS NULL AND agent = $1
 ORDER BY holder, agent, task LIMIT $2;
 
+-- name: missing
+-- Those of the ids $1 that no task has.
+SELECT w.id FROM unnest($1::text[]) AS w (id) WHERE NOT EXISTS (SELECT FROM dragoman.tasks t WHERE t.id = w.id);
+
 -- name: leased
 -- Tasks leased to $1.
 SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder = $1;

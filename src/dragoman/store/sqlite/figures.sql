@@ -23,16 +23,16 @@ WHERE n0 > 0 OR n1 > 0 OR n2 > 0 OR n3 > 0 GROUP BY s.agent ORDER BY s.agent;
 SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size();
 
 -- name: oldest_rows
--- The oldest of what retentions delete, each by an index: see read_oldest. A task that was delegated by one at work is kept.
+-- The oldest of what retentions delete, each by an index: see read_oldest. A delegated task is kept until its parent ends.
 SELECT
     (SELECT t.status_ms FROM tasks t WHERE (t.state > 3) + t.pruned = 0 AND t.state > 1
-        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 4))
         ORDER BY t.status_ms LIMIT 1),
     (SELECT t.status_ms FROM tasks t WHERE (t.state > 3) + t.pruned = 1 AND t.state > 1
-        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 4))
         ORDER BY t.status_ms LIMIT 1),
     (SELECT t.status_ms FROM tasks t WHERE (t.state > 3) + t.pruned = 2 AND t.state > 1
-        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+        AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 4))
         ORDER BY t.status_ms LIMIT 1),
     (SELECT at_ms FROM audit ORDER BY entry LIMIT 1),
     (SELECT min(arrived_ms) FROM receipts),

@@ -360,6 +360,10 @@ WHERE task IN (
     ORDER BY t.task LIMIT ?3)
 RETURNING task;
 
+-- name: missing
+-- Those of a JSON array of ids that no task has.
+SELECT w.value FROM json_each(?1) w WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = w.value);
+
 -- name: queued
 -- The oldest tasks of the agent ?1 that nobody has, at most ?2 of each owner. The join is a CROSS one, since SQLite would
 -- read all tasks else.
@@ -417,10 +421,10 @@ SELECT call, expires_ms FROM calls ORDER BY call LIMIT ?1;
 
 -- name: sweep_tasks
 -- Tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than a time, oldest first. One that
--- was delegated by a task at work is left: that one may not have read its outcome yet.
+-- was delegated by a task that has not ended is left: that one may not have read its outcome yet.
 SELECT t.task, t.scope, t.context, t.state, t.status_ms, t.seq FROM tasks t INDEXED BY tasks_aging
 WHERE t.state > 1 AND (t.state > 3) + t.pruned = ?1 AND t.status_ms < ?2
-    AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 2))
+    AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 4))
 ORDER BY t.status_ms LIMIT ?3;
 
 -- name: delete_task

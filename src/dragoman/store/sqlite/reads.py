@@ -3,7 +3,7 @@
 Invariant: every read of a task sees one moment: a read of several statements is one transaction.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -137,6 +137,13 @@ class Reads:
             rows = self._rows("load_snapshot", task_id)
             swaps = everywhere(self.fetching(task_id, None))
             return self.stored(rows, swaps, whole=False) if rows else None
+
+    def missing(self, task_ids: Collection[str]) -> frozenset[str]:
+        """Those of the ids that no task has."""
+        wanted = msgspec.json.encode(sorted(task_ids)).decode()
+        with self._gate:
+            rows: list[Any] = fetch(self.cursor, self.sql["missing"], (wanted,))
+        return frozenset(task_id for (task_id,) in rows)
 
     def queued(self, agent: str, limit: int) -> tuple[str, ...]:
         """The ids of an agent's tasks that nobody has, oldest first."""

@@ -484,6 +484,13 @@ class SqliteStore:
             del self._holds[task_id]
             hold.end()
 
+    async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
+        """A point read for each id."""
+        try:
+            return self._reads.missing(task_ids)
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
+
     async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
         """A point read, by the index of tasks that nobody has."""
         try:

@@ -112,7 +112,7 @@ async def the_oldest_of_what_retention_deletes_is_known(bench: Bench) -> None:
         await store.create(replace(child, head=replace(child.head, parent="parent")))
         await store.append(ending("child", 1, at=at - 2))
         kept = replace(oldest, logs_ms=at + 20)
-        assert (await store.figures()).oldest == kept, "a task at work has delegated it"
+        assert (await store.figures()).oldest == kept, "a task that has not ended has delegated it"
         await store.append(ending("parent", 1, at=at + 40))
         assert (await store.figures()).oldest == replace(kept, tasks_ms=at - 2, logs_ms=at - 2)
         entry = AuditEntry(at_ms=at + 30, principal="ann", action="SendMessage", allowed=True)

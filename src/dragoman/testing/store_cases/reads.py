@@ -320,7 +320,18 @@ async def a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
         assert await swept(store, START_MS, int(2.5 * DAY_MS), int(1.5 * DAY_MS), int(0.5 * DAY_MS)) == 0
 
 
-async def a_sweep_leaves_what_a_task_at_work_has_delegated(bench: Bench) -> None:
+async def those_of_some_ids_that_no_task_has_are_known(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        await store.create(new_task("t2"))
+        assert await store.missing(()) == frozenset()
+        assert await store.missing(("t1", "nobody's", "t2")) == {"nobody's"}
+        await store.append(ending("t1", 1))
+        await swept(store, START_MS + 4 * DAY_MS, DAY_MS, DAY_MS, -1)
+        assert await store.missing(["t2", "t1"]) == {"t1"}
+
+
+async def a_sweep_leaves_what_a_task_that_has_not_ended_has_delegated(bench: Bench) -> None:
     """It may not have read the outcome yet, and would delegate it once more."""
     async with bench.store() as store:
         for parent in ("working", "asking", "done"):
@@ -333,7 +344,7 @@ async def a_sweep_leaves_what_a_task_at_work_has_delegated(bench: Bench) -> None
         ages = (START_MS + 4 * DAY_MS, DAY_MS, DAY_MS, -1)
         await swept(store, *ages)
         listed = await store.list(ListQuery(owner="ann", agent="echo", limit=100))
-        assert {stored.head.id for stored in listed.tasks} == {"working", "of-working", "asking"}
+        assert {stored.head.id for stored in listed.tasks} == {"working", "of-working", "asking", "of-asking"}
         await store.append(ending("working", 1))
         await swept(store, *ages)
         assert await store.head("of-working") is None
@@ -392,7 +403,8 @@ READS: tuple[Case, ...] = (
     a_task_is_found_only_for_its_owner_with_its_agent,
     what_was_delegated_is_kept_with_its_files,
     a_sweep_takes_what_is_too_old_and_nothing_else,
-    a_sweep_leaves_what_a_task_at_work_has_delegated,
+    those_of_some_ids_that_no_task_has_are_known,
+    a_sweep_leaves_what_a_task_that_has_not_ended_has_delegated,
     readers_and_writers_do_not_get_in_each_others_way,
     what_was_loaded_is_forgotten_when_it_is_written_to,
 )
