@@ -5,15 +5,15 @@ from typing import cast
 
 import pytest
 
+from dragoman.engine.log import Log
 from dragoman.engine.runs.execution import OVER
 from dragoman.engine.runs.questions import Questions
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, RunWriter
-from dragoman.engine.task_log import TaskLog
 from dragoman.model.events import Noted, StatusChanged
 from dragoman.model.message import Message, Role
 from dragoman.model.task import TaskState
 from tests.engine.house import Fragile, message
-from tests.engine.test_task_log_turns import AT, CLOCK, Listening, a_task, in_time, loaded, said
+from tests.engine.test_log_turns import AT, CLOCK, Listening, a_task, in_time, loaded, said
 
 NOW_MS = CLOCK.ms
 
@@ -30,7 +30,7 @@ class Asked:
         return self._answered
 
 
-def writer_of(log: TaskLog) -> RunWriter:
+def writer_of(log: Log) -> RunWriter:
     return RunWriter(log, asyncio.get_running_loop(), OVER, retry_s=0.01)
 
 

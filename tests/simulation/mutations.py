@@ -13,7 +13,7 @@ from dragoman.engine.api import Run
 from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import CancelChildren, Effect, Effects
 from dragoman.engine.leases import TaskLeases
-from dragoman.engine.task_log import Page, TaskLog
+from dragoman.engine.log import Log, Page
 from dragoman.engine.tasks import Tasks
 from dragoman.model.ids import new_write
 from dragoman.model.task import INTERRUPTED, TERMINAL
@@ -123,9 +123,9 @@ def leave_free_slots_untold(world: World) -> None:
 
 def leave_waiters_asleep_after_a_refresh(world: World) -> None:
     """Those who wait for a task are not woken when a read of the store has brought news of it."""
-    go_to = TaskLog.go_to
+    go_to = Log.go_to
 
-    def quietly(log: TaskLog, stored: Stored) -> bool:
+    def quietly(log: Log, stored: Stored) -> bool:
         followers = log.followers
         waiting, followers._waiting = followers._waiting, {}  # noqa: SLF001
         try:
@@ -133,7 +133,7 @@ def leave_waiters_asleep_after_a_refresh(world: World) -> None:
         finally:
             followers._waiting = waiting  # noqa: SLF001
 
-    world.patch(TaskLog, "go_to", quietly)
+    world.patch(Log, "go_to", quietly)
 
 
 def keep_offers_for_ever(world: World) -> None:
@@ -149,7 +149,7 @@ def let_children_outlive_their_parent(world: World) -> None:
 def keep_suspended_runs_that_are_gone(world: World) -> None:
     """A replica that gives up a suspended run goes on to be named as its keeper."""
 
-    async def disown(leases: TaskLeases, task: TaskLog) -> bool:
+    async def disown(leases: TaskLeases, task: Log) -> bool:
         return False
 
     world.patch(TaskLeases, "disown", disown)
@@ -251,30 +251,30 @@ def keep_what_the_store_has_lost(world: World) -> None:
         """Compare nothing."""
 
     world.patch(Tasks, "reread", reread)
-    world.patch(TaskLog, "outdated", False)
+    world.patch(Log, "outdated", False)
 
 
 def continue_what_the_store_has_lost(world: World) -> None:
     """What others write is added to a log, whatever stood before it when it was written."""
-    adopt = TaskLog.adopt
+    adopt = Log.adopt
 
-    def adopt_any(log: TaskLog, page: Page) -> bool:
+    def adopt_any(log: Log, page: Page) -> bool:
         return adopt(log, replace(page, history=log.history))
 
-    world.patch(TaskLog, "adopt", adopt_any)
-    world.patch(TaskLog, "outdated", False)
+    world.patch(Log, "adopt", adopt_any)
+    world.patch(Log, "outdated", False)
 
 
 def let_streams_go_on_after_a_failover(world: World) -> None:
     """A stream goes on that has shown what the store has lost since."""
-    rewind = TaskLog.rewind
+    rewind = Log.rewind
 
-    def untold(log: TaskLog, stored: Stored | None, history: str = "") -> None:
+    def untold(log: Log, stored: Stored | None, history: str = "") -> None:
         rewound = log.rewound
         rewind(log, stored, history)
         log.rewound = rewound
 
-    world.patch(TaskLog, "rewind", untold)
+    world.patch(Log, "rewind", untold)
 
 
 def sweep_what_is_open(world: World) -> None:

@@ -4,7 +4,7 @@ Doors: `engine` puts the parts together. `operations` answers callers: it is a H
 is in `handler`. `api` is the protocol for agents, `observer` the one for counts and spans. `handlers` has what stacks
 on the operations, `admin` what operators read and change, by way of `operated_tasks`.
 
-One task: `task_log` is its log in memory, `runs` the executions of an agent on it, `announcements` its webhook
+One task: `log` is its log in memory, `runs` the executions of an agent on it, `announcements` its webhook
 deliveries.
 
 All tasks: `tasks` finds logs, `intake` takes messages (`policy` has the pure checks), `supervisor` starts runs and

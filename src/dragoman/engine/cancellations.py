@@ -11,12 +11,12 @@ from dragoman.engine.ends import TaskEnds
 from dragoman.engine.errands import Errands
 from dragoman.engine.hints import Hints
 from dragoman.engine.leases import TaskLeases
+from dragoman.engine.log import Log
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.endings import OVERDUE, overdue_text
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import TaskRun
-from dragoman.engine.task_log import TaskLog
 from dragoman.model.task import TaskState
 from dragoman.store.api import Refused, Store, StoreError
 
@@ -65,7 +65,7 @@ class Cancellations:
         self._observer = observer
         self._hints = hints
 
-    async def cancel(self, task: TaskLog) -> None:
+    async def cancel(self, task: Log) -> None:
         """Stop the task's run and cancel the task. Returns when the task is terminal, in whatever state.
 
         An agent that has not stopped within `cancel_grace_s` is left behind, and its later writes are refused. A cancel
@@ -81,7 +81,7 @@ class Cancellations:
         self._errands.do_late(task, lambda: self._cancel(task, waiter))
         await waiter
 
-    async def _cancel(self, task: TaskLog, waiter: "asyncio.Future[None]") -> None:
+    async def _cancel(self, task: Log, waiter: "asyncio.Future[None]") -> None:
         """Cancel the task. `waiter` finishes when the task is terminal, or with the error that prevents the cancel."""
 
         def refuse(error: StoreError) -> None:
@@ -115,7 +115,7 @@ class Cancellations:
         if idle:
             self._ends.tell_runner(task)
 
-    async def _stop_run(self, task: TaskLog) -> None:
+    async def _stop_run(self, task: Log) -> None:
         """Mark the task, ask its run to stop, and wait for that up to `cancel_grace_s`; not for a suspended run."""
         run = self._runs.of(task)
         if (run is None and not self._leases.is_elsewhere(task)) or (run is not None and run.suspended):
@@ -144,7 +144,7 @@ class Cancellations:
 
     # -- past their deadline -----------------------------------------------------------------------------------------
 
-    def stop_overdue(self, task: TaskLog) -> None:
+    def stop_overdue(self, task: Log) -> None:
         """End the tasks that a task past its deadline delegated, and its own run, if the agent does not stop."""
         run = self._runs.of(task)
         if run is not None and run.canceled:

@@ -19,12 +19,12 @@ from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.intake import Origin, Taken
 from dragoman.engine.leases import Neighbours
 from dragoman.engine.lineage import check_lineage, child_of
+from dragoman.engine.log import Log
 from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
 from dragoman.engine.served_agents import Served
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.words import Say
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
@@ -106,7 +106,7 @@ class Delegations:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: dict[str, float] = {}
         """By task, the loop time until which its end is left to the errand that is ending it."""
-        self._awaited: dict[str, TaskLog] = {}
+        self._awaited: dict[str, Log] = {}
         """The tasks whose outcome is waited for here."""
         self._deleted: set[str] = set()
         """Those of them that somebody has deleted."""
@@ -173,7 +173,7 @@ class Delegations:
         said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=DELETED.format(agent)),))
         return Delegated(number, agent, child_id, TaskState.FAILED, timestamp(self._clock.now_ms()), said)
 
-    async def _create(self, run: ParentRun, child_id: str, order: Delegation) -> TaskLog:
+    async def _create(self, run: ParentRun, child_id: str, order: Delegation) -> Log:
         """Make the task and pin it. Raises A2AError if it is refused."""
         head = run.head
         lineage = (*head.lineage, head.agent)
@@ -235,7 +235,7 @@ class Delegations:
         )
 
     async def _settled(
-        self, run: ParentRun, child: TaskLog, order: Delegation, hear: Hear | None, *, after: int
+        self, run: ParentRun, child: Log, order: Delegation, hear: Hear | None, *, after: int
     ) -> str | None:
         """Wait until the task has ended, or asks a question that is not passed on.
 
@@ -282,13 +282,13 @@ class Delegations:
             if watch is not None:
                 watch.tail.close()
 
-    def _late(self, child: TaskLog) -> str | None:
+    def _late(self, child: Log) -> str | None:
         """The text for a task whose deadline has passed; None if it has not."""
         deadline_ms = child.head.deadline_ms
         return None if deadline_ms is None or self._clock.now_ms() < deadline_ms else LATE.format(child.head.agent)
 
     async def _pass_answer(
-        self, run: ParentRun, child: TaskLog, answer: Message, number: int, deadline: float | None
+        self, run: ParentRun, child: Log, answer: Message, number: int, deadline: float | None
     ) -> str | None:
         """Pass the caller's answer to the child, while there is time. Returns why it was refused, else None."""
         head = child.head
@@ -310,7 +310,7 @@ class Delegations:
                 return None
         return None
 
-    def _tail(self, child: TaskLog, after: int) -> Tail:
+    def _tail(self, child: Log, after: int) -> Tail:
         return Tail(
             child,
             self._tail_services,
@@ -338,7 +338,7 @@ class Delegations:
             )
         )
 
-    async def _pin_child(self, task_id: str) -> TaskLog | None:
+    async def _pin_child(self, task_id: str) -> Log | None:
         """Pin the task and return it; None if it has not been made."""
         loop = self._supervisor.loop
         while True:
@@ -350,7 +350,7 @@ class Delegations:
             except StoreError:
                 await asyncio.sleep(self._retry_s)
 
-    async def _cancel(self, child: TaskLog) -> None:
+    async def _cancel(self, child: Log) -> None:
         """Cancel the task. Returns when it has ended."""
         while not child.terminal:
             try:
@@ -362,12 +362,12 @@ class Delegations:
 
     # -- when a parent ends --------------------------------------------------------------------------------------------
 
-    def cancel_children(self, parent: TaskLog) -> None:
+    def cancel_children(self, parent: Log) -> None:
         """End the undetached delegations of a task that has ended or is about to."""
         if parent.children != ():
             self._supervisor.errands.do(parent, lambda: self._cancel_children(parent))
 
-    async def _cancel_children(self, parent: TaskLog) -> None:
+    async def _cancel_children(self, parent: Log) -> None:
         ids = set(parent.children or ())
         if parent.children is None:  # an earlier process may have made some
             ids.update(child.id for child in await self._children(parent))
@@ -375,7 +375,7 @@ class Delegations:
             ids.update(log.head.id for log in self._tasks.all() if log.head.parent == parent.head.id)
         await asyncio.gather(*map(self._end_child, sorted(ids)))
 
-    async def _children(self, parent: TaskLog) -> Sequence[TaskHead]:
+    async def _children(self, parent: Log) -> Sequence[TaskHead]:
         """Read the ids of the task's delegations, trying until the store can be read."""
         while True:
             try:
@@ -426,7 +426,7 @@ class Delegations:
                 child.rewind(None)
                 self._tasks.forget(child_id)
 
-    def _end_soon(self, head: TaskHead, end: Callable[[TaskLog], Awaitable[None]]) -> None:
+    def _end_soon(self, head: TaskHead, end: Callable[[Log], Awaitable[None]]) -> None:
         if head.id not in self._ending:
             self._ending[head.id] = self._supervisor.loop.time() + AGAIN_S
             self._supervisor.errands.do_on(head.id, end)
@@ -457,12 +457,12 @@ class Delegations:
         self._timers.pop(head.id, None)
         self._supervisor.errands.do_on(head.id, self._out_of_time)
 
-    async def _out_of_time(self, child: TaskLog) -> None:
+    async def _out_of_time(self, child: Log) -> None:
         """Cancel a task that still waits, and let its parent go on. The parent's run cancels a task that works."""
         if child.state in INTERRUPTED:
             await self._end_late(child)
 
-    async def _end_late(self, child: TaskLog) -> None:
+    async def _end_late(self, child: Log) -> None:
         """Cancel a task, and let its parent go on if it has passed on the task's question."""
         await self._cancel(child)
         if child.head.parent is None:
@@ -481,8 +481,8 @@ class _Watch:
     def __init__(
         self,
         run: ParentRun,
-        child: TaskLog,
-        open_tail: Callable[[TaskLog, int], Tail],
+        child: Log,
+        open_tail: Callable[[Log, int], Tail],
         after: int,
         files: Files,
         bounds: Bounds,
@@ -503,7 +503,7 @@ class _Watch:
         self._begun = reported if hear is None else 0
         self._told = 0
 
-    def behind(self, child: TaskLog) -> bool:
+    def behind(self, child: Log) -> bool:
         """Whether there are events that have not been relayed."""
         return max(self._told, self._begun) < child.seq
 
@@ -540,7 +540,7 @@ def _marked(agent: str, parts: Sequence[Part], max_text: int) -> tuple[Part, ...
     return (Part(text=f"{agent}:"), *parts)
 
 
-async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
+async def _moved(child: Log, watch: _Watch | None, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
     """Wait until the task has ended or asks, and that has been relayed. Returns False if the deadline passes first."""
     while not child.gone:
         if (child.terminal or child.state in INTERRUPTED) and (watch is None or not watch.behind(child)):
@@ -554,5 +554,5 @@ async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEve
     return True
 
 
-def _answer_id(child: TaskLog, number: str) -> str:
+def _answer_id(child: Log, number: str) -> str:
     return f"{child.head.id}-answer-{number}"

@@ -33,7 +33,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman.engine.api import Delegation, Hear
-from dragoman.engine.task_log import TaskLog
+from dragoman.engine.log import Log
 from dragoman.engine.words import Say
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
@@ -56,7 +56,7 @@ class ParentRun(Protocol):
     """The run that delegates, as the one sees it who makes the task for it."""
 
     head: TaskHead
-    log: TaskLog
+    log: Log
     traceparent: str | None
 
     @property
@@ -68,7 +68,7 @@ class ParentRun(Protocol):
         """Report what the child reports: see `engine.api.Sink.say`."""
         ...
 
-    async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:
+    async def pass_on(self, child: Log, parts: Sequence[Part], *, auth: bool) -> Message | None:
         """Put the child's question to the caller. Returns None if the child no longer waits for an answer."""
         ...
 
@@ -76,7 +76,7 @@ class ParentRun(Protocol):
 class CancelChildren(Struct, frozen=True):
     """End the undetached delegations of a task that has ended or is about to."""
 
-    parent: TaskLog
+    parent: Log
 
 
 class ClaimSoon(Struct, frozen=True):
@@ -88,13 +88,13 @@ class ClaimSoon(Struct, frozen=True):
 class StopOverdue(Struct, frozen=True, eq=False):
     """End a task whose run is past its deadline, if its agent does not stop when it is asked to."""
 
-    task: TaskLog
+    task: Log
 
 
 class DropSuspended(Struct, frozen=True, eq=False):
     """Keep the suspended run of a task no longer, unless it goes on already."""
 
-    task: TaskLog
+    task: Log
 
 
 class Delegate(Struct, frozen=True, eq=False):

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable
 
 from dragoman.engine.leases import TaskLeases
+from dragoman.engine.log import Log
 from dragoman.engine.rules import Decision, EndTask
 from dragoman.engine.runs.endings import closing, failed
 from dragoman.engine.runs.registry import Runs
-from dragoman.engine.task_log import TaskLog
 from dragoman.model.ids import Clock
 from dragoman.model.task import TaskState
 from dragoman.store.api import Fenced, StoreError
@@ -37,7 +37,7 @@ class TaskEnds:
 
     async def end(
         self,
-        task: TaskLog,
+        task: Log,
         state: TaskState,
         text: str = "",
         reason: str = "",
@@ -51,7 +51,7 @@ class TaskEnds:
         has leased it. `in_doubt` is as in `WriteQueue.append`.
         """
 
-        def decide(log: TaskLog) -> Decision | None:
+        def decide(log: Log) -> Decision | None:
             run = self._runs.of(log)
             if run is not None:
                 run.abandon()
@@ -69,20 +69,20 @@ class TaskEnds:
         if run is not None:  # it does not stop; the task has ended without it
             self._runs.leave_behind(run)
 
-    def tell_runner(self, task: TaskLog) -> None:
+    def tell_runner(self, task: Log) -> None:
         """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""
         agent, runners = task.head.agent, self._leases.served.runners
         if agent in runners and task.state is TaskState.CANCELED:
             runners[agent].stopped(task.record())
 
-    def fault(self, task: TaskLog, error: BaseException) -> tuple[str, int | None]:
+    def fault(self, task: Log, error: BaseException) -> tuple[str, int | None]:
         """Log an error of the server. Returns the text for the caller, and the epoch under which the task may be ended:
         others may lease it at any moment."""
         reference = failed(task.head, "met an error of the server", error)
         own = task.row.holder == self._leases.holder
         return f"The server failed (reference {reference}).", task.row.epoch if own else None
 
-    def others_work_on(self, task: TaskLog, error: BaseException) -> bool:
+    def others_work_on(self, task: Log, error: BaseException) -> bool:
         """Whether another engine has the task, so that an error here, which is logged then, does not end it."""
         if not self._leases.is_elsewhere(task):
             return False

@@ -12,8 +12,8 @@ from functools import partial
 
 from dragoman.engine.effects import ClaimSoon, Effects
 from dragoman.engine.ends import TaskEnds
+from dragoman.engine.log import Log
 from dragoman.engine.stopping import Stopping
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.task import TaskState
 from dragoman.store.api import Refused, StoreError, Unknown
@@ -83,7 +83,7 @@ class Errands:
         if self._counts[task_id]:
             self._passed_over.add(task_id)
 
-    def do(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
+    def do(self, task: Log, errand: Callable[[], Awaitable[None]]) -> None:
         """Do something for a task beside its run. At the end of a drain this does nothing; the next start recovers it.
 
         The task stays in memory meanwhile.
@@ -91,14 +91,14 @@ class Errands:
         if not self.closed:
             self.do_late(task, errand)
 
-    def do_late(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
+    def do_late(self, task: Log, errand: Callable[[], Awaitable[None]]) -> None:
         """As `do`, also at the end of a drain."""
         task.pin()  # now, since the errand's caller may unpin the task before the errand starts
         asyncio_task = self._begun().create_task(self._guard(task, errand))
         self._count(task.head.id, asyncio_task)
         asyncio_task.add_done_callback(lambda _: task.unpin())
 
-    def do_on(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
+    def do_on(self, task_id: str, errand: Callable[[Log], Awaitable[None]]) -> None:
         """As `do`, for a task that is loaded first. Does nothing if there is no such task."""
         if not self.closed:
             self._count(task_id, self._begun().create_task(self._load_for(task_id, errand)))
@@ -120,11 +120,11 @@ class Errands:
 
     # -- tasks that fail ---------------------------------------------------------------------------------------------
 
-    def give_up_on(self, task: TaskLog, error: BaseException) -> None:
+    def give_up_on(self, task: Log, error: BaseException) -> None:
         """End a task on which the engine itself failed, so that it is not `working` for ever."""
         self.do_late(task, lambda: self.fail(task, *self._ends.fault(task, error)))
 
-    async def fail(self, task: TaskLog, text: str, epoch: int | None, again_s: float = FAIL_AGAIN_S) -> None:
+    async def fail(self, task: Log, text: str, epoch: int | None, again_s: float = FAIL_AGAIN_S) -> None:
         """End a task as failed, because of an error of the server. An end that cannot be written is tried again."""
         try:
             while not task.terminal:
@@ -145,7 +145,7 @@ class Errands:
     def _fail_again(self, task_id: str, text: str, epoch: int | None, again_s: float) -> None:
         """Try once more to end a task whose end could not be written, unless somebody works on it by now."""
 
-        async def fail(task: TaskLog) -> None:
+        async def fail(task: Log) -> None:
             if epoch is not None or task.row.holder is None:
                 await self.fail(task, text, epoch, again_s)
 
@@ -168,7 +168,7 @@ class Errands:
             raise RuntimeError("the engine has not been started")
         return self._group
 
-    async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
+    async def _guard(self, task: Log, errand: Callable[[], Awaitable[None]]) -> None:
         try:
             await errand()
         except Unknown:
@@ -177,7 +177,7 @@ class Errands:
             if not self._ends.others_work_on(task, error):
                 await self.fail(task, *self._ends.fault(task, error))
 
-    async def _load_for(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
+    async def _load_for(self, task_id: str, errand: Callable[[Log], Awaitable[None]]) -> None:
         while True:
             try:
                 task = await self._tasks.pin_known(task_id)

@@ -11,8 +11,8 @@ from collections.abc import Collection
 import msgspec
 
 from dragoman.bus.api import PAGE_BYTES_MAX, Bus, Inbox, NoBus
+from dragoman.engine.log import Log, Page
 from dragoman.engine.peer_reader import PeerReader
-from dragoman.engine.task_log import Page, TaskLog
 from dragoman.model.task import TERMINAL
 from dragoman.store.api import Append, Appended, Store
 from dragoman.store.worker_leases import WORKER
@@ -36,7 +36,7 @@ class Hints:
         self._poll_s = poll_s
         self._healthy_poll_s = healthy_poll_s
         self._replica_id = ""
-        self._logs: dict[str, TaskLog] = {}
+        self._logs: dict[str, Log] = {}
         self._reader = PeerReader(store, self._logs)
         self._followed: set[str] = set()
         self._polled_s = 0.0
@@ -71,7 +71,7 @@ class Hints:
         """Tell the replicas that serve an agent that one of its tasks waits."""
         self._bus.queued(agent)
 
-    def announce(self, task: TaskLog, append: Append, written: Appended) -> None:
+    def announce(self, task: Log, append: Append, written: Appended) -> None:
         """Announce a commit to those who follow the task, and to the replica that runs it or keeps its run."""
         if not append.events:
             if append.holder is not None and task.row.holder not in (None, append.holder):
@@ -103,11 +103,11 @@ class Hints:
 
     # -- the tasks in memory -------------------------------------------------------------------------------------------
 
-    def add(self, task: TaskLog) -> None:
+    def add(self, task: Log) -> None:
         """Note that a task has come into memory."""
         self._logs[task.head.id] = task
 
-    def forget(self, task: TaskLog) -> None:
+    def forget(self, task: Log) -> None:
         """Note that a task has left memory."""
         task_id = task.head.id
         if self._logs.get(task_id) is task:
@@ -116,7 +116,7 @@ class Hints:
             self._followed.discard(task_id)
             self._bus.unfollow(task_id)
 
-    def follow(self, task: TaskLog) -> None:
+    def follow(self, task: Log) -> None:
         """Somebody waits for a task, or may. If its lease is elsewhere, hear of it until it leaves memory.
 
         Hints about a task that runs here reach this replica anyway.

@@ -15,6 +15,7 @@ from dragoman.engine.auto_runs import AutoRuns
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.files import Files
 from dragoman.engine.lineage import check_lineage, read_lineage
+from dragoman.engine.log import Log
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.rules import AddMessage, Decision, OperatorAnswer, decide, new_task
 from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
@@ -22,7 +23,6 @@ from dragoman.engine.runs.direct import DirectRun
 from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.runs.history import History
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.engine.writes import Outcome, settle
@@ -73,7 +73,7 @@ class Taken(Struct, frozen=True):
     `repeated` says that an earlier call had written the message, and nothing was written now.
     """
 
-    task: TaskLog
+    task: Log
     seq: int
     repeated: bool
 
@@ -206,7 +206,7 @@ class Intake:
         return await self._answer(runner, call, send, dedupe)
 
     async def _add_webhook(
-        self, webhooks: WebhookOperations, call: Call, config: PushConfig, task: TaskLog, new: NewTask
+        self, webhooks: WebhookOperations, call: Call, config: PushConfig, task: Log, new: NewTask
     ) -> NewTask | Taken | Message:
         """Add the webhook that a message asks for to its new task, or return the outcome of a repeated call."""
         dedupe = new.dedupe
@@ -266,7 +266,7 @@ class Intake:
         return taken is not None
 
     def _create(
-        self, runner: Runner | None, task: TaskLog, new: NewTask, message: Message, auto: AutoRun | None = None
+        self, runner: Runner | None, task: Log, new: NewTask, message: Message, auto: AutoRun | None = None
     ) -> "asyncio.Future[Appended | Repeat | None]":
         """Write the task and start its run, even if the caller leaves meanwhile. With `auto`, that run becomes the
         task's run.
@@ -379,7 +379,7 @@ class Intake:
         self,
         runner: Runner | None,
         call: Call,
-        task: TaskLog,
+        task: Log,
         message: Message,
         logged: MessageReceived,
         dedupe: Dedupe | None,
@@ -393,7 +393,7 @@ class Intake:
         answers = False
         addressee: str | None = None
 
-        def decide_now(log: TaskLog) -> Decision | None:
+        def decide_now(log: Log) -> Decision | None:
             nonlocal answers, addressee
             answers, now_ms = log.state in INTERRUPTED, self._clock.now_ms()
             request: AddMessage | OperatorAnswer

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from dragoman.engine.hints import Hints
+from dragoman.engine.log import Log
 from dragoman.engine.rules import (
     AcceptOffer,
     Decision,
@@ -25,7 +26,6 @@ from dragoman.engine.rules import (
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import RunPhase
 from dragoman.engine.served_agents import Served
-from dragoman.engine.task_log import TaskLog
 from dragoman.model.ids import Clock
 from dragoman.store.api import Refused, Store, StoreError
 from dragoman.store.worker_leases import WORKER
@@ -90,7 +90,7 @@ class TaskLeases:
 
     # -- who goes on with a task -------------------------------------------------------------------------------------
 
-    async def keeper_of(self, task: TaskLog) -> str | None:
+    async def keeper_of(self, task: Log) -> str | None:
         """Another replica that is alive and keeps the suspended run of the task; None if there is none.
 
         One that does not serve the agent any more is about to stop. Raises StoreError.
@@ -103,11 +103,11 @@ class TaskLeases:
                 return keeper if task.head.agent in replica.agents else None
         return None
 
-    def is_elsewhere(self, task: TaskLog) -> bool:
+    def is_elsewhere(self, task: Log) -> bool:
         """Whether another engine has leased the task. Workers are of no engine."""
         return task.row.holder not in (None, self.holder, WORKER)
 
-    def tell(self, task: TaskLog, replica_id: str | None) -> None:
+    def tell(self, task: Log, replica_id: str | None) -> None:
         """Tell another replica that it goes on with the task; None tells all that serve the agent, and its workers."""
         if replica_id is None:
             runner = self.served.runners.get(task.head.agent)
@@ -122,7 +122,7 @@ class TaskLeases:
 
     # -- what is decided on ------------------------------------------------------------------------------------------
 
-    def view(self, task: TaskLog, living_keeper: str | None = None) -> View:
+    def view(self, task: Log, living_keeper: str | None = None) -> View:
         """The task as it stands, for the rules. `living_keeper` is what `keeper_of` has found."""
         run, runner, row = self._runs.of(task), self.served.runners.get(task.head.agent), task.row
         if run is not None and run.phase is RunPhase.FENCED:  # it has lost the task, even if it has not stopped yet
@@ -144,33 +144,33 @@ class TaskLeases:
             closed=self._closed,
         )
 
-    def decide(self, request: Request, task: TaskLog) -> Decision | None:
+    def decide(self, request: Request, task: Log) -> Decision | None:
         """The decision of the rules on a request, as the task stands. Raises what they raise."""
         return decide(self.view(task), request, self._clock.now_ms())
 
     # -- changes of a lease ------------------------------------------------------------------------------------------
 
-    async def use_claim(self, task: TaskLog) -> bool:
+    async def use_claim(self, task: Log) -> bool:
         """Write the status with which a claimed task goes on. Returns False if it has ended, or its run has the lease.
 
         Raises StoreError, or Refused if the lease is lost again.
         """
         return await task.writes.append(task, partial(self.decide, UseClaim())) is not None
 
-    async def accept(self, task: TaskLog, accepted: Callable[[], None]) -> None:
+    async def accept(self, task: Log, accepted: Callable[[], None]) -> None:
         """Accept a lease that was offered for a suspended run. `accepted` is called when that is written.
 
         If the store cannot be written in time, somebody else claims the task. Raises Refused if that has happened.
         """
         await self._append(task, AcceptOffer(task.row.epoch), accepted)
 
-    async def take_back(self, task: TaskLog, child_id: str, leased: Callable[[], None]) -> None:
+    async def take_back(self, task: Log, child_id: str, leased: Callable[[], None]) -> None:
         """Withdraw the question that the task asks on behalf of its child, if that is the one now open.
 
         `leased` is called if this process goes on with the task.
         """
 
-        def decide_now(log: TaskLog) -> Decision | None:
+        def decide_now(log: Log) -> Decision | None:
             return decide(self.view(log, keeper), WithdrawQuestion(child_id), self._clock.now_ms())
 
         def committed() -> None:
@@ -190,13 +190,13 @@ class TaskLeases:
             else:
                 return
 
-    async def requeue(self, task: TaskLog, epoch: int) -> None:
+    async def requeue(self, task: Log, epoch: int) -> None:
         """Put a claimed task back into the queue of its agent, whose workers take it from there."""
         with suppress(Refused):
             if await self._append(task, GiveBack(epoch)):
                 self.tell(task, None)
 
-    async def disown(self, task: TaskLog) -> bool:
+    async def disown(self, task: Log) -> bool:
         """Say that no run of the task is kept here any more, so that nobody offers it to this process.
 
         Returns whether somebody has offered it already.
@@ -205,7 +205,7 @@ class TaskLeases:
             await self._append(task, Disown())
         return task.row.holder == self.holder and self._runs.of(task) is None
 
-    async def _append(self, task: TaskLog, request: Request, committed: Callable[[], None] | None = None) -> bool:
+    async def _append(self, task: Log, request: Request, committed: Callable[[], None] | None = None) -> bool:
         """Append what the rules say to a request, as soon as the store can be written.
 
         Returns False if that is nothing. Raises Refused.

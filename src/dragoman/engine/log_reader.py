@@ -5,7 +5,7 @@ Invariant: it reads during a turn to write, so that no write of this engine is t
 
 from asyncio import Semaphore, Task, current_task, get_running_loop, shield
 
-from dragoman.engine.task_log import TaskLog, reread
+from dragoman.engine.log import Log, reread
 
 REREADS_MAX = 16
 """How many tasks are compared with the store at once, so that callers find room among its connections."""
@@ -18,10 +18,10 @@ class LogReader:
 
     def __init__(self) -> None:
         self._rereads = Semaphore(REREADS_MAX)
-        self._waiting: dict[TaskLog, Task[None]] = {}
+        self._waiting: dict[Log, Task[None]] = {}
         """The reads that wait for their turn, so that they read whatever is committed by then."""
 
-    async def catch_up(self, log: TaskLog) -> None:
+    async def catch_up(self, log: Log) -> None:
         """Read what other engines wrote until now. Raises StoreError or Unknown.
 
         Those who ask while a read is under way share the next one.
@@ -32,7 +32,7 @@ class LogReader:
             reading.add_done_callback(_retrieve)
         await shield(reading)
 
-    async def _refresh(self, log: TaskLog) -> None:
+    async def _refresh(self, log: Log) -> None:
         try:
             async with log.writes.turn(log):
                 del self._waiting[log]
@@ -41,7 +41,7 @@ class LogReader:
             if self._waiting.get(log) is current_task():  # it never had its turn
                 del self._waiting[log]
 
-    async def reread(self, log: TaskLog) -> None:
+    async def reread(self, log: Log) -> None:
         """Begin anew with what the store has, if it has lost something that the log has read.
 
         A run that works on the task has lost it then. Raises StoreError or Unknown.

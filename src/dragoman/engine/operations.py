@@ -18,12 +18,12 @@ from dragoman.engine.folding import fold_aside
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.intake import Intake
 from dragoman.engine.leases import Neighbours
+from dragoman.engine.log import Log, await_contact, await_settled, read_whole
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.rules import Decision, NoteCancel
 from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import TaskLog, await_contact, await_settled, read_whole
 from dragoman.engine.tasks import Tasks, list_tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
@@ -287,7 +287,7 @@ class Operations:
 
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 
-    async def _settled_record(self, task: TaskLog, settled: int) -> Record:
+    async def _settled_record(self, task: Log, settled: int) -> Record:
         """The task as it stood with the event `settled`, if it has gone on since. Raises StoreError."""
         if settled == task.settled_seq or not settled:
             return task.record()
@@ -296,7 +296,7 @@ class Operations:
             return task.record()
         return await fold_aside(len(log), lambda: fold(task.head, None, log))
 
-    def _outcome(self, call: Call, send: SendMessage, task: TaskLog, record: Record, *, settled: bool) -> Record:
+    def _outcome(self, call: Call, send: SendMessage, task: Log, record: Record, *, settled: bool) -> Record:
         """Return the task to the sender that waited for it. Raises the error that its dialect has instead."""
         began = not send.message.task_id
         if began and task.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
@@ -307,7 +307,7 @@ class Operations:
             raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
         return record
 
-    def _refuse_late(self, call: Call, send: SendMessage, task: TaskLog) -> None:
+    def _refuse_late(self, call: Call, send: SendMessage, task: Log) -> None:
         """Raise the error of a task that has not settled in time, if its state is none that may be answered.
 
         While the store is away, the state that is known here may be an old one, and a blocking call promises another
@@ -366,10 +366,10 @@ class Operations:
         finally:
             task.unpin()
 
-    async def _note_cancel(self, call: Call, task: TaskLog) -> None:
+    async def _note_cancel(self, call: Call, task: Log) -> None:
         """Write into the log of an open task that an operator cancels it."""
 
-        def decide_now(log: TaskLog) -> Decision | None:
+        def decide_now(log: Log) -> Decision | None:
             return self._leases.decide(NoteCancel(policy.intervention(call, "cancel", self._clock.now_ms())), log)
 
         with suppress(Unknown):  # it has been swept away, which the cancel itself reports

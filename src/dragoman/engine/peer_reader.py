@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 
-from dragoman.engine.task_log import TaskLog, page_of
+from dragoman.engine.log import Log, page_of
 from dragoman.model.events import Logged
 from dragoman.store.api import Store, StoreError, Unknown
 
@@ -36,7 +36,7 @@ class PeerReader:
         "_wanted",
     )
 
-    def __init__(self, store: Store, logs: Mapping[str, TaskLog]) -> None:
+    def __init__(self, store: Store, logs: Mapping[str, Log]) -> None:
         self._store = store
         self._logs = logs
         self._replica_id = ""
@@ -58,7 +58,7 @@ class PeerReader:
         for reading in self._underway:
             reading.cancel()
 
-    def may_lose(self, task: TaskLog) -> bool:
+    def may_lose(self, task: Log) -> bool:
         """Whether a hint about a task may be about its lease: it has a run here, or had one that has met a newer lease.
 
         Those who wait here for such a task have to hear of it from elsewhere then.
@@ -134,14 +134,14 @@ class PeerReader:
                 if events is not None and not (self._take(task, events, history) and (full or seq)):
                     del left[task.head.id]
 
-    def _behind(self, task_id: str, seq: int) -> TaskLog | None:
+    def _behind(self, task_id: str, seq: int) -> Log | None:
         """The task, if it is in memory, goes on, and has not got as far as `seq`, if that is not 0."""
         task = self._logs.get(task_id)
         if task is None or not task.seq or task.terminal or (seq and task.seq >= seq):
             return None
         return task
 
-    def _take(self, task: TaskLog, events: Sequence[Logged], history: str) -> bool:
+    def _take(self, task: Log, events: Sequence[Logged], history: str) -> bool:
         """Take in events, as they were read in a history. Returns False if the task is read as a whole instead."""
         following = [logged for logged in events if logged.seq > task.seq]
         if not following or task.adopt(page_of(task, following, history)):
@@ -149,7 +149,7 @@ class PeerReader:
         self.catch_up(task, following[-1].seq)
         return False
 
-    def catch_up(self, task: TaskLog, seq: int, *, again: bool = True) -> None:
+    def catch_up(self, task: Log, seq: int, *, again: bool = True) -> None:
         """Read a task as a whole, with its lease, in its turn, unless it has got as far as `seq` by then.
 
         With `again` it is read again if that is not there yet.
@@ -160,7 +160,7 @@ class PeerReader:
         if not underway and not self._stopped:
             self._spawn(self._read_whole(task, again=again))
 
-    async def _read_whole(self, task: TaskLog, *, again: bool) -> None:
+    async def _read_whole(self, task: Log, *, again: bool) -> None:
         task_id = task.head.id
         try:
             async with task.writes.turn(task):

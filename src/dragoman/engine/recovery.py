@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from dragoman.engine.ends import INTERRUPTED_TEXT
+from dragoman.engine.log import Log
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import UNREADABLE_TEXT, EngineSettings
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.task import TaskState
@@ -193,7 +193,7 @@ class Recovery:
         if not offered:
             self._left_alone = left
 
-    async def _settle_in_time(self, stored: Stored | None, task: TaskLog) -> None:
+    async def _settle_in_time(self, stored: Stored | None, task: Log) -> None:
         """Settle a claimed task, however long the store cannot be written. Somebody else may claim it meanwhile."""
         while True:
             try:
@@ -209,7 +209,7 @@ class Recovery:
             else:
                 return
 
-    def _is_mine(self, stored: Stored, task: TaskLog) -> bool:
+    def _is_mine(self, stored: Stored, task: Log) -> bool:
         """Whether the lease is still that of `stored`, and of this engine."""
         return task.row.holder == stored.holder == self._leases.holder and task.row.epoch == stored.epoch
 
@@ -228,7 +228,7 @@ class Recovery:
         finally:
             task.unpin()
 
-    async def _resume_or_end(self, task: TaskLog, stored: Stored) -> None:
+    async def _resume_or_end(self, task: Log, stored: Stored) -> None:
         """Cancel a claimed task, run it, or let it fail. One that cannot be read is set aside: it fails.
 
         Raises StoreError, or Refused if the lease is lost again.

@@ -13,8 +13,8 @@ from msgspec import Struct
 from dragoman.engine import policy
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.engine.intake import Taken
+from dragoman.engine.log import Log, read_whole
 from dragoman.engine.stopping import Stopping
-from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged, seq_and_frame
@@ -76,7 +76,7 @@ class Tail:
 
     def __init__(
         self,
-        task: TaskLog,
+        task: Log,
         services: TailServices,
         *,
         after: int,
@@ -113,7 +113,7 @@ class Tail:
         if self._snapshot is not None:
             items, self._snapshot = (self._snapshot,), None
         while not self._closed:
-            if task.rewound != self._rewound:  # the caller may have seen what is lost: see `TaskLog.reread`
+            if task.rewound != self._rewound:  # the caller may have seen what is lost: see `Log.reread`
                 self.retry = True
                 break
             if self._after < task.seq and not self._ended:
@@ -292,10 +292,10 @@ class Tails:
         finally:
             task.unpin()
 
-    async def _resumed(self, call: Call, task: TaskLog, after: str, *, ends: bool) -> Tail:
+    async def _resumed(self, call: Call, task: Log, after: str, *, ends: bool) -> Tail:
         return await self._after(task, after, ends=ends, folds=call.folds)
 
-    async def _after(self, task: TaskLog, after: str, *, ends: bool, folds: bool) -> Tail:
+    async def _after(self, task: Log, after: str, *, ends: bool, folds: bool) -> Tail:
         """Open a stream after the last id the caller saw.
 
         If those events were pruned, or the store may have lost that one at a failover, a snapshot comes first.
@@ -319,7 +319,7 @@ class Tails:
 
     def _tail(
         self,
-        task: TaskLog,
+        task: Log,
         after: int,
         snapshot: Snapshot | None,
         *,

@@ -16,6 +16,7 @@ from dragoman.engine.auto_runs import AutoRuns
 from dragoman.engine.ends import GONE_TEXT, TaskEnds
 from dragoman.engine.errands import Errands
 from dragoman.engine.leases import TaskLeases
+from dragoman.engine.log import Log, read_whole
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.runs.auto_run import AutoRun
 from dragoman.engine.runs.endings import agent_error
@@ -23,7 +24,6 @@ from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.replay import NOTHING, Replay, replay_of
 from dragoman.engine.runs.run import RunPhase, TaskRun
 from dragoman.engine.runs.services import RunServices
-from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import Logged
@@ -113,7 +113,7 @@ class Supervisor:
     def start(
         self,
         runner: Runner,
-        task: TaskLog,
+        task: Log,
         message: Message,
         replay: Replay | None = None,
         auto: AutoRun | None = None,
@@ -155,7 +155,7 @@ class Supervisor:
         self.errands.active.add(asyncio_task)
         asyncio_task.add_done_callback(partial(self._done, run, task, execution))
 
-    def _done(self, run: TaskRun, task: TaskLog, execution: Execution | None, done: "asyncio.Task[None]") -> None:
+    def _done(self, run: TaskRun, task: Log, execution: Execution | None, done: "asyncio.Task[None]") -> None:
         if execution is not None:
             execution.finished(SPELLED[task.row.state])
         self.errands.active.discard(done)
@@ -174,7 +174,7 @@ class Supervisor:
         if task.followers.waiters:
             task.followers.wake()
 
-    def _report_lost(self, task: TaskLog) -> None:
+    def _report_lost(self, task: Log) -> None:
         """Say that another server has taken a task over that was run here."""
         agent = task.head.agent
         log.info(
@@ -183,7 +183,7 @@ class Supervisor:
         if self._observer is not None:
             self._observer.lease_lost(agent)
 
-    def drop_suspended(self, task: TaskLog) -> None:
+    def drop_suspended(self, task: Log) -> None:
         """Keep the suspended run of a task no longer. An answer does not wait until its agent has cleaned up."""
         run = self.runs.of(task)
         if run is not None and run.suspended:
@@ -191,18 +191,18 @@ class Supervisor:
                 self.errands.do(task, lambda: self._disown(task))  # first: it keeps the task in memory
             self.runs.leave_behind(run)
 
-    async def _disown(self, task: TaskLog) -> None:
+    async def _disown(self, task: Log) -> None:
         """Keep the run of a task no longer. If the lease was offered meanwhile, run its agent again."""
         if await self.leases.disown(task):
             self.errands.pass_over(task.head.id)
 
-    def queued(self, task: TaskLog) -> None:
+    def queued(self, task: Log) -> None:
         """Note that a task was made that other replicas run, or workers do."""
         if self._observer is not None:
             self._observer.submitted(task.head.agent)
         self.leases.tell(task, None)
 
-    def answer(self, task: TaskLog, message: Message | None) -> None:
+    def answer(self, task: Log, message: Message | None) -> None:
         """Resume a task that has been leased anew, with the caller's answer, or None if no answer is wanted any more.
 
         Its suspended run goes on, or a new one replays.
@@ -223,7 +223,7 @@ class Supervisor:
         run.lose(Fenced(task.head.id))
         return False
 
-    async def _accept(self, task: TaskLog) -> None:
+    async def _accept(self, task: Log) -> None:
         """Accept a lease that was offered for a suspended run, and let it go on with what the caller said."""
 
         def accepted() -> None:
@@ -240,17 +240,17 @@ class Supervisor:
             if (run := self.runs.of(task)) is not None and run.lease < epoch:
                 self.runs.leave_behind(run)
 
-    def deliver(self, task: TaskLog, message: Message) -> None:
+    def deliver(self, task: Log, message: Message) -> None:
         """Hand a message to the run of a working task."""
         run = self.runs.of(task)
         if run is not None:
             run.receive(message)
 
-    async def take_back(self, task: TaskLog, child_id: str) -> None:
+    async def take_back(self, task: Log, child_id: str) -> None:
         """Withdraw the question that the task asks on behalf of its child, if that is the one now open."""
         await self.leases.take_back(task, child_id, lambda: self.answer(task, None))
 
-    async def resume(self, task: TaskLog, *, crashed: bool) -> None:
+    async def resume(self, task: Log, *, crashed: bool) -> None:
         """Resume a task that this process has claimed. Raises StoreError, or Refused if the lease is lost again."""
         run = self.runs.of(task)
         if run is not None and run.resumes_under(task.row.epoch):
@@ -260,11 +260,11 @@ class Supervisor:
                 self.runs.leave_behind(run)
             self._start_replay(task, crashed=crashed)
 
-    def _start_replay(self, task: TaskLog, *, crashed: bool) -> None:
+    def _start_replay(self, task: Log, *, crashed: bool) -> None:
         epoch = task.row.epoch
         self.errands.do(task, lambda: self._replay(task, epoch, crashed=crashed))
 
-    async def _replay(self, task: TaskLog, epoch: int, *, crashed: bool) -> None:
+    async def _replay(self, task: Log, epoch: int, *, crashed: bool) -> None:
         read = 0  # how far the log reached when it was last read
         while True:
             whole, damaged = await self._read_log(task), False
@@ -292,7 +292,7 @@ class Supervisor:
             else:
                 return
 
-    async def _read_log(self, task: TaskLog) -> tuple[Logged, ...]:
+    async def _read_log(self, task: Log) -> tuple[Logged, ...]:
         """The whole log as an agent sees it, with the bytes of its files."""
         while True:
             try:
@@ -303,7 +303,7 @@ class Supervisor:
                 log.warning("task %s waits: its log cannot be read: %s", task.head.id, error)
                 await asyncio.sleep(self._services.retry_s)
 
-    def _end_canceled(self, task: TaskLog, epoch: int) -> None:
+    def _end_canceled(self, task: Log, epoch: int) -> None:
         """End a task whose agent canceled the asyncio task of its own run: the engine notes why before it does that.
 
         If the group has ended, the server goes down, and it was not the agent.

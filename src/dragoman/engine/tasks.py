@@ -10,10 +10,10 @@ from dragoman.engine.announcements import Announcer, Audience
 from dragoman.engine.effects import CancelChildren, Effects
 from dragoman.engine.folding import fold_aside, fold_stored
 from dragoman.engine.hints import Hints
+from dragoman.engine.log import Log
 from dragoman.engine.log_reader import LogReader
 from dragoman.engine.observer import Observer
 from dragoman.engine.served_agents import Served
-from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Forbidden, InvalidParams, TaskNotFound
 from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import SPELLED, fold
@@ -51,26 +51,26 @@ class Tasks:
         self._served = served
         self._effects = effects
         self._hints = hints
-        self._logs: dict[str, TaskLog] = {}
+        self._logs: dict[str, Log] = {}
 
     def __len__(self) -> int:
         return len(self._logs)
 
-    def all(self) -> list[TaskLog]:
+    def all(self) -> list[Log]:
         """Every task in memory."""
         return list(self._logs.values())
 
-    def new(self, head: TaskHead, shown: CallerCredentials | None) -> TaskLog:
+    def new(self, head: TaskHead, shown: CallerCredentials | None) -> Log:
         """The log of a task that is not written yet, pinned once. It is not kept before `add`."""
-        return TaskLog(head, self._store, self, self._hints, shown=shown, pins=1)
+        return Log(head, self._store, self, self._hints, shown=shown, pins=1)
 
-    def add(self, task: TaskLog) -> None:
+    def add(self, task: Log) -> None:
         """Keep a task that was just made or loaded, as long as it is pinned or written to."""
         self._logs[task.head.id] = task
         if self._hints is not None:
             self._hints.add(task)
 
-    def ended(self, task: TaskLog, event: StatusChanged, own: bool) -> None:
+    def ended(self, task: Log, event: StatusChanged, own: bool) -> None:
         """See `LogOwner`."""
         if own and self._observer is not None:
             agent, usage = task.head.agent, event.usage
@@ -80,7 +80,7 @@ class Tasks:
         if task.children != ():
             self._effects.put(CancelChildren(task))
 
-    async def find(self, call: Call, task_id: str) -> TaskLog:
+    async def find(self, call: Call, task_id: str) -> Log:
         """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's.
 
         Raises UnsupportedOperation if the task cannot be read: its caller can only ask where it stands. Operators can
@@ -108,7 +108,7 @@ class Tasks:
             raise TaskNotFound(task_id)
         return found
 
-    async def _load(self, task_id: str) -> TaskLog:
+    async def _load(self, task_id: str) -> Log:
         task = self._logs.get(task_id)
         if task is not None and task.seq:
             if self._hints is not None:
@@ -119,7 +119,7 @@ class Tasks:
             raise TaskNotFound(task_id)
         return await self._of_stored(stored)
 
-    async def catch_up(self, task: TaskLog) -> None:
+    async def catch_up(self, task: Log) -> None:
         """Read what other engines wrote to a task in memory. Raises TaskNotFound if it has been deleted."""
         task.pin()
         try:
@@ -136,7 +136,7 @@ class Tasks:
         """
         await asyncio.gather(*(self._reread(task, retry_s) for task in self.all()))
 
-    async def _reread(self, task: TaskLog, retry_s: float) -> None:
+    async def _reread(self, task: Log, retry_s: float) -> None:
         task.pin()
         try:
             while True:
@@ -151,18 +151,18 @@ class Tasks:
         finally:
             task.unpin()
 
-    async def pin_stored(self, stored: Stored) -> TaskLog:
+    async def pin_stored(self, stored: Stored) -> Log:
         """As `pin`, for a task as the store has just given it."""
         return self._hold(await self._of_stored(stored))
 
-    async def _of_stored(self, stored: Stored) -> TaskLog:
+    async def _of_stored(self, stored: Stored) -> Log:
         """The log of a task that was read from the store: the one in memory, or else a new one with its webhooks."""
         announcer, configs = self._announcer, None
         if stored.pushed and announcer is not None and self._served.pushes(stored.head.agent):
             configs = await self._store.outbox.configs(stored.head.id)
         task = self._logs.get(stored.head.id)  # looked up after the last wait, since another caller may have added it
         if task is None:
-            task = TaskLog.of(stored, self._store, self, self._hints)
+            task = Log.of(stored, self._store, self, self._hints)
             if announcer is not None and configs is not None:
                 task.followers.announce_to(Audience(announcer, configs, task.fold.joined_artifacts))
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
@@ -173,7 +173,7 @@ class Tasks:
             task.lease_of(stored)
         return task
 
-    async def renew_audience(self, task: TaskLog, stored: Stored) -> None:
+    async def renew_audience(self, task: Log, stored: Stored) -> None:
         """See `LogOwner`."""
         announcer = self._announcer
         if announcer is None or not self._served.pushes(stored.head.agent):
@@ -203,11 +203,11 @@ class Tasks:
             return stored.snapshot
         return await fold_aside(len(stored.events), lambda: fold(stored.head, stored.snapshot, stored.events))
 
-    async def pin(self, call: Call, task_id: str) -> TaskLog:
+    async def pin(self, call: Call, task_id: str) -> Log:
         """The caller's task, kept in memory until its `unpin`. Raises TaskNotFound like `find`."""
         return self._hold(await self.find(call, task_id))
 
-    async def pin_reported(self, call: Call, task_id: str) -> TaskLog:
+    async def pin_reported(self, call: Call, task_id: str) -> Log:
         """As `pin`, for a worker of the agent, whoever owns the task. Raises Forbidden for any other caller."""
         if not call.principal.works_for(call.agent):
             raise Forbidden(f"only workers of {call.agent} may report on its tasks: use a key of the role agent")
@@ -216,23 +216,23 @@ class Tasks:
             raise TaskNotFound(task_id)
         return self._hold(task)
 
-    def known(self, task_id: str) -> TaskLog | None:
+    def known(self, task_id: str) -> Log | None:
         """The task, if it is in memory."""
         return self._logs.get(task_id)
 
-    def being_made(self, task_id: str) -> TaskLog | None:
+    def being_made(self, task_id: str) -> Log | None:
         """The task, if its first write is still under way."""
         task = self._logs.get(task_id)
         return task if task is not None and not task.seq else None
 
-    async def pin_known(self, task_id: str) -> TaskLog | None:
+    async def pin_known(self, task_id: str) -> Log | None:
         """As `pin`, for the server itself, whoever owns the task; None if there is none."""
         try:
             return self._hold(await self._load(task_id))
         except TaskNotFound:
             return None
 
-    def _hold(self, task: TaskLog) -> TaskLog:
+    def _hold(self, task: Log) -> Log:
         if task.head.id not in self._logs:
             self.add(task)
         task.pin()
@@ -244,7 +244,7 @@ class Tasks:
         if task is not None and self._hints is not None:
             self._hints.forget(task)
 
-    def release(self, task: TaskLog) -> None:
+    def release(self, task: Log) -> None:
         """See `LogOwner`."""
         if task.pins <= 0 and not task.writes.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]

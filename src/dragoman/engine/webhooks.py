@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from dragoman.engine.announcements import Announcer, Audience, joined
 from dragoman.engine.leases import TaskLeases
+from dragoman.engine.log import Log
 from dragoman.engine.rules import AddWebhook, Decision
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import (
@@ -75,7 +75,7 @@ class WebhookOperations:
         whole = replace(config, id=config.id or task_id, task_id=task_id, dialect=call.dialect)
         return replace(await self._announcer.registration(whole, f"{place}url"), key=call.principal.key)
 
-    def audience(self, task: TaskLog) -> Audience:
+    def audience(self, task: Log) -> Audience:
         """The webhooks of a task in memory."""
         audience = task.followers.audience
         return task.followers.announce_to(Audience(self._announcer)) if audience is None else audience
@@ -93,15 +93,15 @@ class WebhookOperations:
         finally:
             task.unpin()
 
-    def number(self, task: TaskLog, registration: Registration) -> int:
+    def number(self, task: Log, registration: Registration) -> int:
         """How many webhooks a task has with this one, by an id of its own or in place of one."""
         return len(joined(self.audience(task).configs, registration.config))
 
-    def _decide(self, registration: Registration, task: TaskLog) -> Decision | None:
+    def _decide(self, registration: Registration, task: Log) -> Decision | None:
         """The decision of the rules on a new webhook, which gets the task as it stands; None if the task has ended."""
         return self._leases.decide(AddWebhook(registration, self.number(task, registration), "id"), task)
 
-    async def _register(self, task: TaskLog, audience: Audience, registration: Registration) -> None:
+    async def _register(self, task: Log, audience: Audience, registration: Registration) -> None:
         """Write the webhook of an ended task, with a delivery of its end, even if the caller leaves meanwhile."""
         config = registration.config
         self._decide(registration, task)  # others may have registered theirs

@@ -13,11 +13,11 @@ from dragoman.engine.bounds import Bounds
 from dragoman.engine.effects import Delegate, Effects, ParentRun
 from dragoman.engine.ends import GONE_TEXT
 from dragoman.engine.files import Files
+from dragoman.engine.log import Log
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.rules import Decision, Request, View, WriteWords, decide_words
 from dragoman.engine.runs.history import History
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.words import Delegation
 from dragoman.engine.writes import STALLED_S
@@ -82,12 +82,12 @@ class WorkerTasks:
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    async def pin(self, task_id: str) -> TaskLog | None:
+    async def pin(self, task_id: str) -> Log | None:
         """A task as it stands, kept in memory until its `unpin`; None if there is none. Raises StoreError."""
         return await self._tasks.pin_known(task_id)
 
     @asynccontextmanager
-    async def watch(self, task_id: str) -> AsyncIterator[TaskLog | None]:
+    async def watch(self, task_id: str) -> AsyncIterator[Log | None]:
         """A task that is kept up to date in the block; None if there is none."""
         task = await self.pin(task_id)
         try:
@@ -101,23 +101,23 @@ class WorkerTasks:
         found = await self.store.head(task_id)
         return None if found is None else found[2]
 
-    async def read(self, task: TaskLog, after: int) -> tuple[Logged, ...]:
+    async def read(self, task: Log, after: int) -> tuple[Logged, ...]:
         """The events of a task after a seq, with the bytes of its callers' files."""
         return await self.files.log(await self.store.read(task.head.id, after, 1 << 40))
 
-    async def catch_up(self, task: TaskLog) -> None:
+    async def catch_up(self, task: Log) -> None:
         """Read what other replicas wrote to a task. Raises StoreError, or LeaseLost if it has been deleted."""
         try:
             await self._tasks.catch_up(task)
         except TaskNotFound as error:
             raise LeaseLost from error
 
-    async def append(self, task: TaskLog, decide: Callable[[TaskLog], Decision | None]) -> Appended | None:
+    async def append(self, task: Log, decide: Callable[[Log], Decision | None]) -> Appended | None:
         """Write what is decided; None if that is nothing. Raises StoreError, Refused or what `decide` raises."""
         written = await task.writes.append(task, decide, patient=False)
         return written if isinstance(written, Appended) else None
 
-    async def write(self, task: TaskLog, request: Request, seq: int | None = None) -> Appended | None:
+    async def write(self, task: Log, request: Request, seq: int | None = None) -> Appended | None:
         """Write what the rules say to a request, as the task stands; None if that is nothing.
 
         A store that cannot be written is tried again for `STALLED_S`. Raises Overtaken if the log is not at `seq`, or
@@ -127,7 +127,7 @@ class WorkerTasks:
         while True:
             asked = 0
 
-            def decide(task: TaskLog) -> Decision | None:
+            def decide(task: Log) -> Decision | None:
                 nonlocal asked
                 asked += 1
                 if asked > 1 or seq not in (None, task.seq):
@@ -141,11 +141,11 @@ class WorkerTasks:
                     raise
                 await asyncio.sleep(self.retry_s)
 
-    async def end(self, task: TaskLog, state: TaskState, text: str, reason: str) -> None:
+    async def end(self, task: Log, state: TaskState, text: str, reason: str) -> None:
         """End a task. Raises StoreError or Unknown."""
         await self._supervisor.ends.end(task, state, text, reason)
 
-    async def orphaned(self, task: TaskLog) -> bool:
+    async def orphaned(self, task: Log) -> bool:
         """Whether the task was delegated by one that has ended."""
         return await self._tasks.orphaned(task.head)
 
@@ -160,7 +160,7 @@ class WorkerTasks:
         """Why no task can be leased at present; None if one can."""
         return None if self._supervisor.leases.takes_work else self._supervisor.refusal()
 
-    async def requeue(self, task: TaskLog) -> None:
+    async def requeue(self, task: Log) -> None:
         """Tell all that serve its agent that a task waits in the queue again, or end it if nobody serves it any more.
 
         Raises StoreError or Unknown.
@@ -171,12 +171,12 @@ class WorkerTasks:
         else:
             await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
 
-    def take_on(self, task: TaskLog) -> None:
+    def take_on(self, task: Log) -> None:
         """A worker has taken a task, so that whoever waits for a first sign of its agent has it."""
         if not task.followers.taken_on:
             task.followers.note_contact()
 
-    def decide(self, task: TaskLog, request: Request) -> Decision | None:
+    def decide(self, task: Log, request: Request) -> Decision | None:
         """What the rules say to a request, as the task stands. Raises what they raise."""
         if isinstance(request, WriteWords):
             row = task.row
@@ -225,7 +225,7 @@ class WorkerTasks:
         self._effects.put(Delegate(parent, number, order, None, outcome, copy_context()))
         return outcome
 
-    def executing(self, task: TaskLog) -> Execution | None:
+    def executing(self, task: Log) -> Execution | None:
         """A worker begins with a task; None if nobody observes it."""
         observer, head = self._observer, task.head
         return None if observer is None else observer.executing(head.agent, head.id, head.traceparent)

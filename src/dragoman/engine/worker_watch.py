@@ -12,11 +12,11 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from dragoman.engine.api import Runner, Workers
+from dragoman.engine.log import Log
 from dragoman.engine.rules import Decision, EndWorkerLease, WriteWords
 from dragoman.engine.runs.endings import OVERDUE, closing, overdue_text
 from dragoman.engine.served_agents import Served
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.task import INTERRUPTED, TaskState
 from dragoman.store.api import OutcomeUnknown, Refused, StoreError
@@ -122,7 +122,7 @@ class WorkerWatch:
         asked = 0
         held = False
 
-        def decide(task: TaskLog) -> Decision | None:
+        def decide(task: Log) -> Decision | None:
             nonlocal asked, held
             asked += 1
             if task.terminal or asked > 3:

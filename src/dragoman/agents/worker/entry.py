@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from dragoman.agents.worker.task_view import TaskView
 from dragoman.agents.worker.words import SpokenWord, adds, says_anything
 from dragoman.engine.lineage import child_of
+from dragoman.engine.log import Log
 from dragoman.engine.runs.endings import closing, mismatched
 from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
 from dragoman.engine.runs.word_events import question, report
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Ask, Delegation, End, Say
 from dragoman.model.events import ArtifactChunk, Event, Noted
 from dragoman.model.task import Record, Usage
@@ -30,7 +30,7 @@ class Entry:
 
     __slots__ = ("_now_ms", "_task", "_view", "content_bytes", "events", "lease")
 
-    def __init__(self, task: TaskLog, view: TaskView, lease: WorkerLease | None, now_ms: int, number: int = 0) -> None:
+    def __init__(self, task: Log, view: TaskView, lease: WorkerLease | None, now_ms: int, number: int = 0) -> None:
         self.events: list[Event] = []
         self.content_bytes: int | None = None
         self.lease = None if lease is None else replace(lease, reports=max(lease.reports, number))

@@ -29,8 +29,8 @@ from dragoman.agents.worker.roster import RosterEntry, WorkerWord
 from dragoman.agents.worker.task_cache import WORK_S, TaskCache, task_of
 from dragoman.agents.worker.teller import Teller
 from dragoman.agents.worker.words import SpokenWord, word_of
+from dragoman.engine.log import Log
 from dragoman.engine.runs.task_sink import metadata_of
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Ask, Delegation
 from dragoman.engine.worker_tasks import WorkerTasks
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
@@ -370,7 +370,7 @@ class _Answering:
 ANSWERING = _Answering()
 
 
-def _standing(task: TaskLog) -> tuple[object, ...]:
+def _standing(task: Log) -> tuple[object, ...]:
     """What changes about a task when its worker has to hear of it."""
     return task.row.epoch, task.row.holder, task.terminal, task.state in INTERRUPTED
 

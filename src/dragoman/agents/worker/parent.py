@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from dragoman.agents.worker.task_cache import CachedTask
 from dragoman.agents.worker.words import adds
+from dragoman.engine.log import Log
 from dragoman.engine.rules import WriteWords
 from dragoman.engine.runs.word_events import question, report
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import Delegation, Say
 from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.errors import LeaseLost
@@ -76,7 +76,7 @@ class ParentTask:
 
         await self._write(say)
 
-    async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:
+    async def pass_on(self, child: Log, parts: Sequence[Part], *, auth: bool) -> Message | None:
         """See `ParentRun`."""
         kept, child_id = tuple(parts), child.head.id
         if self._tasks.files.large(kept):

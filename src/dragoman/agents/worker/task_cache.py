@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from dragoman.agents.worker.executions import Executions
 from dragoman.agents.worker.task_view import TaskView
+from dragoman.engine.log import Log
 from dragoman.engine.rules import EndWorkerLease
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.errors import LeaseLost
 from dragoman.model.events import Event, Logged
@@ -47,10 +47,8 @@ class CachedTask:
 
     __slots__ = ("_cache", "_rewound", "last_s", "lease", "lock", "task", "users", "view")
 
-    def __init__(
-        self, cache: "TaskCache", task: TaskLog, lease: WorkerLease | None, view: TaskView, rewound: int
-    ) -> None:
-        """`rewound` is `TaskLog.rewound` as it was before the view was read."""
+    def __init__(self, cache: "TaskCache", task: Log, lease: WorkerLease | None, view: TaskView, rewound: int) -> None:
+        """`rewound` is `Log.rewound` as it was before the view was read."""
         self.task = task
         self.lease = lease
         self.view = view
@@ -189,7 +187,7 @@ class TaskCache:
             raise LeaseLost
         return held
 
-    async def read(self, task: TaskLog, lease: WorkerLease | None) -> TaskView:
+    async def read(self, task: Log, lease: WorkerLease | None) -> TaskView:
         """Read the whole log for a worker with that lease. Raises LeaseLost or StoreError."""
         whole = await self.tasks.read(task, 0)
         if not whole:  # it has been deleted since

@@ -18,10 +18,10 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 from dragoman.engine.effects import DropSuspended
+from dragoman.engine.log import Log
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.execution import TaskExecution
 from dragoman.engine.runs.services import RunServices
-from dragoman.engine.task_log import TaskLog
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
 
@@ -35,7 +35,7 @@ class Questions:
 
     __slots__ = ("_answer", "_asks_for", "_deadline", "_late", "_log", "_offered", "_services", "any_open", "taken")
 
-    def __init__(self, log: TaskLog, late: Iterable[Message], services: RunServices, deadline: Deadline | None) -> None:
+    def __init__(self, log: Log, late: Iterable[Message], services: RunServices, deadline: Deadline | None) -> None:
         self.any_open = False
         """Whether a question is there whose agent has not gone on yet."""
         self._log = log
@@ -44,7 +44,7 @@ class Questions:
         self._deadline = deadline
         self._answer: asyncio.Future[Message | None] | None = None
         """The answer to the open question; None if none is open."""
-        self._asks_for: TaskLog | None = None
+        self._asks_for: Log | None = None
         """The delegated task whose question is passed on; None if the open question is the agent's own."""
         self.taken: Message | None = None
         """The message that took the place of the question that was left out last, if one did."""
@@ -64,7 +64,7 @@ class Questions:
         """Take the oldest message that came while the agent worked; None if there is none."""
         return self._late.pop(0) if self._late else None
 
-    async def ask(self, written: Awaitable[None], execution: TaskExecution, child: TaskLog | None) -> Message | None:
+    async def ask(self, written: Awaitable[None], execution: TaskExecution, child: Log | None) -> Message | None:
         """Wait for the answer to the question that is being `written`; with a `child` it is that task's.
 
         Returns None if the child needs no answer any more. A run that has waited for `suspend_max_s` is dropped.

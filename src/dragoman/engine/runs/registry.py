@@ -5,8 +5,8 @@ Invariant: a task has at most one run here. Its log is in memory as long as that
 
 from collections.abc import Iterator
 
+from dragoman.engine.log import Log
 from dragoman.engine.runs.run import TaskRun
-from dragoman.engine.task_log import TaskLog
 
 
 class Runs:
@@ -24,7 +24,7 @@ class Runs:
         """Iterate over the runs of this moment: some may begin and end meanwhile."""
         return iter(tuple(self._by_task.values()))
 
-    def of(self, task: TaskLog) -> TaskRun | None:
+    def of(self, task: Log) -> TaskRun | None:
         """The run of a task; None if it has none here."""
         return self._by_task.get(task.head.id)
 

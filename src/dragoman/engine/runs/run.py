@@ -28,13 +28,13 @@ from msgspec.structs import replace
 
 from dragoman.engine.api import Ended, Reject, Run, Runner
 from dragoman.engine.effects import StopOverdue
+from dragoman.engine.log import Log
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.endings import MISMATCH, OVERDUE, agent_error, closing, failed, mismatched, overdue_text
 from dragoman.engine.runs.places import begin_first_branch
 from dragoman.engine.runs.replay import Replay, ReplayMismatch
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.runs.task_sink import TaskSink
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.words import End
 from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Message, Part
@@ -98,7 +98,7 @@ class TaskRun:
     def __init__(
         self,
         runner: Runner,
-        log: TaskLog,
+        log: Log,
         message: Message,
         replay: Replay,
         services: RunServices,

@@ -11,12 +11,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.engine.bounds import PART_BYTES
+from dragoman.engine.log import Log
 from dragoman.engine.rules import Decision, View, WritePage, decide_page
 from dragoman.engine.runs.endings import agent_error
 from dragoman.engine.runs.execution import OVER, TaskExecution
 from dragoman.engine.runs.questions import Questions
 from dragoman.engine.runs.replay import place_of
-from dragoman.engine.task_log import TaskLog
 from dragoman.engine.writes import Outcome
 from dragoman.model.events import Event, Intervened, MessageReceived, Placed, StatusChanged, Submitted, TakenMessage
 from dragoman.model.lifecycle import FOLLOWS
@@ -61,9 +61,7 @@ class RunWriter:
         "taken",
     )
 
-    def __init__(
-        self, log: TaskLog, loop: asyncio.AbstractEventLoop, execution: TaskExecution, *, retry_s: float
-    ) -> None:
+    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop, execution: TaskExecution, *, retry_s: float) -> None:
         row = log.row
         self.epoch = row.epoch
         self.lost = False
@@ -207,7 +205,7 @@ class RunWriter:
         self._queued = True
         self._log.writes.submit(self._log, self._page, self._landed)
 
-    def _page(self, log: TaskLog) -> Decision | None:
+    def _page(self, log: Log) -> Decision | None:
         """Decide on one write with all events put so far. Called again if somebody else wrote to the task first."""
         if self.lost:  # perhaps since this write was refused because somebody else had written
             self._flying = []
@@ -229,7 +227,7 @@ class RunWriter:
         self._buffer, self._flying, self._buffer_bytes = [], events, 0
         return decision
 
-    def _drop_answered(self, log: TaskLog) -> None:
+    def _drop_answered(self, log: Log) -> None:
         """Leave out a question that has its answer already. Notes may stand behind it."""
         statuses = [event for event in self._buffer if isinstance(event, StatusChanged)]
         if statuses and self._questions is not None and self._questions.overtaken():

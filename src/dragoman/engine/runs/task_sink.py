@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from dragoman.engine.api import Hear
 from dragoman.engine.effects import Delegate
 from dragoman.engine.lineage import full_lineage
+from dragoman.engine.log import Log, read_whole
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.endings import agent_message, mismatched
 from dragoman.engine.runs.execution import OVER, OVER_CANCELED, TaskExecution
@@ -29,7 +30,6 @@ from dragoman.engine.runs.replay import (
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.runs.word_events import question, report
-from dragoman.engine.task_log import TaskLog, read_whole
 from dragoman.engine.words import Ask, Delegation, Note, Say, Waiting, Working
 from dragoman.model.events import (
     ArtifactChunk,
@@ -76,7 +76,7 @@ class TaskSink:
     def __init__(
         self,
         execution: TaskExecution,
-        log: TaskLog,
+        log: Log,
         replay: Replay,
         services: RunServices,
         deadline: Deadline | None,
@@ -288,7 +288,7 @@ class TaskSink:
 
     # -- its questions -------------------------------------------------------------------------------------------------
 
-    async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:
+    async def pass_on(self, child: Log, parts: Sequence[Part], *, auth: bool) -> Message | None:
         """Put a delegated task's question to the caller. It refers to that task, so that a replay recognises it.
 
         Returns None if the delegated task no longer waits for an answer.
@@ -302,7 +302,7 @@ class TaskSink:
         return await self._put_question(parts, child, auth=auth)
 
     async def _put_question(
-        self, parts: Sequence[Part], child: TaskLog | None, *, auth: bool, place: str = ""
+        self, parts: Sequence[Part], child: Log | None, *, auth: bool, place: str = ""
     ) -> Message | None:
         """Write a question while none is open, and wait for its answer."""
         self.silent = False

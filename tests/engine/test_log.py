@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from dragoman.bus.api import Inbox
 from dragoman.engine.hints import Hints
+from dragoman.engine.log import Log, Page, await_settled
 from dragoman.engine.log_reader import LogReader
 from dragoman.engine.rules import Decision
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
-from dragoman.engine.task_log import Page, TaskLog, await_settled
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -38,7 +38,7 @@ from dragoman.store.outbox import Registration
 from dragoman.store.replicas import LocalReplicas
 from dragoman.testing.buses import Hub
 from tests.engine.house import StandingClock
-from tests.engine.test_task_log_turns import Alone, Listening
+from tests.engine.test_log_turns import Alone, Listening
 
 S = TaskState
 TIME = "2026-01-01T00:00:00.000Z"
@@ -61,7 +61,7 @@ def write(*events: Event, epoch: int | None = None) -> Decision:
     return Decision(events=events, now_ms=1, epoch=epoch)
 
 
-def stream(log: TaskLog, store: Store, after: int) -> Tail:
+def stream(log: Log, store: Store, after: int) -> Tail:
     """A stream of the log from a place on."""
     services = TailServices(store, asyncio.get_running_loop(), 60, Stopping())
     return Tail(log, services, after=after, snapshot=None, base=None, ends_when_interrupted=False)
@@ -78,18 +78,18 @@ async def store() -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def log_of(store: Store) -> TaskLog:
+async def log_of(store: Store) -> Log:
     """The task as it stands, as another process would read it."""
     stored = await store.load("t")
     assert stored is not None
-    return TaskLog.of(stored, store, Alone())
+    return Log.of(stored, store, Alone())
 
 
 async def test_writes_are_decided_one_after_the_other_upon_what_the_one_before_left(store: Store) -> None:
     log = await log_of(store)
     seen: list[int] = []
 
-    def decide(log: TaskLog) -> Decision:
+    def decide(log: Log) -> Decision:
         seen.append(log.seq)
         return write(chunk("x"), epoch=1)
 
@@ -103,7 +103,7 @@ async def test_a_write_that_somebody_else_came_before_is_decided_again(store: St
     await other.writes.append(other, lambda log: write(status(S.WORKING)))
     states: list[TaskState] = []
 
-    def decide(log: TaskLog) -> Decision:
+    def decide(log: Log) -> Decision:
         states.append(log.state)
         return write(MessageReceived(said("more"), TIME))
 
@@ -142,7 +142,7 @@ async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(
     heard: list[str] = []
     mine.followers.attach(Listening(lambda message, _: heard.append(message.text)))
 
-    def ask(log: TaskLog) -> Decision | None:
+    def ask(log: Log) -> Decision | None:
         return None if heard else write(status(S.INPUT_REQUIRED), epoch=1)
 
     assert await mine.writes.append(mine, ask) is None
@@ -194,7 +194,7 @@ async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:
 async def test_a_decision_that_raises_and_one_that_cannot_be_written_keep_nobody_waiting(store: Store) -> None:
     log = await log_of(store)
 
-    def broken(log: TaskLog) -> Decision:
+    def broken(log: Log) -> Decision:
         raise ValueError("not like this")
 
     strange = StatusChanged(S.WORKING, TIME, metadata={"k": object()})
@@ -222,7 +222,7 @@ async def test_nothing_is_written_during_the_turn_of_another(store: Store) -> No
     assert not log.writes.busy
 
 
-async def _take_turn(log: TaskLog) -> None:
+async def _take_turn(log: Log) -> None:
     async with log.writes.turn(log):
         raise AssertionError("it has left")
 
@@ -264,7 +264,7 @@ async def test_the_time_of_a_status_never_goes_back(store: Store) -> None:
 
 
 async def test_a_task_that_others_ended_before_its_maker_heard_of_it_is_taken_in_as_it_stands(store: Store) -> None:
-    other, mine = await log_of(store), TaskLog(HEAD, store, Alone())
+    other, mine = await log_of(store), Log(HEAD, store, Alone())
     await other.writes.append(other, lambda log: write(status(S.CANCELED)))
     stored = await store.load("t")
     assert stored is not None
@@ -279,7 +279,7 @@ async def test_a_write_that_expects_an_epoch_is_decided_again_when_the_lease_has
     await other.writes.append(other, lambda _: Decision(events=(), now_ms=0, holder="h2"))
     decided: list[int] = []
 
-    def take_over(log: TaskLog) -> Decision:
+    def take_over(log: Log) -> Decision:
         decided.append(log.row.epoch)
         return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.row.epoch)
 
@@ -291,7 +291,7 @@ async def test_a_write_that_expects_an_epoch_is_decided_again_when_the_lease_has
 async def test_a_lease_is_known_even_if_the_events_before_it_cannot_be_read(store: Store) -> None:
     stored = await store.load("t")
     assert stored is not None
-    log, other = TaskLog.of(stored, cast("Store", Unreadable(store)), Alone()), await log_of(store)
+    log, other = Log.of(stored, cast("Store", Unreadable(store)), Alone()), await log_of(store)
     await other.writes.append(other, lambda _: write(MessageReceived(said("other"), TIME)))
     await log.writes.append(log, lambda log: Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.row.epoch))
     assert (log.row.holder, log.row.epoch, log.seq) == ("h3", stored.epoch + 1, stored.seq)
@@ -355,10 +355,10 @@ async def test_nothing_is_read_while_a_task_is_held(store: Store) -> None:
     renewed: list[bool] = []
 
     class Renewing(Alone):
-        async def renew_audience(self, log: TaskLog, stored: Stored) -> None:
+        async def renew_audience(self, log: Log, stored: Stored) -> None:
             renewed.append(busy.held)
 
-    log = TaskLog.of(stored, cast("Store", busy), Renewing())
+    log = Log.of(stored, cast("Store", busy), Renewing())
     written = await log.writes.append(log, lambda log: write(MessageReceived(said("more"), TIME)))
     assert isinstance(written, Appended)
     assert renewed
@@ -390,7 +390,7 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     behind = Failing(store)
     stored = await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     stopped: list[bool] = []
     recent = log.followers.enter()
     standby = open_store("memory:", StandingClock())
@@ -426,7 +426,7 @@ async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Sto
     """A standby that lagged has taken over, and nobody here has noticed. There is nothing new to decide upon."""
     behind, stored = Failing(store), await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     standby = open_store("memory:", StandingClock())
     await standby.open("here")
     first = Submitted(said("go"), TIME)
@@ -435,7 +435,7 @@ async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Sto
     await log.writes.append(log, lambda _: Decision(events=(), now_ms=0, holder="h2"))
     behind.store = standby
 
-    def more(log: TaskLog) -> Decision:
+    def more(log: Log) -> Decision:
         if guarded == "by seq":
             return write(status(S.INPUT_REQUIRED))
         return Decision(events=(), now_ms=0, holder="h3", expected_epoch=log.row.epoch)
@@ -454,7 +454,7 @@ async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool)
     """One whose message the standby has waits on."""
     behind, stored = Failing(store), await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     standby = open_store("memory:", StandingClock())
     await standby.open("here")
     first, more = Submitted(said("go"), TIME), MessageReceived(said("more"), TIME)
@@ -479,7 +479,7 @@ async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool)
 async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_showed(store: Store) -> None:
     behind, stored = Failing(store), await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     standby = open_store("memory:", StandingClock())
     await standby.open("here")
     first = Submitted(said("go"), TIME)
@@ -496,11 +496,11 @@ async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_show
     await standby.close()
 
 
-async def failed_over(store: Store, *events: Event) -> tuple[TaskLog, Failing, Store]:
+async def failed_over(store: Store, *events: Event) -> tuple[Log, Failing, Store]:
     """A log that has read an event which the standby lacks that has taken over, where `events` follow instead."""
     behind, stored = Failing(store), await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     await log.writes.append(log, lambda log: write(chunk("lost"), epoch=1))
     standby = open_store("memory:", StandingClock())
     await standby.open("here")
@@ -572,7 +572,7 @@ async def test_a_write_is_decided_again_after_a_failover_that_lost_nothing(store
         return refused
 
     behind.append = append
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     behind.replicas = Renamed("another")
     await log.writes.append(log, lambda log: write(chunk("a"), epoch=1))
     assert (log.seq, log.history, log.rewound) == (2, "another", 0)
@@ -581,7 +581,7 @@ async def test_a_write_is_decided_again_after_a_failover_that_lost_nothing(store
 async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: Store) -> None:
     behind, stored = Failing(store), await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     stopped: list[bool] = []
     log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     standby = open_store("memory:", StandingClock())
@@ -598,7 +598,7 @@ async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: St
 async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(store: Store) -> None:
     behind, stored = Failing(store), await store.load("t")
     assert stored is not None
-    log = TaskLog.of(stored, cast("Store", behind), Alone())
+    log = Log.of(stored, cast("Store", behind), Alone())
     stopped: list[bool] = []
     log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     follower = stream(log, cast("Store", behind), log.seq)

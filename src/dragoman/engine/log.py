@@ -1,4 +1,4 @@
-"""TaskLog: the log of one task, as far as this process has read it.
+"""Log: the log of one task, as far as this process has read it.
 
 Invariant: memory holds a folded prefix of the committed log, which is never wrong, only short. It changes by what is
 committed alone: by a write of this engine (`engine.writes`), by what another engine has written (`engine.log_reader`),
@@ -53,7 +53,7 @@ class Page(Struct, frozen=True, array_like=True):
     history: str = ""
 
 
-def page_of(task: "TaskLog", following: Sequence[Logged], history: str) -> Page:
+def page_of(task: "Log", following: Sequence[Logged], history: str) -> Page:
     """Events of the log that follow the prefix, read in a history, as a page. It does not know the lease."""
     status_ms = task.row.status_ms
     for logged in following:
@@ -79,20 +79,20 @@ def row_of(stored: Stored) -> Row:
 class LogOwner(Protocol):
     """Keeps the logs of a process in memory, and hears from each what concerns the process."""
 
-    def release(self, log: "TaskLog") -> None:
+    def release(self, log: "Log") -> None:
         """Drop a log, because no write of it is under way any more and nothing pins it."""
         ...
 
-    def ended(self, log: "TaskLog", event: StatusChanged, own: bool) -> None:
+    def ended(self, log: "Log", event: StatusChanged, own: bool) -> None:
         """Take note that the end of a task is committed, by this engine if `own`."""
         ...
 
-    async def renew_audience(self, log: "TaskLog", stored: Stored) -> None:
+    async def renew_audience(self, log: "Log", stored: Stored) -> None:
         """Read the webhooks of a task anew, because another engine has changed them. Raises StoreError."""
         ...
 
 
-class TaskLog:
+class Log:
     """A task that somebody here runs, waits for, follows or writes to.
 
     `seq`, `row`, `fold` and all else show committed events only. `settled_seq` is the seq of the status in which it
@@ -130,7 +130,7 @@ class TaskLog:
         head: TaskHead,
         store: Store,
         owner: LogOwner,
-        peers: "Peers[TaskLog] | None" = None,
+        peers: "Peers[Log] | None" = None,
         *,
         shown: CallerCredentials | None = None,
         pins: int = 0,
@@ -141,10 +141,10 @@ class TaskLog:
         self.row = Row()
         self.fold = Fold(head)
         self.settled_seq = self.last_settled_seq = 0
-        self.followers: Followers[TaskLog] = Followers(peers)
+        self.followers: Followers[Log] = Followers(peers)
         self.store = store
         self.history = store.replicas.history
-        self.writes: WriteQueue[TaskLog] = WriteQueue(store)
+        self.writes: WriteQueue[Log] = WriteQueue(store)
         self.pins = pins
         self.shown = shown
         self.rewound = 0
@@ -155,7 +155,7 @@ class TaskLog:
         self._bytes_at_snapshot = 0
 
     @classmethod
-    def of(cls, stored: Stored, store: Store, owner: LogOwner, peers: "Peers[TaskLog] | None" = None) -> "TaskLog":
+    def of(cls, stored: Stored, store: Store, owner: LogOwner, peers: "Peers[Log] | None" = None) -> "Log":
         """Build the log of a task from what the store has."""
         log = cls(stored.head, store, owner, peers)
         log.children = None
@@ -480,12 +480,12 @@ class TaskLog:
         return True
 
 
-async def read_whole(task: TaskLog) -> tuple[Logged, ...]:
+async def read_whole(task: Log) -> tuple[Logged, ...]:
     """Read the whole log, as far as it has not been pruned. Raises StoreError."""
     return await task.store.read(task.head.id, 0, WHOLE_LOG_BYTES)
 
 
-async def reread(log: TaskLog) -> bool:
+async def reread(log: Log) -> bool:
     """Begin anew with what the store has, if it has lost something that the log has read; else extend the prefix.
 
     A run that works on the task has lost it then. Only during a turn. Returns False if nothing has changed. Raises
@@ -509,7 +509,7 @@ async def reread(log: TaskLog) -> bool:
         return True
 
 
-async def _continues(log: TaskLog, stored: Stored) -> bool:
+async def _continues(log: Log, stored: Stored) -> bool:
     """Whether what the store has begins with the log's prefix."""
     if stored.seq < log.seq or stored.epoch < log.row.epoch:
         return False
@@ -522,7 +522,7 @@ async def _continues(log: TaskLog, stored: Stored) -> bool:
 
 
 async def await_settled(
-    task: TaskLog,
+    task: Log,
     loop: AbstractEventLoop,
     after: int,
     timeout_s: float,
@@ -552,7 +552,7 @@ async def await_settled(
     return task.settled_seq or task.last_settled_seq
 
 
-async def await_contact(task: TaskLog, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:
+async def await_contact(task: Log, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:
     """Wait, `timeout_s` at most, until the task is taken on or settled, or the server is stopping."""
     deadline = loop.time() + timeout_s
     while not (task.followers.taken_on or task.state in SETTLED or stopping.begun):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dragoman.engine.log import SNAPSHOT_BYTES_MIN, Log, LogOwner
 from dragoman.engine.rules import Decision
-from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, LogOwner, TaskLog
 from dragoman.engine.writes import Outcome, state_after
 from dragoman.engine.writes import WriteState as S
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
@@ -53,7 +53,7 @@ class Unread:
 
 
 @asynccontextmanager
-async def a_task() -> AsyncIterator[tuple[TaskLog, Unread]]:
+async def a_task() -> AsyncIterator[tuple[Log, Unread]]:
     """A task whose run is leased, and its store."""
     store = Unread(open_store("memory:", CLOCK))
     await store.open("here")
@@ -68,13 +68,13 @@ async def a_task() -> AsyncIterator[tuple[TaskLog, Unread]]:
 
 
 class Alone:
-    """The owner of a log that nobody else hears of: see `engine.task_log.LogOwner`."""
+    """The owner of a log that nobody else hears of: see `engine.log.LogOwner`."""
 
-    def release(self, log: TaskLog) -> None: ...
+    def release(self, log: Log) -> None: ...
 
-    def ended(self, log: TaskLog, event: StatusChanged, own: bool) -> None: ...
+    def ended(self, log: Log, event: StatusChanged, own: bool) -> None: ...
 
-    async def renew_audience(self, log: TaskLog, stored: Stored) -> None: ...
+    async def renew_audience(self, log: Log, stored: Stored) -> None: ...
 
 
 class Listening:
@@ -91,10 +91,10 @@ class Listening:
         return self._leased()
 
 
-async def loaded(task_id: str, store: Any, owner: LogOwner | None = None) -> TaskLog:
+async def loaded(task_id: str, store: Any, owner: LogOwner | None = None) -> Log:
     stored = await store.load(task_id)
     assert stored is not None
-    return TaskLog.of(stored, store, owner or Alone())
+    return Log.of(stored, store, owner or Alone())
 
 
 def said(text: str, epoch: int | None = None) -> Decision:
@@ -107,7 +107,7 @@ async def in_time(write: Any) -> Any:
         return await write
 
 
-def texts(log: TaskLog) -> list[str]:
+def texts(log: Log) -> list[str]:
     return [each.text for each in log.record().history]
 
 
@@ -126,7 +126,7 @@ async def test_a_write_that_others_preceded_lands_although_their_events_cannot_b
 
 async def test_whoever_hears_of_an_end_and_fails_does_not_keep_the_turn() -> None:
     class Faulty(Alone):
-        def ended(self, log: TaskLog, event: StatusChanged, own: bool) -> None:
+        def ended(self, log: Log, event: StatusChanged, own: bool) -> None:
             raise RuntimeError("of no use")
 
     async with a_task() as (made, store):
@@ -210,7 +210,7 @@ async def test_a_task_is_busy_until_whoever_wrote_has_heard_of_it() -> None:
 async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_another() -> None:
     async with a_task() as (log, _):
 
-        def refuse(own: TaskLog) -> Decision | None:
+        def refuse(own: Log) -> Decision | None:
             raise ValueError("no")
 
         first = log.writes.append(log, lambda own: said("one"))
@@ -277,7 +277,7 @@ async def test_a_write_shows_that_it_is_in_doubt_or_overtaken(caplog: pytest.Log
         await in_time(other.writes.append(other, lambda _: said("theirs")))
         states = []
 
-        def decide(_: TaskLog) -> Decision:
+        def decide(_: Log) -> Decision:
             states.append(log.writes.state)
             return said("two")
 
