@@ -127,7 +127,10 @@ class WorkerLeases(Protocol):
         ...
 
     async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
-        """Leases that have run out and are not over, at most `limit`. Forgets those that are not known any more."""
+        """Leases that have run out and are not over, at most `limit`.
+
+        Forgets, now and then, those that are not known any more.
+        """
         ...
 
     async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:

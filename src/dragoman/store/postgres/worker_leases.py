@@ -4,6 +4,7 @@ Invariant: the clock of the database decides what has run out. Each method is on
 """
 
 import logging
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -20,6 +21,12 @@ log = logging.getLogger("dragoman.store")
 
 WORD, GRANTED, SILENT, SINGLE_WORD = range(4)
 """What becomes of a lease with an append: see the statement `write`."""
+
+FORGET_S = 10.0
+"""How often leases are forgotten that are not known any more. A look for silent workers comes twenty times as often."""
+
+FORGET_MAX = 5_000
+"""How many are forgotten at once: more than a replica grants in that time."""
 
 DECODER = msgspec.json.Decoder(WorkerLease)
 
@@ -85,6 +92,8 @@ class LeaseRows:
     def __init__(self, door: Door, schema: str) -> None:
         self._door = door
         self._sql = read_statements("worker_leases.sql", schema)
+        self._forgotten_s = 0.0
+        """When leases were last forgotten, by the monotonic clock."""
 
     async def get(self, task_id: str) -> HeldLease | None:
         """As the protocol says."""
@@ -116,7 +125,9 @@ class LeaseRows:
 
     async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         """As the protocol says."""
-        await self._write("forget_leases", limit, KNOWN_MS)
+        if time.monotonic() - self._forgotten_s >= FORGET_S:
+            self._forgotten_s = time.monotonic()
+            await self._write("forget_leases", FORGET_MAX, KNOWN_MS)
         rows = await self._door().read(self._sql["silent_leases"], limit)
         return tuple(decode_lease(row[0], row[1]) or _bare(*row[2:]) for row in rows)
 
