@@ -178,11 +178,14 @@ def words(load: Generators, kind: Kind, plan: Plan) -> Figures:
 def words_at_three(load: Generators, kind: Kind, plan: Plan) -> Figures:
     """The same at three replicas, another one at every call, to one; and in a task of 10,000 words, to tasks of 100.
 
-    One replica and three run at once, on two databases, and are measured in turn. `long` compares one worker's task of
+    One replica and three run at once, on two databases, and are measured in turn. `few` is one replica with as many
+    workers as call each of the three: words of few workers share few commits, on any replica. `dearer_alike` is three
+    to that: it is what the other replicas add. `long` compares one worker's task of
     10,000 words with one hundred tasks of 100, all at three replicas, a thousand words of each in turn.
     """
     one_us: list[float] = []
     three_us: list[float] = []
+    few_us: list[float] = []
     with replicas(kind, 1, prepare=configure) as alone, replicas(kind, 3, prepare=configure) as three:
         time.sleep(SETTLED_S)
         for at in (alone, three):
@@ -190,10 +193,19 @@ def words_at_three(load: Generators, kind: Kind, plan: Plan) -> Figures:
         for _ in range(max(3, round(plan.seconds))):
             one_us.append(asyncio.run(_spoken(alone, WORKERS))[0])
             three_us.append(asyncio.run(_spoken(three, WORKERS))[0])
+            few_us.append(asyncio.run(_spoken(alone, WORKERS // 3 + 1))[0])
         long = asyncio.run(_long(three, LONG_WORDS if plan.seconds > 1 else LONG_WORDS // 10))
-    ratios = [three / one for three, one in zip(three_us, one_us, strict=True)]
-    figures = {"one_us": statistics.median(one_us), "three_us": statistics.median(three_us)}
-    return figures | {"dearer": statistics.median(ratios)} | long
+    costs = {"one": one_us, "three": three_us, "few": few_us}
+    return {
+        **{f"{name}_us": statistics.median(seen) for name, seen in costs.items()},
+        "dearer": _ratio(three_us, one_us),
+        "dearer_alike": _ratio(three_us, few_us),
+        **long,
+    }
+
+
+def _ratio(costs: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(cost / other for cost, other in zip(costs, others, strict=True))
 
 
 async def _long(at: Sequence[Server], count: int) -> Figures:
