@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dragoman.agents.kinds import worker_agents
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import DirectMode, Run, Runner, Traits
 from dragoman.engine.engine import Engine
@@ -364,6 +365,8 @@ async def house(
             trail=trail,
             observer=observer,
         )
+        for workers in worker_agents(agents).values():
+            workers.leases.serve(engine.worker_tasks)
         here = House(engine, store, clock)
         async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:
             await engine.start(JobGroup(group))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Generic, TypeVar
 
+from dragoman.agents.kinds import worker_agents
 from dragoman.bus.api import Bus
 from dragoman.engine.api import Run
 from dragoman.engine.engine import Engine
@@ -143,6 +144,8 @@ async def replicas(
                 holder=f"r{number}",
                 bus=bus,
             )
+            for workers in worker_agents((agent,)).values():
+                workers.leases.serve(engine.worker_tasks)
             await bus.open()
             stack.push_async_callback(bus.close)
             await engine.start(JobGroup(group))

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from dragoman.agents.kinds import worker_agents
 from dragoman.engine.api import Run, Runner, Traits
 from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
@@ -160,6 +161,8 @@ class Stage:
         store = SimulatedStore(Server(self.loop, self.database), self.process, Network(), self.clock)
         await store.open(self.holder)
         self.engine = Engine(store, self.agents, clock=self.clock, settings=SETTINGS, holder=self.holder)  # type: ignore[arg-type]
+        for workers in worker_agents(self.agents.values()).values():
+            workers.leases.serve(self.engine.worker_tasks)
         async with asyncio.TaskGroup() as group:
             await self.engine.start(JobGroup(group))
             started.set_result(None)
@@ -169,7 +172,7 @@ class Stage:
         """End the process at once, and start another one."""
         self.loop.kill(self.process)
         self.database.leave(self.holder)
-        self.database.leases.rows.clear()  # as those of a store in one process
+        self.database.leases.clear()  # as those of a store in one process
         for task_id, row in self.database.rows.items():
             if row.holder == WORKER:
                 self.database.change(task_id, holder=self.holder)

@@ -268,6 +268,7 @@ class Place:
         async with asyncio.TaskGroup() as group:
             self._stop = loop.create_future()
             if hired is not None:
+                hired.leases.serve(engine.worker_tasks)
                 hired.leases.presence.attend(attendance)
                 self.workers = Workers(engine.operations, {HIRED: hired}, LIMITS)
             await engine.start(JobGroup(group))

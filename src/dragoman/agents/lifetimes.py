@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dragoman.agents.kinds import upstream_agents, worker_agents
 from dragoman.agents.worker.attendance import Attendance
 from dragoman.engine.api import Runner
+from dragoman.engine.worker_tasks import WorkerTasks
 from dragoman.telemetry.counts import Counts, WorkerPool
 from dragoman.telemetry.job_group import JobGroup
 
@@ -16,11 +17,12 @@ from dragoman.telemetry.job_group import JobGroup
 class AgentLifetimes:
     """Opens agents before they are served. `counts` gets the call counters of agents on other servers.
 
-    The `attendance` is there if other replicas serve the same workers.
+    Workers take their tasks from `worker_tasks`. The `attendance` is there if other replicas serve the same workers.
     """
 
-    def __init__(self, counts: Counts | None, attendance: Attendance | None = None) -> None:
+    def __init__(self, counts: Counts | None, worker_tasks: WorkerTasks, attendance: Attendance | None = None) -> None:
         self._counts = counts
+        self._worker_tasks = worker_tasks
         self._attendance = attendance
         self._served: tuple[Runner, ...] = ()
         self._open: list[Runner] = []
@@ -53,6 +55,7 @@ class AgentLifetimes:
         """Serve `agents` from now on, and give their workers work."""
         self._served = tuple(agents)
         for worker in worker_agents(self._served).values():
+            worker.leases.serve(self._worker_tasks)
             if self._attendance is not None:
                 worker.leases.presence.attend(self._attendance)
         if self._counts is not None:

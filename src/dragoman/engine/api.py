@@ -487,10 +487,6 @@ class Workers(Protocol):
     lease_s: float
     """Seconds that a worker may be silent before its task goes to another."""
 
-    def serve(self, tasks: Any) -> None:
-        """Give out tasks from now on. `tasks` is the engine's `WorkerTasks`."""
-        ...
-
     def offer(self) -> None:
         """Take note that a task may wait in the queue. A worker that waits for one gets it."""
         ...

@@ -197,6 +197,11 @@ class Engine:
         return self._supervisor.leases.holder
 
     @property
+    def worker_tasks(self) -> WorkerTasks:
+        """The engine as agents of workers need it: see `agents.worker.leases`."""
+        return self._workers.tasks
+
+    @property
     def taken_over(self) -> int:
         """How many tasks that nobody alive worked on this engine has claimed while it runs."""
         return self._recovery.taken_over
@@ -225,7 +230,6 @@ class Engine:
         await self._delegations.left(await self._store.asking())
         self._recovery.start(group)
         self._effect_loop.watch()
-        self._workers.serve(self._served.runners.values())
         self._workers.start(group)
 
     async def drain(self, grace_s: float) -> None:
@@ -246,7 +250,6 @@ class Engine:
         Workers of an agent that is no longer served may go on reporting until `finished` has returned.
         """
         old = self._served.replace(runners)
-        self._workers.serve(runners.values())
         self._membership.serve(runners)
         return old
 

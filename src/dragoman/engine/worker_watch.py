@@ -1,4 +1,4 @@
-"""WorkerWatch: serves the agents of workers, and takes tasks from workers that are silent or late.
+"""WorkerWatch: takes tasks from workers that are silent or late, and lets the others end theirs in a drain.
 
 Invariant: a task is taken from its worker under the lease that was found to have run out, or to be late. Any replica
 may look: the store lets one of them write.
@@ -6,12 +6,11 @@ may look: the store lets one of them write.
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Runner, Workers
+from dragoman.engine.api import Workers
 from dragoman.engine.log import Log
 from dragoman.engine.rules import Decision, EndWorkerLease, WriteWords
 from dragoman.engine.runs.endings import OVERDUE, closing, overdue_text
@@ -40,11 +39,9 @@ class WorkerWatch:
     """The agents that are served by workers. `tasks` is the engine's side for them."""
 
     def __init__(self, tasks: WorkerTasks, supervisor: Supervisor, served: Served) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self._supervisor = supervisor
         self._served = served
-        self._begun = False
-        """Whether an agent was served by workers, which may have tasks of it although it is gone."""
         self._looking: asyncio.Task[None] | None = None
 
     def start(self, jobs: JobGroup) -> None:
@@ -53,8 +50,8 @@ class WorkerWatch:
 
     def drain(self) -> None:
         """Let workers go on until the end of the drain that begins now, if their leases end with this process."""
-        if not self._tasks.shared:
-            self._tasks.background(self._wait_for_workers())
+        if not self.tasks.shared:
+            self.tasks.background(self._wait_for_workers())
 
     async def _wait_for_workers(self) -> None:
         while True:
@@ -65,8 +62,8 @@ class WorkerWatch:
     async def _anybody_works(self) -> bool:
         """Whether any worker works at a task. One that waits for its caller's answer does not."""
         try:
-            for task_id in await self._tasks.store.leased(WORKER):
-                held = await self._tasks.leases.get(task_id)
+            for task_id in await self.tasks.store.leased(WORKER):
+                held = await self.tasks.leases.get(task_id)
                 if held is not None and held.runs:
                     return True
         except StoreError:
@@ -85,31 +82,25 @@ class WorkerWatch:
         for workers in self._workers():
             workers.rewound()
 
-    def serve(self, runners: Iterable[Runner]) -> None:
-        """Let the workers of these agents take tasks."""
-        for runner in runners:
-            if runner.workers is not None:
-                self._begun = True
-                runner.workers.serve(self._tasks)
-
     def _workers(self) -> list[Workers]:
         return [runner.workers for runner in self._served.runners.values() if runner.workers is not None]
 
     async def _look(self) -> None:
         """Take tasks from silent workers, and end those of late ones, for ever."""
-        failing = False
+        begun = failing = False
         while True:
             lengths_s = [workers.lease_s / 8 for workers in self._workers()]
+            begun = begun or bool(lengths_s)  # workers may have tasks of an agent that is gone
             await asyncio.sleep(min((LOOK_S, *lengths_s)))
             for workers in self._workers():
                 workers.forget_idle()
-            if not self._begun or self._supervisor.leases.fenced:
+            if not begun or self._supervisor.leases.fenced:
                 continue
             try:
                 if self._supervisor.leases.takes_work:  # else the next start puts tasks back into the queue
-                    for lease in await self._tasks.leases.silent(LOOK_MAX):
+                    for lease in await self.tasks.leases.silent(LOOK_MAX):
                         await self._take_away(lease)
-                for lease in await self._tasks.leases.overdue(LOOK_MAX):
+                for lease in await self.tasks.leases.overdue(LOOK_MAX):
                     await self._end_overdue(lease)
                 failing = False
             except (StoreError, OutcomeUnknown) as error:
@@ -128,31 +119,31 @@ class WorkerWatch:
             if task.terminal or asked > 3:
                 return None
             held = task.row.holder == WORKER
-            return self._tasks.decide(
+            return self.tasks.decide(
                 task, EndWorkerLease(WorkerLeaseChange(replace(lease, ended="lease"), silent=True))
             )
 
-        async with self._tasks.watch(lease.task_id) as task:
+        async with self.tasks.watch(lease.task_id) as task:
             if task is None:
                 return
             with suppress(Refused):
-                if not await self._tasks.append(task, decide) or not held:
+                if not await self.tasks.append(task, decide) or not held:
                     return
                 runner = self._served.runners.get(lease.agent)
                 if runner is not None and runner.workers is not None:
                     runner.workers.note_silent(lease)
-                await self._tasks.requeue(task)
+                await self.tasks.requeue(task)
 
     async def _end_overdue(self, lease: WorkerLease) -> None:
         """End a task whose worker has taken longer than its deadline, unless it has asked or told anything since."""
-        async with self._tasks.watch(lease.task_id) as task:
+        async with self.tasks.watch(lease.task_id) as task:
             if task is None or task.terminal or task.state in INTERRUPTED or lease.deadline_s is None:
                 return
             text, used = overdue_text(lease.deadline_s), task.fold.usage
-            end = closing(task.head, TaskState.FAILED, self._tasks.clock.now_ms(), text, OVERDUE, used)
+            end = closing(task.head, TaskState.FAILED, self.tasks.clock.now_ms(), text, OVERDUE, used)
             change = WorkerLeaseChange(replace(lease, version=lease.version + 1))
             with suppress(Refused, Overtaken):  # the next look finds it again
-                await self._tasks.write(task, WriteWords((end,), TaskState.FAILED, change))
+                await self.tasks.write(task, WriteWords((end,), TaskState.FAILED, change))
                 log.warning(
                     "task %s: agent %s took longer than deadline_s = %g: it is stopped",
                     lease.task_id,

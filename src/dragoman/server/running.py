@@ -281,7 +281,7 @@ async def _assemble(
     callers = await make_callers(config, runners, store)
     parts = await make_engine(config, runners, store, holder, callers.authenticator, observation)
     obstacles = Obstacles(parts.engine, threads, observation.jobs)
-    lifetimes = AgentLifetimes(observation.counts, parts.attendance)
+    lifetimes = AgentLifetimes(observation.counts, parts.engine.worker_tasks, parts.attendance)
     front = make_front(config, parts, observation, callers, lifetimes, obstacles)
     current = CurrentApp(front.make_app(config, runners))
     context = None if tls is None else tls.identity.context

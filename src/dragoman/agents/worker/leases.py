@@ -85,7 +85,7 @@ class Leases:
     # -- for the server ------------------------------------------------------------------------------------------------
 
     def serve(self, tasks: WorkerTasks) -> None:
-        """See `engine.api.Workers`."""
+        """Give out tasks from now on."""
         if self._cache is None or self._cache.tasks is not tasks:
             self._cache = TaskCache(self._agent, tasks, self._executions)
             self._queue = Queue(self._agent, self._cache, self._executions)
