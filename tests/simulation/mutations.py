@@ -123,17 +123,17 @@ def leave_free_slots_untold(world: World) -> None:
 
 def leave_waiters_asleep_after_a_refresh(world: World) -> None:
     """Those who wait for a task are not woken when a read of the store has brought news of it."""
-    go_to = Log.go_to
+    extend_to = Log.extend_to
 
-    def quietly(log: Log, stored: Stored) -> bool:
+    def quietly(log: Log, stored: Stored, history: str | None = None) -> bool:
         followers = log.followers
-        waiting, followers._waiting = followers._waiting, {}  # noqa: SLF001
+        waiting, followers.waiters = followers.waiters, {}
         try:
-            return go_to(log, stored)
+            return extend_to(log, stored, history)
         finally:
-            followers._waiting = waiting  # noqa: SLF001
+            followers.waiters = waiting
 
-    world.patch(Log, "go_to", quietly)
+    world.patch(Log, "extend_to", quietly)
 
 
 def keep_offers_for_ever(world: World) -> None:
