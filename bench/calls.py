@@ -1,10 +1,12 @@
-"""How much of Dragoman's own code a send and a streamed event pass: `python bench/calls.py [TREE] [--list]`.
+"""How much of Dragoman's own code a send, a streamed event and a worker's word pass.
+
+`python bench/calls.py [TREE] [--list]`
 
 A server runs in this process, on SQLite, with one caller who sends raw HTTP over loopback. The interpreter's profile
 hook counts the calls of Python functions of the package in all threads, a resumed coroutine as another call. Prints
-the calls, the distinct functions, and the distinct modules, for one blocking SendMessage and for one event of a stream
-whose agent pauses before each chunk, so that each is written and sent alone. TREE is another tree of Dragoman's
-sources. With --list each function follows, with its calls for one.
+the calls, the distinct functions, and the distinct modules, for one blocking SendMessage, for one event of a stream
+whose agent pauses before each chunk, so that each is written and sent alone, and for one numbered word of a worker who
+is alone. TREE is another tree of Dragoman's sources. With --list each function follows, with its calls for one.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ HERE = Path(__file__).parent
 SENDS = 200
 FEW_EVENTS, MANY_EVENTS = 50, 350
 PAUSE_S = 0.01
+WORDS = 200
 
 
 class Calls:
@@ -60,13 +63,18 @@ class Caller:
     async def send(self, agent: str, method: str, text: str) -> bytes:
         """Send a message, and return the body of the answer, which may be a stream."""
         message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}).encode()
-        lines = (f"POST /agents/{agent} HTTP/1.1", "Host: localhost", "Content-Type: application/json")
+        params = {"message": message, "configuration": {"returnImmediately": agent == "work"}}
+        return await self.post(f"/agents/{agent}", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+
+    async def post(self, path: str, content: dict[str, Any]) -> bytes:
+        """Post JSON, and return the body of the answer."""
+        body = json.dumps(content).encode()
+        lines = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json")
         head = "\r\n".join((*lines, "A2A-Version: 1.0", f"Content-Length: {len(body)}", "", ""))
         self._writer.write(head.encode() + body)
         answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         if not answer.startswith(b"http/1.1 200"):
-            raise SystemExit(f"{method}: {answer.splitlines()[0].decode()}")
+            raise SystemExit(f"{path}: {answer.splitlines()[0].decode()}")
         if b"content-length:" in answer:
             length = int(answer.partition(b"content-length:")[2].partition(b"\r")[0])
             return await self._reader.readexactly(length)
@@ -79,9 +87,11 @@ class Caller:
 
 
 async def counted(calls: Calls, directory: str) -> None:
-    """Serve two agents, and print a line for each of the two."""
+    """Serve three agents, and print a line for each of the three."""
     from dragoman import Agent, Context
+    from dragoman.agents.worker.agent import WorkerAgent
     from dragoman.config import Config
+    from dragoman.model.card import Profile
     from dragoman.server import serving
 
     echo = Agent("echo", description="Gives back the parts it got", version="1.0.0")
@@ -97,8 +107,11 @@ async def counted(calls: Calls, directory: str) -> None:
             await asyncio.sleep(PAUSE_S)
             yield f"chunk {i:06d} "
 
+    profile = Profile(id="work", name="work", description="Waits for workers", version="1.0.0", skills=())
+    work = WorkerAgent(profile, queues=True, lease_s=3600)
+
     config = Config(port=0, store=f"sqlite:///{directory}/bench.db", shutdown_grace_s=0)
-    async with serving(config, [echo, chunks]) as url:
+    async with serving(config, [echo, chunks, work]) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2].strip("/")))
         caller = Caller(reader, writer)
 
@@ -112,14 +125,27 @@ async def counted(calls: Calls, directory: str) -> None:
             if came.count(b"artifactUpdate") < events:
                 raise SystemExit(f"{came.count(b'artifactUpdate')} events came of {events}")
 
+        async def words() -> None:
+            for number in range(told + 1, told + WORDS + 1):
+                artifact = {"artifactId": "a", "parts": [{"text": f"chunk {number:06d} "}]}
+                said = {"lease": lease, "number": number, "artifact": artifact, "append": number > 1}
+                await caller.post("/workers/work/artifact", said)
+
         await sends()
         await stream(FEW_EVENTS)
+        await caller.send("work", "SendMessage", "begin")
+        lease = json.loads(await caller.post("/workers/work/lease", {"worker": "bench", "wait_s": 30}))["lease"]
+        told = 0
+        await words()
+        told = WORDS
         one = await calls.during(sends)
         few = await calls.during(lambda: stream(FEW_EVENTS))
         many = await calls.during(lambda: stream(MANY_EVENTS))
+        said = await calls.during(words)
         writer.close()
     print(line("a blocking SendMessage", one, SENDS))
     print(line("a streamed event", many - few, MANY_EVENTS - FEW_EVENTS))
+    print(line("a worker's word", said, WORDS))
 
 
 def line(what: str, calls: Counter[CodeType], times: int) -> str:
