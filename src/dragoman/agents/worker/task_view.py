@@ -66,6 +66,9 @@ class TaskView:
         """Take in the next event."""
         self.seq, event = logged.seq, logged.event
         match event:
+            case ArtifactChunk():  # as almost every one
+                if self.seq > self._since:
+                    self._written.add(event.artifact.artifact_id)
             case MessageReceived(message, _):
                 asked = self.asked
                 if asked is not None and asked.reference_task_ids:
@@ -76,9 +79,6 @@ class TaskView:
                         self.answered = len(self.said)
             case StatusChanged(state=state, message=said):
                 self.asked = said if state in INTERRUPTED else None
-            case ArtifactChunk(artifact):
-                if self.seq > self._since:
-                    self._written.add(artifact.artifact_id)
             case Delegated():
                 self.delegated[event.number] = event
             case Submitted() | Noted() | Intervened():
