@@ -22,7 +22,7 @@ from dragoman.bus.api import Inbox
 from dragoman.config import Config
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.cancellations import Cancellations
-from dragoman.engine.delegation import Delegations
+from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.effects import Effects
 from dragoman.engine.handlers.usage import UsageExchange
 from dragoman.engine.recovery import Recovery
@@ -65,7 +65,7 @@ PLANTS: dict[str, tuple[type, str]] = {
     "reload": (Reloading, "_run"),
     "courier": (OutboxTables, "next_due_ms"),
     "effects": (Effects, "next"),
-    "lost effects": (Delegations, "enforce"),
+    "lost effects": (DelegatedTasks, "enforce"),
     "replicas": (LocalReplicas, "next_event"),
     "upstream: far": (UpstreamEndpoint, "watch"),
     "tools: tools": (HttpLink, "_listen"),

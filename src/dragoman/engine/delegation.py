@@ -1,18 +1,17 @@
 """Delegation: tasks that an agent of this server gives to another one, on behalf of the same caller.
 
 Invariant: a delegation is at most one task. Its id follows from the id of its parent and its number, so that a later
-run of the parent finds the same task. It outlives its parent only if it is detached. It waits for an answer no longer
-than its deadline, even when the run that passed its question on is gone.
+run of the parent finds the same task. `engine.delegated_tasks` ends it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Hear, Runner
 from dragoman.engine.bounds import Bounds
-from dragoman.engine.cancellations import Cancellations
+from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.effects import ParentRun
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
@@ -47,19 +46,6 @@ LATE = "{} did not finish in time."
 
 DELETED = "The task of {} was deleted before its outcome was read."
 
-SLACK_MS = 2_000
-"""How long after a task's deadline other replicas end it. The replica that waits for it comes first."""
-
-OVERDUE_MAX = 1_000
-"""How many tasks one look at the deadlines ends."""
-
-PARENTS_MAX, PARTS = 1_000, 5
-"""At how many parents one query for orphans looks, and how many queries one look makes at most. With more parents than
-that, the next look goes on after them."""
-
-AGAIN_S = 10.0
-"""How long after a task was to be ended it is checked again. An agent may take its time to stop."""
-
 QUESTION = (Part(text="More input is needed."),)
 """The question to the caller when the other agent gave none."""
 
@@ -68,7 +54,7 @@ Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[Tak
 
 
 class Delegations:
-    """Makes the tasks that agents delegate, waits for them, and ends those whose parent ends.
+    """Makes the tasks that agents delegate, and waits for their outcomes.
 
     `served` are the agents that can be given tasks here. Those of the `neighbours` are given them there.
     """
@@ -78,7 +64,7 @@ class Delegations:
         served: Served,
         tasks: Tasks,
         supervisor: Supervisor,
-        cancellations: Cancellations,
+        delegated: DelegatedTasks,
         send: Send,
         *,
         store: Store,
@@ -94,7 +80,7 @@ class Delegations:
         self._supervisor = supervisor
         # A run that waits may take its time, also when the server stops.
         self._tail_services = TailServices(store, supervisor.loop, 60.0, Stopping())
-        self._cancellations = cancellations
+        self._delegated = delegated
         self._send = send
         self._store = store
         self._clock = clock
@@ -103,15 +89,10 @@ class Delegations:
         self._trail = trail
         self._neighbours = neighbours
         self._retry_s = retry_s
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._ending: dict[str, float] = {}
-        """By task, the loop time until which its end is left to the errand that is ending it."""
         self._awaited: dict[str, Log] = {}
         """The tasks whose outcome is waited for here."""
         self._deleted: set[str] = set()
         """Those of them that somebody has deleted."""
-        self._looked_after = ""
-        """The parent after which the next look for orphans begins."""
 
     # -- for a run -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +115,7 @@ class Delegations:
         parent, child_id = run.log, child_of(run.head.id, number)
         parent.add_child(child_id)
         try:
-            known = await self._pin_child(child_id)
+            known = await self._delegated.pin(child_id)
             if known is not None and known.head.agent != order.agent:
                 known.unpin()
                 raise ReplayMismatch(
@@ -192,7 +173,7 @@ class Delegations:
                 await asyncio.sleep(self._retry_s)
                 continue
             except Exists:  # a run that has lost its lease made it a moment ago
-                if (child := await self._pin_child(child_id)) is not None:
+                if (child := await self._delegated.pin(child_id)) is not None:
                     return child
                 continue
             self._note(head, order.agent, child_id, "")
@@ -254,7 +235,7 @@ class Delegations:
         try:
             while not (child.terminal or child.gone):
                 if not await _moved(child, watch, loop, deadline):
-                    await self._cancel(child)
+                    await self._delegated.cancel(child)
                     return LATE.format(order.agent)
                 if child.terminal or child.gone or child.state not in INTERRUPTED:
                     continue
@@ -265,16 +246,16 @@ class Delegations:
                     status = child.record().status
                     parts = status.message.parts if status.message is not None else QUESTION
                     parts = await self._files.parts(parts)
-                    self.asks(child.head)
+                    self._delegated.asks(child.head)
                     heeded = await run.pass_on(child, parts, auth=child.state is TaskState.AUTH_REQUIRED)
-                    self.answered(child.head.id)
+                    self._delegated.answered(child.head.id)
                     if heeded is None:  # the task no longer waits for an answer
                         late = None if deadline is None else LATE.format(order.agent)
                         continue
                     answer = heeded
                 given += 1
                 if (refused := await self._pass_answer(run, child, answer, given, deadline)) is not None:
-                    await self._cancel(child)
+                    await self._delegated.cancel(child)
                     return refused
             return late
         finally:
@@ -338,82 +319,10 @@ class Delegations:
             )
         )
 
-    async def _pin_child(self, task_id: str) -> Log | None:
-        """Pin the task and return it; None if it has not been made."""
-        loop = self._supervisor.loop
-        while True:
-            try:
-                task = self._tasks.being_made(task_id)
-                if task is None:
-                    return await self._tasks.pin_known(task_id)
-                await task.followers.wait(task, loop, loop.time() + self._retry_s)
-            except StoreError:
-                await asyncio.sleep(self._retry_s)
-
-    async def _cancel(self, child: Log) -> None:
-        """Cancel the task. Returns when it has ended."""
-        while not child.terminal:
-            try:
-                await self._cancellations.cancel(child)
-            except StoreError:
-                await asyncio.sleep(self._retry_s)
-            else:
-                return
-
-    # -- when a parent ends --------------------------------------------------------------------------------------------
-
-    def cancel_children(self, parent: Log) -> None:
-        """End the undetached delegations of a task that has ended or is about to."""
-        if parent.children != ():
-            self._supervisor.errands.do(parent, lambda: self._cancel_children(parent))
-
-    async def _cancel_children(self, parent: Log) -> None:
-        ids = set(parent.children or ())
-        if parent.children is None:  # an earlier process may have made some
-            ids.update(child.id for child in await self._children(parent))
-            # The store has none whose first write is under way.
-            ids.update(log.head.id for log in self._tasks.all() if log.head.parent == parent.head.id)
-        await asyncio.gather(*map(self._end_child, sorted(ids)))
-
-    async def _children(self, parent: Log) -> Sequence[TaskHead]:
-        """Read the ids of the task's delegations, trying until the store can be read."""
-        while True:
-            try:
-                return await self._store.children(parent.head.id)
-            except StoreError:
-                await asyncio.sleep(self._retry_s)
-
-    async def _end_child(self, child_id: str) -> None:
-        self.answered(child_id)
-        child = await self._pin_child(child_id)
-        if child is not None:
-            try:
-                if not child.head.detached:
-                    await self._cancel(child)
-            finally:
-                child.unpin()
-
-    async def enforce(self) -> None:
-        """End delegated tasks past their deadline, and those whose parent has ended, wherever they run.
-
-        The replica of the parent does both at once, as long as it lives. Those that another replica has deleted are
-        waited for no longer. Raises StoreError.
-        """
-        if self._awaited and self._neighbours is not None:
-            await self._find_deleted()
-        now_s = self._supervisor.loop.time()
-        self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
-        for head in await self._store.overdue(self._clock.now_ms() - SLACK_MS, OVERDUE_MAX):
-            self._end_soon(head, self._end_late)
-        for _ in range(PARTS):
-            orphans, self._looked_after = await self._store.orphans(self._looked_after, PARENTS_MAX)
-            for head in orphans:
-                self._end_soon(head, self._cancel)
-            if not self._looked_after:
-                return
-
-    async def _find_deleted(self) -> None:
-        """Have nobody wait for a task that was deleted elsewhere, of which no hint has told."""
+    async def find_deleted(self) -> None:
+        """Have nobody wait for a task that was deleted elsewhere, of which no hint has told. Raises StoreError."""
+        if not self._awaited or self._neighbours is None:
+            return
         replicas, awaited = self._store.replicas, dict(self._awaited)
         history = replicas.history
         missing = await self._store.missing([child_id for child_id, log in awaited.items() if log.seq])
@@ -425,54 +334,6 @@ class Delegations:
                 self._deleted.add(child_id)
                 child.rewind(None)
                 self._tasks.forget(child_id)
-
-    def _end_soon(self, head: TaskHead, end: Callable[[Log], Awaitable[None]]) -> None:
-        if head.id not in self._ending:
-            self._ending[head.id] = self._supervisor.loop.time() + AGAIN_S
-            self._supervisor.errands.do_on(head.id, end)
-
-    # -- while a child waits for an answer -----------------------------------------------------------------------------
-
-    async def left(self, waiting: Iterable[TaskHead]) -> None:
-        """Watch the delegated tasks that an earlier process left waiting for an answer. Raises StoreError."""
-        for head in waiting:
-            if not await self._tasks.orphaned(head):
-                self.asks(head)
-            else:
-                self._supervisor.errands.do_on(head.id, self._cancel)
-
-    def asks(self, head: TaskHead) -> None:
-        """Start the timer of a task that waits for an answer from now on, until its deadline."""
-        if head.deadline_ms is not None and not head.detached:
-            self.answered(head.id)
-            wait_s = max(0.0, (head.deadline_ms - self._clock.now_ms()) / 1000)
-            self._timers[head.id] = self._supervisor.loop.call_later(wait_s, self._expire, head)
-
-    def answered(self, child_id: str) -> None:
-        """Stop the timer of a task that no longer waits for an answer."""
-        if (timer := self._timers.pop(child_id, None)) is not None:
-            timer.cancel()
-
-    def _expire(self, head: TaskHead) -> None:
-        self._timers.pop(head.id, None)
-        self._supervisor.errands.do_on(head.id, self._out_of_time)
-
-    async def _out_of_time(self, child: Log) -> None:
-        """Cancel a task that still waits, and let its parent go on. The parent's run cancels a task that works."""
-        if child.state in INTERRUPTED:
-            await self._end_late(child)
-
-    async def _end_late(self, child: Log) -> None:
-        """Cancel a task, and let its parent go on if it has passed on the task's question."""
-        await self._cancel(child)
-        if child.head.parent is None:
-            return
-        parent = await self._pin_child(child.head.parent)
-        if parent is not None:
-            try:
-                await self._supervisor.take_back(parent, child.head.id)
-            finally:
-                parent.unpin()
 
 
 class _Watch:

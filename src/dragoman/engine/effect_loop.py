@@ -10,6 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from dragoman.engine.cancellations import Cancellations
+from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
 from dragoman.engine.recovery import Recovery
@@ -30,6 +31,7 @@ class EffectLoop:
         effects: Effects,
         supervisor: Supervisor,
         cancellations: Cancellations,
+        delegated: DelegatedTasks,
         delegations: Delegations,
         recovery: Recovery,
         *,
@@ -38,6 +40,7 @@ class EffectLoop:
         self._effects = effects
         self._supervisor = supervisor
         self._cancellations = cancellations
+        self._delegated = delegated
         self._delegations = delegations
         self._recovery = recovery
         self._claim_s = claim_s
@@ -85,7 +88,8 @@ class EffectLoop:
                 self._try(effect)
             try:
                 if self._supervisor.leases.takes_work:
-                    await self._delegations.enforce()
+                    await self._delegations.find_deleted()
+                    await self._delegated.enforce()
                 failing = False
             except (StoreError, OutcomeUnknown) as error:
                 if not failing:
@@ -96,7 +100,7 @@ class EffectLoop:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case CancelChildren(parent):
-                self._delegations.cancel_children(parent)
+                self._delegated.cancel_children(parent)
             case ClaimSoon(lost):
                 self._recovery.wake(lost=lost)
             case StopOverdue(task):

@@ -10,14 +10,14 @@ by its dead holder: `Recovery` claims its task, at the start, and among several 
 
 | Effect | carried out by | found again by | if the process died | twice |
 |---|---|---|---|---|
-| `CancelChildren` | `Delegations.cancel_children` | `Store.orphans` | the same | an ended task is not canceled |
+| `CancelChildren` | `DelegatedTasks.cancel_children` | `Store.orphans` | the same | an ended task is not canceled |
 | `ClaimSoon` | `Recovery.wake` | `Store.claim` and `Store.leased`, which `Recovery` asks | the same | one more look |
 | `StopOverdue` | `Cancellations.stop_overdue` | `wanted` | the claim ends the task, or runs it again | it ends once |
 | `DropSuspended` | `Supervisor.drop_suspended` | `wanted` | a dead replica keeps no run | no run is left to drop |
 | `Delegate` | `Delegations.carry_out` | `wanted` | the next run delegates again | it is the same child |
 
 `Store.missing` is the query behind the hint that a delegated task was deleted elsewhere. `Store.overdue` is that of a
-timer that belongs to no effect: `Delegations.asks` ends a delegation that waits for an answer past its deadline. On
+timer that belongs to no effect: `DelegatedTasks.asks` ends a delegation that waits for an answer past its deadline. On
 SQLite nobody else claims, so that `ClaimSoon` is not put there.
 
 No query reads more of the tasks than an index has of those that it is about: open delegations by parent (`orphans`) or

@@ -14,6 +14,7 @@ from dragoman.engine.api import Generation, Runner
 from dragoman.engine.auto_runs import AutoRuns
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.cancellations import Cancellations
+from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.drain import drain
 from dragoman.engine.effect_loop import EffectLoop
@@ -63,7 +64,7 @@ class Engine:
     """
 
     __slots__ = (
-        "_delegations",
+        "_delegated",
         "_effect_loop",
         "_membership",
         "_recovery",
@@ -145,11 +146,12 @@ class Engine:
             identified=identified,
         )
         # What follows from it, and what others do.
+        delegated = DelegatedTasks(store, tasks, supervisor, cancellations, clock, retry_s=retry_s)
         delegations = Delegations(
             served,
             tasks,
             supervisor,
-            cancellations,
+            delegated,
             intake.take,
             store=store,
             clock=clock,
@@ -181,11 +183,11 @@ class Engine:
         self._retry_s = retry_s
         self._served = served
         self._supervisor = supervisor
-        self._delegations = delegations
+        self._delegated = delegated
         self._recovery = recovery
         self._workers = workers
         self._effect_loop = EffectLoop(
-            effects, supervisor, cancellations, delegations, recovery, claim_s=settings.claim_s
+            effects, supervisor, cancellations, delegated, delegations, recovery, claim_s=settings.claim_s
         )
         self._membership = Membership(
             store, tasks, supervisor, cancellations, recovery, workers, effects, hints, retry_s=retry_s
@@ -227,7 +229,7 @@ class Engine:
             if await self._membership.alive():
                 raise
             log.warning("the store has not heard of this server for too long while it started")  # an event says so next
-        await self._delegations.left(await self._store.asking())
+        await self._delegated.left(await self._store.asking())
         self._recovery.start(group)
         self._effect_loop.watch()
         self._workers.start(group)

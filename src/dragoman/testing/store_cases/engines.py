@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Context
 from dragoman.engine.announcements import PutOff, Step
-from dragoman.engine.delegation import SLACK_MS
+from dragoman.engine.delegated_tasks import SLACK_MS
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream
 from dragoman.engine.policy import EngineSettings
