@@ -74,8 +74,6 @@ class Hints:
     def announce(self, task: Log, append: Append, written: Appended) -> None:
         """Announce a commit to those who follow the task, and to the replica that runs it or keeps its run."""
         if not append.events:
-            if append.holder is not None and task.row.holder not in (None, append.holder):
-                self._bus.publish(task.head.id, written.last_seq, to=task.row.holder)  # its run has lost the lease
             return
         leases = append.holder is not None
         released = append.release or append.state in TERMINAL
