@@ -222,7 +222,7 @@ class WorkerTasks:
     def delegate(self, parent: ParentRun, number: int, order: Delegation) -> "asyncio.Future[Delegated]":
         """Make the task of a delegation, unless it exists. The future gets its outcome."""
         outcome: asyncio.Future[Delegated] = self.loop.create_future()
-        self._effects.put(Delegate(parent, number, order, None, outcome, copy_context()))
+        self._effects.want(Delegate(parent, number, order, None, outcome, copy_context()))
         return outcome
 
     def executing(self, task: Log) -> Execution | None:
