@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.engine.api import Run
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
@@ -245,12 +246,12 @@ class Asked:
         return getattr(self._store, name)
 
 
-ONLY_HELD = frozenset({"outage", "outbox", "replicas"})
+ONLY_HELD = frozenset({"commits", "outage", "outbox", "replicas"})
 """The parts of a store that cost nothing to be looked at."""
 
 
 @in_virtual_time
-async def test_an_idle_server_writes_nothing_and_reads_two_indices_every_claim_s(tmp_path: Path) -> None:
+async def test_an_idle_server_writes_nothing_and_reads_two_indices_after_a_commit(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     seen: list[Asked] = []
 
@@ -261,11 +262,36 @@ async def test_an_idle_server_writes_nothing_and_reads_two_indices_every_claim_s
     async with house(Scripted(echo), url=url, seen_as=watched, claim_s=CLAIM_S, poll_s=0.0) as h:
         assert (await h.send()).state is S.COMPLETED
         await asyncio.sleep(CLAIM_S / 2)
+        await asyncio.sleep(2 * CLAIM_S)
         before, files = Counter(seen[0].asked), as_they_are(tmp_path)
         await asyncio.sleep(10 * CLAIM_S)
-        asked = {name: count for name, count in (seen[0].asked - before).items() if name not in ONLY_HELD}
-        assert asked == {"overdue": 10, "orphans": 10}
+        assert {name: count for name, count in (seen[0].asked - before).items() if name not in ONLY_HELD} == {}
         assert as_they_are(tmp_path) == files
+        assert (await h.send()).state is S.COMPLETED
+        before = Counter(seen[0].asked)
+        await asyncio.sleep(10 * CLAIM_S)
+        looks = seen[0].asked - before
+        assert looks["overdue"] == looks["orphans"] == 1
+
+
+@in_virtual_time
+async def test_a_deadline_is_heeded_although_nothing_is_committed_before_it() -> None:
+    """A look at an idle store sees the deadlines of the next minute, and another one comes after that."""
+    child = new_task("late", owner="anna", agent="agent", holder=None)
+    async with at_work("memory:", Scripted(echo)) as h:
+        await h.store.create(new_task("parent", owner="anna", agent="agent", holder=None))
+        for task_id, wait_ms in (("soon", 5_000), ("late", 90_000)):
+            deadline_ms = h.clock.now_ms() + wait_ms
+            head = replace(child.head, id=task_id, parent="parent", deadline_ms=deadline_ms)
+            await h.store.create(replace(child, head=head))
+        await asyncio.sleep(3 * CLAIM_S)
+        for task_id, wait_ms in (("soon", 5_000), ("late", 85_000)):
+            await asyncio.sleep(20.0)  # whoever was ended at the last look is looked after no more
+            h.clock.ms += wait_ms - 1_000
+            await asyncio.sleep(3 * CLAIM_S)
+            assert (await h.store.head(task_id))[2] is not S.CANCELED
+            h.clock.ms += 3_100
+            await h.reach(task_id, S.CANCELED)
 
 
 def as_they_are(folder: Path) -> dict[str, tuple[int, int]]:

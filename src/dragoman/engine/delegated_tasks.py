@@ -7,6 +7,8 @@ deadline, even when the run that passed its question on is gone. What a process 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from msgspec import Struct
+
 from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.log import Log
 from dragoman.engine.supervisor import Supervisor
@@ -21,12 +23,23 @@ SLACK_MS = 2_000
 OVERDUE_MAX = 1_000
 """How many tasks one look at the deadlines ends."""
 
+AHEAD_MS = 60_000
+"""How far ahead one look at the deadlines sees in a store that nobody else writes to."""
+
 PARENTS_MAX, PARTS = 1_000, 5
 """At how many parents one query for orphans looks, and how many queries one look makes at most. With more parents than
 that, the next look goes on after them."""
 
 AGAIN_S = 10.0
 """How long after a task was to be ended it is checked again. An agent may take its time to stop."""
+
+
+class _Look(Struct, frozen=True):
+    """A look at the tasks that have to end, after so many commits: those whose deadline comes before a time."""
+
+    commits: int
+    until_ms: int
+    due: tuple[TaskHead, ...]
 
 
 class DelegatedTasks:
@@ -36,6 +49,7 @@ class DelegatedTasks:
         "_cancellations",
         "_clock",
         "_ending",
+        "_last_look",
         "_looked_after",
         "_retry_s",
         "_store",
@@ -63,6 +77,7 @@ class DelegatedTasks:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: dict[str, float] = {}
         """By task, the loop time until which its end is left to the errand that is ending it."""
+        self._last_look = _Look(-1, 0, ())
         self._looked_after = ""
         """The parent after which the next look for orphans begins."""
 
@@ -124,12 +139,23 @@ class DelegatedTasks:
     async def enforce(self) -> None:
         """End delegated tasks past their deadline, and those whose parent has ended, wherever they run.
 
-        The replica of the parent does both at once, as long as it lives. Raises StoreError.
+        The replica of the parent does both at once, as long as it lives. A store that nobody else writes to is not
+        asked again while nothing is committed, but for deadlines that were far off at the last look. Raises StoreError.
         """
         now_s = self._supervisor.loop.time()
         self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
-        for head in await self._store.overdue(self._clock.now_ms() - SLACK_MS, OVERDUE_MAX):
-            self._end_soon(head, self._end_late)
+        late_ms, shared, last = self._clock.now_ms() - SLACK_MS, self._store.replicas.shared, self._last_look
+        commits = 0 if shared else self._store.commits.count
+        if shared or self._ending or self._looked_after or commits != last.commits or late_ms >= last.until_ms:
+            until_ms = late_ms if shared else late_ms + AHEAD_MS
+            due = await self._store.overdue(until_ms, OVERDUE_MAX)
+            last = self._last_look = _Look(commits, until_ms if len(due) < OVERDUE_MAX else late_ms, due)
+            await self._end_orphans()
+        for head in last.due:
+            if head.deadline_ms is not None and head.deadline_ms <= late_ms:
+                self._end_soon(head, self._end_late)
+
+    async def _end_orphans(self) -> None:
         for _ in range(PARTS):
             orphans, self._looked_after = await self._store.orphans(self._looked_after, PARENTS_MAX)
             for head in orphans:

@@ -5,8 +5,9 @@ here, and knows nothing of the code that carries it out (`engine.effect_loop`), 
 lost is found again, within two `claim_s`, and one that is carried out twice does no harm.
 
 `EffectLoop` looks for lost effects at the start and every `claim_s`, on every store. It asks the store for those that
-follow from rows, and keeps those that runs want until they are carried out (`Effects.wanted`). A run that died is found
-by its dead holder: `Recovery` claims its task, at the start, and among several replicas every `claim_s`.
+follow from rows, unless nobody else writes to it and nothing was committed since the last look, and keeps those that
+runs want until they are carried out (`Effects.wanted`). A run that died is found by its dead holder: `Recovery`
+claims its task, at the start, and among several replicas every `claim_s`.
 
 | Effect | carried out by | found again by | if the process died | twice |
 |---|---|---|---|---|

@@ -22,6 +22,11 @@ class Histogram:
         self.counts = [0] * (len(bounds_s) + 1)
         self.sum_s = 0.0
 
+    @property
+    def count(self) -> int:
+        """How many durations were counted."""
+        return sum(self.counts)
+
     def add(self, took_s: float) -> None:
         """Count one duration."""
         self.counts[bisect_left(self.bounds_s, took_s)] += 1
