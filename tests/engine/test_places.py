@@ -10,6 +10,7 @@ import pytest
 
 from dragoman.engine.api import Run
 from dragoman.engine.runs.places import (
+    Branch,
     RunPlaces,
     begin_first_branch,
     place_tasks,
@@ -283,6 +284,19 @@ def test_what_a_branch_said_before_the_last_answer_of_another_one_is_not_said_ag
     assert not log.drops(None, chunk("after"))
     calm = replay(*answered("a", "0/f#1/1"), *said, crashed=False)
     assert calm.drops(None, chunk("after"))
+
+
+def test_what_a_branch_says_anew_is_not_lost_because_another_one_has_said_the_same() -> None:
+    """It says so before the other one repeats itself, so that it passes for the repetition."""
+    recorded = (*answered("a", "0/f#1/1"), chunk("same"), chunk("b's"), *answered("b", "0/f#2/1"))
+    behind, before = Branch("0/f#1/"), Branch("0/f#2/")
+    log = replay(*recorded)
+    assert answers(log, ("a", "0/f#1/1")) == ["a!"]
+    assert [log.drops(behind, chunk("same")), log.drops(before, chunk("same"))] == [True, False]
+    assert [log.drops(before, chunk(text)) for text in ("same", "b's", "otherwise")] == [True, True, True]
+    in_order = replay(*recorded)
+    assert answers(in_order, ("a", "0/f#1/1")) == ["a!"]
+    assert [in_order.drops(before, chunk("same")), in_order.drops(behind, chunk("same"))] == [True, False]
 
 
 def test_what_a_later_run_replaced_counts_no_more() -> None:

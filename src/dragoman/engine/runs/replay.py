@@ -9,7 +9,7 @@ taken in their order.
 
 Where a run has branches, one may say something after its own last recorded word that stands in the log before the last
 one of another branch. That does not count if the log holds the same there. Else it is written: once too often is better
-than lost.
+than lost. If another branch says the same as well before its last recorded word, the log held that, and one is written.
 """
 
 from collections import Counter, deque
@@ -86,6 +86,7 @@ class Replay:
         "_answers",
         "_at",
         "_baseline",
+        "_claimed",
         "_delegated",
         "_passed",
         "_said",
@@ -132,6 +133,8 @@ class Replay:
         self._taken = {recorded.place: recorded for recorded in taken}
         self._said = None if said is None else Counter(filter(None, map(_spelled_word, said)))
         """How often the log says what, as far as it has not been said again."""
+        self._claimed: Counter[bytes] = Counter()
+        """How often branches have said what the log holds after their own last recorded words: it may be another's."""
         self.until = until
         self._baseline = baseline
         self.crashed = baseline is not None
@@ -259,7 +262,13 @@ class Replay:
         held = self._said[spelled] > 0
         if held:
             self._said[spelled] -= 1
-        return held or self.precedes(branch)
+        if not self.precedes(branch):
+            self._claimed[spelled] += held
+            return held
+        if held or not self._claimed[spelled]:
+            return True
+        self._claimed[spelled] -= 1  # it was this branch's: what the other one said was new
+        return False
 
     def next_passed(self, child_id: str) -> Message | None:
         """Take the next recorded answer that was passed on to a delegated task without an outcome; None: no more."""
