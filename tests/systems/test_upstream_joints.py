@@ -112,6 +112,29 @@ async def test_an_answer_to_an_upstream_that_was_late_has_an_id_of_its_own(peer:
     assert sent[0]["messageId"] != sent[1]["messageId"]
 
 
+async def test_an_answer_after_one_that_got_an_empty_stream_has_an_id_of_its_own(
+    peer: Peer, connection: Connection
+) -> None:
+    """The upstream may have taken the one before."""
+    answering(
+        peer,
+        SendStreamingMessage=[
+            streaming({"task": shown("INPUT_REQUIRED", "Which?")}),
+            streaming(),
+            streaming({"task": shown("WORKING")}, stands("COMPLETED", "Thanks")),
+        ],
+        GetTask=[result(shown("INPUT_REQUIRED", "Which?"))],
+    )
+    task = await asked(connection, "hello")
+    again = await asked(connection, "this one", task_id=task.id)
+    assert (again.status.state, said(again)) == (TaskState.INPUT_REQUIRED, "Which?")
+    assert text_of(await asked(connection, "that one", task_id=task.id)) == "Thanks"
+    calls = [call.json for call in peer.asked if call.body]
+    sent = [call["params"]["message"] for call in calls if call["method"] == "SendStreamingMessage"]
+    assert [message["parts"][0]["text"] for message in sent] == ["hello", "this one", "that one"]
+    assert len({message["messageId"] for message in sent}) == 3
+
+
 async def test_an_end_that_cannot_be_compared_is_no_success(peer: Peer) -> None:
     answering(
         peer,

@@ -125,14 +125,16 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     """The facts at the moment of an event.
 
     `named`: the upstream has named its task. `first`: the message under way is the first one. `fresh`: no earlier run
-    has worked on our task. `chats`: agents of the upstream's dialect offer chat completions. `retry_s` is when a failed
-    send may be repeated, `breaker_s` the rest of the breaker's pause, and `now_s` a monotonic time.
+    has worked on our task. `chats`: agents of the upstream's dialect offer chat completions. `due`: nothing has shown
+    yet whether the upstream has the message that was sent. `retry_s` is when a failed send may be repeated,
+    `breaker_s` the rest of the breaker's pause, and `now_s` a monotonic time.
     """
 
     named: bool
     first: bool
     fresh: bool
     chats: bool = False
+    due: bool = False
     retry_s: float = 0.0
     breaker_s: float = 0.0
     now_s: float = 0.0
@@ -438,10 +440,14 @@ def _cancel(state: UpstreamExchange, facts: ExchangeFacts, event: RunCanceled) -
 
 
 def _read_lost(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
-    """The stream could not be resumed for `mend_s`: the task is read once, and only waited for if the agent queues."""
+    """The stream could not be resumed for `mend_s`: the task is read once, and only waited for if the agent queues.
+
+    The upstream may have the message. If it asks again, the next answer has an id of its own.
+    """
     if not (isinstance(error, StreamLost) and facts.named):
         return None
-    return _read(replace(state, lost_at_s=facts.now_s - state.mend_s, pause_s=READ_AGAIN_S))
+    state, commands = _read(replace(state, lost_at_s=facts.now_s - state.mend_s, pause_s=READ_AGAIN_S))
+    return state, (NoteTaken(), *commands) if facts.due else commands
 
 
 def _read_late(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:

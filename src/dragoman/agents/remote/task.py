@@ -157,6 +157,7 @@ class UpstreamTask:
             named=bool(ids.task_id),
             first=ids.number == 1,
             fresh=self._run.epoch == 1,
+            due=self._due,
             chats=self._spoken is not None and self._spoken.tongue.chats,
             retry_s=route.health.retry_s,
             breaker_s=route.health.breaker.wait_s,
