@@ -1,6 +1,7 @@
 """Delegations of workers: what a worker that repeats its words does after one, and what ends with its task."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,13 +14,14 @@ from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.queue import Taken
 from dragoman.engine.api import Run
 from dragoman.engine.lineage import child_of
+from dragoman.engine.runs.endings import MISMATCH
 from dragoman.engine.words import Delegation, Say
 from dragoman.model.errors import LeaseLost, Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskHead, TaskState
 from tests.agents.worker.test_worker import artifact, done, taken, token, worker
-from tests.engine.house import DEADLINE_S, House, Scripted, house, say, text_of
+from tests.engine.house import DEADLINE_S, House, Scripted, echo, house, say, text_of
 
 ORDER = Delegation(agent="curious", parts=(Part(text="find out"),), number=1)
 
@@ -203,3 +205,21 @@ async def test_a_question_that_another_replica_passed_on_and_had_answered_is_not
         curious.may_go_on.set()
         await outcome(agent, item)
         await here.ask(done(task_id, token(item)))
+
+
+async def test_another_agent_than_the_one_that_works_on_it_is_a_mismatch() -> None:
+    agent, curious = worker(), Curious()
+    async with house(agent, curious.agent, Scripted(echo, "other")) as here:
+        task_id = await here.begin()
+        first = await taken(agent, replays=True)
+        await pass_a_question_on(here, agent, first)
+        await agent.leases.release(token(first))
+        second = await taken(agent, "w2", replays=True)
+        async with asyncio.timeout(DEADLINE_S):
+            with suppress(LeaseLost):
+                await agent.leases.delegate(token(second), replace(ORDER, agent="other"), 0)
+        ended = await here.get(task_id)
+        assert ended.state is TaskState.FAILED
+        assert ended.status.message is not None
+        assert ended.status.message.metadata == {"reason": MISMATCH}
+        assert "a delegation to curious is recorded, but a delegation to other came" in ended.status.message.text

@@ -16,7 +16,7 @@ from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.task_cache import CachedTask, TaskCache
 from dragoman.agents.worker.words import SpokenWord, used_within, within
 from dragoman.engine.rules import WriteWords
-from dragoman.engine.runs.replay import ReplayMismatch
+from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
 from dragoman.engine.words import Ask, Delegation
 from dragoman.engine.worker_tasks import Overtaken
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
@@ -40,8 +40,9 @@ class Teller:
         self._cache = cache
         self._tasks = cache.tasks
         self._executions = executions
-        self._delegating: dict[tuple[str, int], asyncio.Future[Delegated | None]] = {}
-        """The delegations whose outcome is waited for here. None: the order differs from the recorded one."""
+        self._delegating: dict[tuple[str, int], tuple[str, asyncio.Future[Delegated | None]]] = {}
+        """The delegations whose outcome is waited for here, each with its agent. None: the order differs from the
+        recorded one."""
 
     async def tell(
         self,
@@ -112,7 +113,7 @@ class Teller:
             entry.count(used)
         entry.add(word, lambda: self._tasks.files.linked(task.record()), numbered=number > 0, weight=weight)
         if isinstance(word, Delegation) and word.number not in view.delegated:
-            self._hand_on(known, word)
+            self._hand_on(known, word, entry)
         if not (fresh or entry.events) and entry.lease == lease:
             return False
         return await self._write(known, entry, number if single else None)
@@ -173,13 +174,19 @@ class Teller:
 
         Its result is None if the task with that number belongs to another agent.
         """
-        return self._delegating.get((task_id, number))
+        found = self._delegating.get((task_id, number))
+        return None if found is None else found[1]
 
-    def _hand_on(self, known: CachedTask, order: Delegation) -> None:
+    def _hand_on(self, known: CachedTask, order: Delegation, entry: Entry) -> None:
+        """Have an order carried out, unless it is already; then the task ends if that one is for another agent."""
         key = known.task.head.id, order.number
-        if key not in self._delegating:
-            outcome = self._delegating[key] = self._tasks.loop.create_future()
+        if (found := self._delegating.get(key)) is None:
+            outcome: asyncio.Future[Delegated | None] = self._tasks.loop.create_future()
+            self._delegating[key] = order.agent, outcome
             self._tasks.background(self._carry_out(known.use(), order, outcome))
+        elif found[0] != order.agent:
+            given, came = delegation_to(found[0]), delegation_to(order.agent)
+            entry.end_mismatched(ReplayMismatch(f"delegation {order.number}", given, came))
 
     async def _carry_out(
         self, known: CachedTask, order: Delegation, outcome: "asyncio.Future[Delegated | None]"
