@@ -78,16 +78,16 @@ class Alone:
 
 
 class Listening:
-    """A run that tells what it hears: see `engine.followers.Attached`."""
+    """Has a run, and tells what that hears: see `engine.followers.RunKeeper`."""
 
     def __init__(self, heard: Callable[[Message, bool], object], leased: Callable[[], bool] = lambda: False) -> None:
         self._heard = heard
         self._leased = leased
 
-    def receive(self, message: Message, answers: bool = False) -> None:
+    def deliver(self, log: Log, message: Message, answers: bool = False) -> None:
         self._heard(message, answers)
 
-    def leased_anew(self) -> bool:
+    def leased_anew(self, log: Log) -> bool:
         return self._leased()
 
 

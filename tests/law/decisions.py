@@ -25,6 +25,7 @@ from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.intake import Intake
 from dragoman.engine.leases import TaskLeases
+from dragoman.engine.log import Log
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.rules import EndWorkerLease, LeaseToWorker, Request, WriteWords
 from dragoman.engine.runs.history import History
@@ -165,8 +166,11 @@ class Led:
     def receive(self, message: Message, answers: bool = False) -> None:
         """See `TaskRun`."""
 
-    def leased_anew(self) -> bool:
-        """See `Attached`."""
+    def deliver(self, log: Log, message: Message, answers: bool = False) -> None:
+        """See `RunKeeper`."""
+
+    def leased_anew(self, log: Log) -> bool:
+        """See `RunKeeper`."""
         return True
 
 
@@ -246,7 +250,7 @@ class Place:
         if (run := RUNS[self.facts.get("run", "none")]) is not None:
             led: Any = Led(*run)
             led.log = task
-            self.runs.add(led)
+            self.runs.add(led, led)
         return task
 
 

@@ -28,14 +28,14 @@ class Peers(Protocol[C]):
         ...
 
 
-class Attached(Protocol):
-    """The run that works on a task in this process, or waits for an answer."""
+class RunKeeper(Protocol[C]):
+    """Has the run that works on a task in this process, or waits for an answer."""
 
-    def receive(self, message: Message, answers: bool = False) -> None:
-        """Take a message that arrived through another engine; `answers` says that it answers the open question."""
+    def deliver(self, log: C, message: Message, answers: bool = False) -> None:
+        """Hand the run a message; `answers` says that it answers the open question, and came through another engine."""
         ...
 
-    def leased_anew(self) -> bool:
+    def leased_anew(self, log: C) -> bool:
         """Take note that another engine has leased or ended the task. Returns whether the run goes on nevertheless."""
         ...
 
@@ -49,12 +49,12 @@ class Followers(Generic[L]):
     comes with each call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
     """
 
-    __slots__ = ("_attached", "audience", "newest", "peers", "taken_on", "waiters")
+    __slots__ = ("_keeper", "audience", "newest", "peers", "taken_on", "waiters")
 
     def __init__(self, peers: Peers[L] | None = None) -> None:
         self.audience: Audience | None = None
         self.peers = peers
-        self._attached: Attached | None = None
+        self._keeper: RunKeeper[L] | None = None
         self.waiters: dict[Future[bool], TimerHandle | None] = {}
         self.newest: NewestEvents | None = None
         self.taken_on = False
@@ -75,37 +75,37 @@ class Followers(Generic[L]):
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
-    def attach(self, run: Attached) -> None:
-        """Note that a run works on the task here from now on."""
-        self._attached = run
+    def attach(self, keeper: RunKeeper[L]) -> None:
+        """Note that a run works on the task here from now on, which the keeper has."""
+        self._keeper = keeper
 
     def detach(self) -> None:
         """Note that no run works on the task here any more."""
-        self._attached = None
+        self._keeper = None
 
     @property
     def attached(self) -> bool:
         """Whether a run works on the task here, or is suspended here."""
-        return self._attached is not None
+        return self._keeper is not None
 
-    def hear(self, messages: Sequence[Message], *, answers: bool) -> None:
+    def hear(self, log: L, messages: Sequence[Message], *, answers: bool) -> None:
         """Others wrote messages of the caller; `answers`: the first of them answers the open question."""
-        if self._attached is not None:
+        if self._keeper is not None:
             for message in messages:
-                self._attached.receive(message, answers)
+                self._keeper.deliver(log, message, answers)
                 answers = False
 
-    def lease_moved(self) -> None:
+    def lease_moved(self, log: L) -> None:
         """Another engine took, offered or claimed the lease. The run has lost, unless the lease is for it."""
-        if self._attached is None or not self._attached.leased_anew():
-            self._attached = None
+        if self._keeper is None or not self._keeper.leased_anew(log):
+            self._keeper = None
             self.wake()  # those who wait here have to hear of the task from elsewhere now
 
-    def lose_run(self) -> None:
+    def lose_run(self, log: L) -> None:
         """The run, if there is one, has lost the task."""
-        run, self._attached = self._attached, None
-        if run is not None:
-            run.leased_anew()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.leased_anew(log)
 
     # -- those who read ----------------------------------------------------------------------------------------------
 

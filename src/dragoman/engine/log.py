@@ -415,13 +415,15 @@ class Log:
             withdrawn = bool(following) and isinstance(following[0].event, StatusChanged)
             said = self.record().history[heard:]  # events are missing here that a snapshot holds
             said = tuple(message for message in said if message.role is Role.USER)
-            followers.hear(said, answers=self.row.epoch > epoch and not withdrawn)  # a suspended run is leased anew
+            followers.hear(
+                self, said, answers=self.row.epoch > epoch and not withdrawn
+            )  # a suspended run is leased anew
         if self.terminal:
             if not was_terminal:
                 status = self.record().status
                 end = StatusChanged(status.state, status.timestamp, duration_ms=self.fold.duration_ms)
                 self._owner.ended(self, end, False)
-            followers.lose_run()  # the run's own end is never written after events of others
+            followers.lose_run(self)  # the run's own end is never written after events of others
         followers.wake()
         return True
 
@@ -433,7 +435,7 @@ class Log:
         if stored.epoch > self.row.epoch:
             self.row = replace(self.row, epoch=stored.epoch, holder=stored.holder, delivered=stored.delivered)
             self.children = None
-            self.followers.lease_moved()
+            self.followers.lease_moved(self)
 
     def change_webhooks(self, version: int) -> None:
         """Note that the webhooks among the followers are those of a version."""
@@ -452,7 +454,7 @@ class Log:
             if self.followers.newest is not None:
                 self.followers.newest.extend(())
         self.rewound += 1
-        self.followers.lose_run()
+        self.followers.lose_run(self)
         self.followers.wake()
 
     def adopt(self, page: Page) -> bool:

@@ -142,13 +142,12 @@ class Supervisor:
             message,
             replay or NOTHING,
             self._services,
-            self,
             announce=replay is None,
             traceparent=traced or head.traceparent,
             work=None if auto is None else auto.resume,
             run=None if auto is None else auto.run,
         )
-        self.runs.add(run)
+        self.runs.add(run, self)
         context = None if execution is None else execution.context
         asyncio_task = self.loop.create_task(run.run_to_end(), context=context)
         run.begin(asyncio_task)
@@ -214,9 +213,11 @@ class Supervisor:
             self.runs.leave_behind(run)
         self._start_replay(task, crashed=message is None)
 
-    def leased_anew(self, run: TaskRun) -> bool:
-        """See `engine.runs.run.RunKeeper`."""
-        leases, task = self.leases, run.log
+    def leased_anew(self, task: Log) -> bool:
+        """See `engine.followers.RunKeeper`."""
+        leases, run = self.leases, self.runs.of(task)
+        if run is None or run.log is not task:
+            return False
         if task.row.holder == leases.holder and run.resumes_under(task.row.epoch) and leases.takes_work:
             self.errands.do(task, lambda: self._accept(task))
             return True
@@ -240,11 +241,11 @@ class Supervisor:
             if (run := self.runs.of(task)) is not None and run.lease < epoch:
                 self.runs.leave_behind(run)
 
-    def deliver(self, task: Log, message: Message) -> None:
-        """Hand a message to the run of a working task."""
+    def deliver(self, task: Log, message: Message, answers: bool = False) -> None:
+        """See `engine.followers.RunKeeper`. Callers' messages to a working task come this way, too."""
         run = self.runs.of(task)
         if run is not None:
-            run.receive(message)
+            run.receive(message, answers)
 
     async def take_back(self, task: Log, child_id: str) -> None:
         """Withdraw the question that the task asks on behalf of its child, if that is the one now open."""

@@ -1,10 +1,11 @@
 """Runs: the runs of this process, by task.
 
-Invariant: a task has at most one run here. Its log is in memory as long as that run is, and tells it what others write.
+Invariant: a task has at most one run here. Its log is in memory as long as that run is.
 """
 
 from collections.abc import Iterator
 
+from dragoman.engine.followers import RunKeeper
 from dragoman.engine.log import Log
 from dragoman.engine.runs.run import TaskRun
 
@@ -36,11 +37,11 @@ class Runs:
         """The runs whose tasks were at work before, and wait to be taken on again: see `TaskRun.idle`."""
         return tuple(run for run in self._by_task.values() if run.idle)
 
-    def add(self, run: TaskRun) -> None:
-        """Take a run that begins."""
+    def add(self, run: TaskRun, keeper: RunKeeper[Log]) -> None:
+        """Take a run that begins. Its log tells the keeper what others write."""
         self._by_task[run.head.id] = run
         run.log.pin()
-        run.log.followers.attach(run)
+        run.log.followers.attach(keeper)
 
     def remove(self, run: TaskRun) -> None:
         """Let go of a run that is over, unless its task had another one, or none, by then."""

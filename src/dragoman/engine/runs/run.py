@@ -22,7 +22,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -63,16 +62,8 @@ WRITES = frozenset((RunPhase.WORKING, RunPhase.OVERDUE, RunPhase.CANCELED))
 """The states in which the run may write."""
 
 
-class RunKeeper(Protocol):
-    """Keeps the runs of this process, and knows whether a new lease is for one of them."""
-
-    def leased_anew(self, run: "TaskRun") -> bool:
-        """Take note that another engine has leased or ended the task of a run. Returns whether it is for that run."""
-        ...
-
-
 class TaskRun:
-    """An execution of `runner` on a task. It is `Attached` to its log.
+    """An execution of `runner` on a task.
 
     With `announce` the run begins by saying `working`; without, the lease has said so. `work` takes the place of
     `runner.run` for an agent that is at work already, with the handle `run`. `task` is the asyncio task of
@@ -82,7 +73,6 @@ class TaskRun:
     __slots__ = (
         "_announces",
         "_failure",
-        "_keeper",
         "_services",
         "_work",
         "deadline",
@@ -102,7 +92,6 @@ class TaskRun:
         message: Message,
         replay: Replay,
         services: RunServices,
-        keeper: RunKeeper,
         *,
         announce: bool,
         traceparent: str | None,
@@ -114,7 +103,6 @@ class TaskRun:
         self.runner = runner
         self.phase = RunPhase.WORKING
         self.task: asyncio.Task[None] | None = None
-        self._keeper = keeper
         self._services = services
         self._announces = announce
         self._work = work
@@ -232,12 +220,8 @@ class TaskRun:
         return self.asking and self.log.state in INTERRUPTED
 
     def receive(self, message: Message, answers: bool = False) -> None:
-        """See `engine.followers.Attached`."""
+        """Take a message for the next question; one that `answers` the open question waits for `resume_offered`."""
         self.sink.questions.receive(message, answers)
-
-    def leased_anew(self) -> bool:
-        """See `engine.followers.Attached`."""
-        return self._keeper.leased_anew(self)
 
     def resumes_under(self, epoch: int) -> bool:
         """Whether the run waits for an answer, and a lease of `epoch` is the first since it asked.
