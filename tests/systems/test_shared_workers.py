@@ -195,6 +195,19 @@ async def test_a_task_is_done_through_all_replicas(store: str) -> None:
         assert (await here.act("update", {"lease": lease, "message": "late"}))[0] == 409
 
 
+def note_statements(task_id: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements about a task from now on, but for polls, which ask for many."""
+    fetch, statements = asyncpg.Connection.fetch, list[str]()
+
+    async def note(connection: Any, sql: str, *values: object, **more: Any) -> list[Any]:
+        if any(task_id in value for value in values if isinstance(value, str)):
+            statements.append(sql)
+        return list(await fetch(connection, sql, *values, **more))
+
+    monkeypatch.setattr(asyncpg.Connection, "fetch", note)
+    return statements
+
+
 async def test_a_word_is_one_statement_whichever_replica_takes_it(
     used_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,14 +216,7 @@ async def test_a_word_is_one_statement_whichever_replica_takes_it(
         lease = (await here.take(at=1))["lease"]
         for number in range(1, 4):
             await here.say(lease, f"{number} ", number, at=number - 1)  # now each replica has read the task
-        fetch, statements = asyncpg.Connection.fetch, list[str]()
-
-        async def note(connection: Any, sql: str, *values: object, **more: Any) -> list[Any]:
-            if any(task_id in value for value in values if isinstance(value, str)):  # a poll has lists of ids
-                statements.append(sql)
-            return list(await fetch(connection, sql, *values, **more))
-
-        monkeypatch.setattr(asyncpg.Connection, "fetch", note)
+        statements = note_statements(task_id, monkeypatch)
         for number in range(4, 13):
             await here.say(lease, f"{number} ", number, at=number % 3)
         assert len(statements) == 9
@@ -220,6 +226,26 @@ async def test_a_word_is_one_statement_whichever_replica_takes_it(
         task = await here.report("complete", lease, 0)
         (artifact,) = task["artifacts"]
         assert "".join(part["text"] for part in artifact["parts"]) == "".join(f"{n} " for n in range(1, 13))
+
+
+async def test_a_word_is_one_statement_where_its_task_is_followed(
+    used_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(used_postgres_url, 2) as here:
+        task_id = (await here.send("hello", at=0))["id"]
+        lease = (await here.take(at=1))["lease"]
+        for number in range(1, 5):
+            await here.say(lease, f"{number} ", number, at=number % 2)
+        async with here.servers[1].get(f"/agents/far/tasks/{task_id}:subscribe", headers=V1) as stream:
+            await stream.content.readuntil(b"\n\n")  # the task as it stands
+            statements = list[str]()
+            for number in range(5, 17):
+                if number == 7:  # what was told before the stream began has been read by then
+                    statements = note_statements(task_id, monkeypatch)
+                await here.say(lease, f"{number} ", number, at=number % 2)
+                await stream.content.readuntil(b"\n\n")  # it has come here, perhaps by the bus
+            assert len(statements) == 10
+        await here.report("complete", lease, 0)
 
 
 async def test_a_worker_that_waits_gets_a_task_that_is_sent_to_another_replica(store: str) -> None:

@@ -28,6 +28,9 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import Appended, Store, StoreError
 from dragoman.store.worker_leases import WorkerLease, WorkerLeases
 
+EVENTS_READ, BYTES_READ = 1 << 40, 1 << 40
+"""How much of a log is read at once: limits that no log reaches."""
+
 
 class Overtaken(Exception):
     """Somebody else wrote to the task since it was read: what was to be written is decided anew."""
@@ -102,8 +105,13 @@ class WorkerTasks:
         return None if found is None else found[2]
 
     async def read(self, task: Log, after: int) -> tuple[Logged, ...]:
-        """The events of a task after a seq, with the bytes of its callers' files."""
-        return await self.files.log(await self.store.read(task.head.id, after, 1 << 40))
+        """The events of a task after a seq, with the bytes of its callers' files.
+
+        Those of a task that is followed here are in memory, if they are new.
+        """
+        newest = task.followers.newest
+        kept = None if newest is None else newest.after(after, EVENTS_READ, BYTES_READ)
+        return await self.files.log(tuple(kept) if kept else await self.store.read(task.head.id, after, BYTES_READ))
 
     async def catch_up(self, task: Log) -> None:
         """Read what other replicas wrote to a task. Raises StoreError, or LeaseLost if it has been deleted."""
