@@ -18,7 +18,7 @@ from dragoman.engine.tasks import Tasks
 from dragoman.model.ids import new_write
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Stored
-from dragoman.store.worker_leases import LeaseTable, WorkerLease
+from dragoman.store.worker_leases import LeaseTable, WorkerLease, WorkerLeaseChange
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.buses import HubBus
 from tests.simulation.agents import ScriptedAgent, agents
@@ -224,6 +224,16 @@ def owe_deliveries_before_the_commit(world: World) -> None:
     world.database.guard.owes_before_the_commit = True
 
 
+def take_a_word_again(world: World) -> None:
+    """The store takes a word of a worker that another replica has written, if that one's answer was lost."""
+    moved = LeaseTable.moved
+
+    def ignore_the_number(table: LeaseTable, change: WorkerLeaseChange) -> bool:
+        return moved(table, change if change.number is None else replace(change, number=0))
+
+    world.patch(LeaseTable, "moved", ignore_the_number)
+
+
 def renew_workers_leases_that_have_run_out(world: World) -> None:
     """The heartbeat of a worker that was silent for too long renews its lease."""
 
@@ -313,6 +323,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         ignore_the_end_of_workers_leases,
         renew_workers_leases_that_have_run_out,
         take_words_of_earlier_leases,
+        take_a_word_again,
         lose_the_last_event_before_a_take_over,
         owe_deliveries_before_the_commit,
         ignore_changed_webhooks,

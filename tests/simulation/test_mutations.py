@@ -29,6 +29,7 @@ FOUND_BY = {
     "run_again_what_is_not_restartable": 26,
     "ignore_the_end_of_workers_leases": 262,
     "renew_workers_leases_that_have_run_out": 43,
+    "take_a_word_again": 804,
     "take_words_of_earlier_leases": 43,
     "lose_the_last_event_before_a_take_over": 185,
     "owe_deliveries_before_the_commit": 1,
