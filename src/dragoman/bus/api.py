@@ -38,9 +38,9 @@ class Inbox:
         self._arrived = asyncio.Event()
         self.work = asyncio.Event()
         """Set when there may be work: a mark on one of the replica's tasks, an offer, or a queued task; and with
-        `dropped`. The reader clears it."""
+        `dropped`."""
         self.dropped = False
-        """Whether hints were dropped unread since the reader last cleared it."""
+        """Whether hints were dropped unread since the reader last looked for what they told of."""
 
     def put(self, hint: Hint) -> None:
         """Add a hint."""
@@ -53,6 +53,12 @@ class Inbox:
     def put_work(self) -> None:
         """Note that there may be work."""
         self.work.set()
+
+    def take_work(self, *, looked: bool) -> None:
+        """The reader sees to the work now. If it `looked` at all of its tasks, dropped hints count no more."""
+        self.work.clear()
+        if looked:
+            self.dropped = False
 
     async def next(self) -> Hint:
         """Wait for the next hint, oldest first."""

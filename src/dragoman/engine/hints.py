@@ -163,9 +163,8 @@ class Hints:
             due, told = left_s <= 0 or self._inbox.dropped, self._inbox.work.is_set()
             if due:
                 self._polled_s = loop.time()
-                self._inbox.dropped = False
             if due or told:
-                self._inbox.work.clear()
+                self._inbox.take_work(looked=due)
                 return due
             try:
                 async with asyncio.timeout(min(left_s, self._poll_s)):  # the bus may break meanwhile

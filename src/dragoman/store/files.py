@@ -93,6 +93,10 @@ class KnownFile(Struct):
     file: File
     committed: bool
 
+    def commit(self) -> None:
+        """Note that it has been committed."""
+        self.committed = True
+
 
 class TaskFiles:
     """Replaces large bytes in events and snapshots by file numbers before they are written. Used on the loop."""
@@ -142,7 +146,7 @@ class TaskFiles:
         for file in files:
             entry = known.get(file.digest)
             if entry is not None and entry.file is file:
-                entry.committed = True
+                entry.commit()
 
     def learn(self, task_id: str, number: int, content: bytes) -> None:
         """Remember a file that was read, since the task may write the same bytes again."""

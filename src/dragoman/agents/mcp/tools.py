@@ -83,6 +83,16 @@ class _Granted(Struct):
     away: str = ""
     missing: tuple[tuple[str, str], ...] = ()
 
+    def note_away(self, error: str) -> bool:
+        """Note why the server is away; empty if it is not. Returns whether that is new."""
+        before, self.away = self.away, error
+        return before != error
+
+    def note_missing(self, missing: tuple[tuple[str, str], ...]) -> bool:
+        """Note the configured tools that it lacks. Returns whether these are others than before."""
+        before, self.missing = self.missing, missing
+        return before != missing
+
 
 class McpTools(Tools):
     """The tools of the servers in `grants`.
@@ -166,13 +176,11 @@ class McpTools(Tools):
         try:
             offers = await granted.server.offers()
         except Away as error:
-            if granted.away != str(error):
-                granted.away = str(error)
+            if granted.note_away(str(error)):
                 log.warning("mcp server %s is away, and offers no tools: %s", granted.grant.name, error)
             return ()
-        granted.away = ""
-        if (missing := granted.grant.missing([offer.name for offer in offers])) != granted.missing:
-            granted.missing = missing
+        granted.note_away("")
+        if granted.note_missing(missing := granted.grant.missing([offer.name for offer in offers])):
             for key, tool in missing:  # a misspelled tool would never be asked about
                 log.warning("mcp server %s has no tool %r: fix `%s`", granted.grant.name, tool, key)
         first: dict[str, ToolOffer] = {}

@@ -38,6 +38,14 @@ class UpstreamIds:
         self.task_id, self._context_id = notes.task, notes.context
         self.number = number
 
+    def begin_anew(self) -> None:
+        """The first message is sent again: the upstream has named no task."""
+        self.number = 1
+
+    def begin_next(self) -> None:
+        """The upstream has all recorded messages."""
+        self.number += 1
+
     @property
     def message_id(self) -> str:
         """The id of the message with the current number."""

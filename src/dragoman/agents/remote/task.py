@@ -392,14 +392,14 @@ class UpstreamTask:
         ids.load(notes, 1 + len(answers))
         self._standing.load(notes)
         if not ids.task_id:
-            ids.number = 1
+            ids.begin_anew()
             may_repeat = self._route.endpoint.may_repeat(timestamp_ms(run.head.created_at))
             return RunResumed(repeatable=run.epoch <= 1 or bool(note.get("waits")) or may_repeat)
         unsent = bool(answers) and int(note.get("sent", "1")) < ids.number
         if unsent:
             self._message = answers[-1]
         else:
-            ids.number += 1
+            ids.begin_next()
         return RunResumed(repeatable=False, unsent=unsent)
 
     async def _answers(self, sent: int) -> list[Message]:

@@ -172,6 +172,10 @@ class ServerSink:
         self._used: Usage | None = None
         self._turn = asyncio.Lock()
 
+    def stop(self, *, canceled: bool) -> None:
+        """The task is worked on no longer: it is `canceled`, or its lease is over."""
+        self.canceled = canceled
+
     # -- engine.api.Sink -----------------------------------------------------------------------------------------------
 
     @property
@@ -500,7 +504,7 @@ class Lessee:
             else:
                 heard = clock()
                 if pulse is None or pulse.cancel:
-                    sink.canceled = pulse is not None
+                    sink.stop(canceled=pulse is not None)
                     log.info("task %s is canceled", sink.head.id)
                     return
             await asyncio.sleep(max(0.0, BEAT_S_MIN - (clock() - began)))

@@ -252,7 +252,7 @@ class Procedures:
         opened = await rpc.backend.handler.stream(call)
         if opened.head is not None:
             rpc.request.task_id = opened.head.id
-        rpc.streams = True
+        rpc.begin_stream()
         traffic = rpc.backend.traffic
         visit = None if traffic is None else traffic.opened(rpc.request, rpc.began_s)
         stream: Stream = FoldedStream(opened, dialect) if dialect.folds else opened

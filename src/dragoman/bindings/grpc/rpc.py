@@ -92,6 +92,10 @@ class Rpc:
             self.request.take_forwarded(backend.reception.proxies)
         self.dialect = service.dialect_for(self.request.text(b"user-agent") or "")
 
+    def begin_stream(self) -> None:
+        """A stream answers the call from now on."""
+        self.streams = True
+
     def route(self) -> None:
         """Find the agent that the metadata names, and check the version. Raises A2AError."""
         service, request = self.service, self.request

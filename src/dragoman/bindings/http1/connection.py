@@ -324,7 +324,7 @@ class ServerConnection(asyncio.Protocol):
     def retire(self) -> None:
         """Close after the answers to the requests that have begun to arrive; at once if there are none."""
         if self._answering is not None and self._newest is not None:
-            self._newest.keep_alive = False
+            self._newest.close_after()
         elif not self._heading:
             self._close()
 
@@ -337,7 +337,7 @@ class ServerConnection(asyncio.Protocol):
         if newest is None or self._answering is None or (newest is self._answering and newest.arriving):
             self._close()
         else:
-            newest.keep_alive = False
+            newest.close_after()
 
     def abort(self) -> None:
         """Close at once."""

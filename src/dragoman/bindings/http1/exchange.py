@@ -125,6 +125,10 @@ class AsgiExchange:
 
     # -- for the connection --------------------------------------------------------------------------------------------
 
+    def close_after(self) -> None:
+        """Keep the connection no longer than the answer."""
+        self.keep_alive = False
+
     def add(self, body: bytes) -> None:
         """Some of the request's body came."""
         self._body.append(body)

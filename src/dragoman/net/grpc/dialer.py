@@ -9,6 +9,7 @@ configuration comes from DNS. A channel is used for a new call only while it is 
 
 import asyncio
 import ssl
+from collections.abc import Coroutine
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,29 @@ class GrpcChannel:
         """Whether a call would go out at once, without a new connection."""
         return not self.closed and self.channel.get_state().name == "READY"
 
+    def begin_call(self) -> None:
+        """Count one more call."""
+        self.calls += 1
+
+    def end_call(self) -> None:
+        """Count one call less."""
+        self.calls -= 1
+        self.used = True
+
+    def retire(self) -> None:
+        """Take no more calls."""
+        self.retired = True
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Count as closed from now on. Returns what closes it."""
+        self.closed = True
+        closing: Coroutine[Any, Any, None] = self.channel.close()
+        return closing
+
+    def note_lookup(self, now_s: float) -> None:
+        """Note that the host was looked up, at a time of the loop."""
+        self.looked_up_s = now_s
+
 
 class GrpcDialer:
     """Channels under one policy. Without a `resolver` the C library resolves names, on threads.
@@ -97,13 +121,12 @@ class GrpcDialer:
             channel = await self._renew(to, channel)
         if channel is None:
             channel = await self._connect_once(to, destination, until_s)
-        channel.calls += 1
+        channel.begin_call()
         return channel
 
     def release(self, channel: GrpcChannel) -> None:
         """End a call on a channel."""
-        channel.calls -= 1
-        channel.used = True
+        channel.end_call()
         if channel.retired and not channel.calls:
             self._retired.discard(channel)
             self._close(channel)
@@ -116,7 +139,7 @@ class GrpcDialer:
         channels.remove(channel)
         if not channels:
             del self._channels[channel.destination]
-        channel.retired = True
+        channel.retire()
         if channel.calls:
             self._retired.add(channel)
         else:
@@ -148,7 +171,7 @@ class GrpcDialer:
 
         A host that cannot be looked up at present keeps its channel.
         """
-        channel.looked_up_s = asyncio.get_running_loop().time()
+        channel.note_lookup(asyncio.get_running_loop().time())
         try:
             addresses = await find_addresses(to.host, self._resolver)
         except Unresolved:
@@ -258,8 +281,7 @@ class GrpcDialer:
         return grpc.aio.secure_channel(place, self._tls_credentials, options=options)
 
     def _close(self, channel: GrpcChannel) -> None:
-        channel.closed = True
-        task = asyncio.get_running_loop().create_task(channel.channel.close(), name="close a channel")
+        task = asyncio.get_running_loop().create_task(channel.close(), name="close a channel")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -478,7 +478,7 @@ class SqliteStore:
             stored = await self.load(task_id)
             if stored is None:
                 raise Unknown(task_id)
-            hold.stored = stored
+            hold.begin(stored)
             yield hold
         finally:
             del self._holds[task_id]
@@ -645,6 +645,10 @@ class Hold:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store = store
         self._waiting: deque[tuple[Append, asyncio.Future[Appended | Repeat]]] = deque()
+
+    def begin(self, stored: Stored) -> None:
+        """Note the task as it stands, now that all writes before are committed."""
+        self.stored = stored
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         """As the protocol says."""
