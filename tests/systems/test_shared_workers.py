@@ -306,6 +306,24 @@ async def test_an_answer_comes_with_a_heartbeat_on_any_replica(store: str) -> No
         await here.report("complete", lease)
 
 
+async def test_an_answer_comes_with_a_heartbeat_where_an_earlier_word_was_told(store: str) -> None:
+    """What that replica keeps of the lease knows nothing of a question that was put elsewhere since."""
+    async with cluster(store) as site:
+        task_id = (await site.send())["id"]
+        lease = (await site.take(0))["lease"]
+        await site.say(lease, "one ", 1, at=1)
+        assert (await site.report("ask", lease, 0, question=1, message="which?"))["answer"] is None
+        await site.reach(task_id, "INPUT_REQUIRED")
+        await site.send("this", 0, taskId=task_id)
+        beat = await site.report("heartbeat", lease, 1, wait_s=10, answers=0)
+        assert [answer["parts"] for answer in beat["answers"]] == [[{"text": "this"}]]
+        await site.send("that", 0, taskId=task_id)
+        answer = (await site.report("ask", lease, 0, question=2, message="and?", wait_s=10))["answer"]
+        assert answer["parts"] == [{"text": "that"}]  # it had come before the question
+        beat = await site.report("heartbeat", lease, 1, wait_s=10, answers=1)
+        assert [answer["parts"] for answer in beat["answers"]] == [[{"text": "that"}]]
+
+
 async def test_a_worker_that_repeats_its_questions_goes_on_anywhere(store: str) -> None:
     async with cluster(store) as here:
         sent = await here.send("hello")

@@ -307,7 +307,8 @@ class Leases:
                     return Beat(cancel=False)
             async with tasks.watch(task_id) as task:
                 while lease is not None and task is not None and not task.terminal:
-                    answers = await self.cache.answers(token, known) if lease.questions > known else ()
+                    asked = lease.questions
+                    answers = await self.cache.answers(token, known, asked) if asked > known else ()
                     if answers or presence.closed or _now() >= deadline:
                         return Beat(cancel=False, answers=answers)
                     before = _standing(task)

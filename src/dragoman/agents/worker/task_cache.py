@@ -206,11 +206,16 @@ class TaskCache:
         lease = None if known is None else known.lease
         return lease.worker if lease is not None and lease.token == token else ""
 
-    async def answers(self, token: str, seen: int) -> tuple[Message, ...]:
-        """The answers to the questions of a lease after the first `seen`. Raises LeaseLost or StoreError."""
+    async def answers(self, token: str, seen: int, asked: int) -> tuple[Message, ...]:
+        """The answers to the questions of a lease, of which there are `asked`, after the first `seen`.
+
+        Raises LeaseLost or StoreError.
+        """
         with await self.get(task_of(token), token) as known:
             async with known.lock:
                 await known.sync()
+                if known.lease is not None and known.lease.questions < asked:  # the others were put at other replicas
+                    await known.reread()
             return tuple(known.answers[seen:])
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
