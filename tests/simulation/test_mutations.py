@@ -35,7 +35,7 @@ FOUND_BY = {
     "owe_deliveries_before_the_commit": 1,
     "ignore_changed_webhooks": 308,
     "keep_what_the_store_has_lost": 4,
-    "continue_what_the_store_has_lost": 584,
+    "continue_what_the_store_has_lost": 574,
     "let_streams_go_on_after_a_failover": 121,
     "sweep_what_is_open": 42,
 }
