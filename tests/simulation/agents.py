@@ -2,10 +2,13 @@
 
 A script is a list of steps, separated by blanks: `c3` gives out three chunks, `s20` sleeps for 20 hundredths of a
 second, `p` reports progress, `a` asks a question, `d:other:c2,a` delegates the script `c2 a` to `other` (with `D` its
-questions are not passed on), `x30` goes on for 30 hundredths of a second when it is canceled, `f` fails, `r` rejects.
+questions are not passed on), `b/c1+a/s5+a` lets two branches play, each into an artifact of its own, `x30` goes on for
+30 hundredths of a second when it is canceled, `f` fails, `r` rejects.
 """
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from dragoman.engine.api import Delegation, DelegationFailed, DirectMode, Reject, Run, Runner, Traits
@@ -51,51 +54,81 @@ class ScriptedAgent(Runner):
         """Play the script."""
         self._begun(run)
         lingers_s = 0.0
-        chunks = questions = delegations = 0
+        player = _Player(run)
         try:
             for step in run.message.text.split():
                 match step[0]:
-                    case "c":
-                        for _ in range(int(step[1:])):
-                            await _say(run, f"<{chunks}>")
-                            chunks += 1
-                    case "s":
-                        await asyncio.sleep(int(step[1:]) / 100)
-                    case "p":
-                        await run.status((Part(text="at it"),), progress=(chunks, 10))
-                    case "a":
-                        answer = await run.ask((Part(text=f"q{questions}"),))
-                        questions += 1
-                        await _say(run, f"[{answer.text}]")
-                    case "d" | "D":
-                        _, agent, script = step.split(":")
-                        delegations += 1
-                        asks = "pass" if step[0] == "d" else "raise"
-                        order = Delegation(
-                            agent=agent,
-                            parts=(Part(text=script.replace(",", " ")),),
-                            number=delegations,
-                            asks=asks,  # type: ignore[arg-type]
-                        )
-                        try:
-                            delegated = await run.delegate(order)
-                        except DelegationFailed as failed:
-                            delegated = failed.delegated
-                        await _say(run, outcome(delegated))
                     case "x":
                         lingers_s = int(step[1:]) / 100
+                    case "b":
+                        branches = enumerate(step.split("/")[1:], 1)
+                        await asyncio.gather(*(_Player(run, number).play(steps) for number, steps in branches))
                     case "f":
                         raise Broken(run.head.id)
                     case "r":
                         raise Reject("not this one")
+                    case _:
+                        await player.do(step)
         except asyncio.CancelledError:
             if lingers_s:
                 await asyncio.sleep(lingers_s)
             raise
 
 
-async def _say(run: Run, text: str) -> None:
-    await run.artifact(Artifact(artifact_id=ARTIFACT, parts=(Part(text=text),)), append=True, last_chunk=False)
+class _Player:
+    """Plays the steps of a script, or of a branch with a `number`. Numbers of delegations are left to the run there."""
+
+    def __init__(self, run: Run, number: int = 0) -> None:
+        self._run = run
+        self._branch = number
+        self._artifact = branch_artifact(number) if number else ARTIFACT
+        self._chunks = self._questions = self._delegations = 0
+
+    async def play(self, steps: str) -> None:
+        """Play the steps of a branch."""
+        for step in steps.split("+"):
+            await self.do(step)
+
+    async def do(self, step: str) -> None:
+        """Play one step."""
+        run = self._run
+        match step[0]:
+            case "c":
+                for _ in range(int(step[1:])):
+                    await self._say(f"<{self._chunks}>")
+                    self._chunks += 1
+            case "s":
+                await asyncio.sleep(int(step[1:]) / 100)
+            case "p":
+                await run.status((Part(text="at it"),), progress=(self._chunks, 10))
+            case "a":
+                name = f"{self._branch}." if self._branch else "q"
+                answer = await run.ask((Part(text=f"{name}{self._questions}"),))
+                self._questions += 1
+                await self._say(f"[{answer.text}]")
+            case "d" | "D":
+                _, agent, script = step.split(":")
+                self._delegations += 1
+                order = Delegation(
+                    agent=agent,
+                    parts=(Part(text=script.replace(",", " ")),),
+                    number=0 if self._branch else self._delegations,
+                    asks="pass" if step[0] == "d" else "raise",
+                )
+                try:
+                    delegated = await run.delegate(order)
+                except DelegationFailed as failed:
+                    delegated = failed.delegated
+                await self._say(outcome(delegated))
+
+    async def _say(self, text: str) -> None:
+        artifact = Artifact(artifact_id=self._artifact, parts=(Part(text=text),))
+        await self._run.artifact(artifact, append=True, last_chunk=False)
+
+
+def branch_artifact(number: int) -> str:
+    """The id of the artifact of a branch."""
+    return f"{ARTIFACT}-{number}"
 
 
 def lingers_s(script: str) -> float:
@@ -133,6 +166,45 @@ def expected(log: list[Logged]) -> str | None:
                 return None
             text += outcome(delegated[delegations])
     return text
+
+
+def branches_differ(log: list[Logged], record: Record) -> str:
+    """How the artifacts of branches differ from what their scripts say; empty if they do not.
+
+    The branches may be asked in any order. Each answer is one of the caller's messages, and counts once.
+    """
+    first = log[0].event
+    assert isinstance(first, Submitted)
+    said = Counter(logged.event.message.text for logged in log if isinstance(logged.event, MessageReceived))
+    came = Counter(outcome(logged.event) for logged in log if isinstance(logged.event, Delegated))
+    texts = {each.artifact_id: "".join(part.text or "" for part in each.parts) for each in record.artifacts}
+    for number, steps in enumerate(branches_of(first.message.text), 1):
+        text, chunks = texts.get(branch_artifact(number), ""), 0
+        for step in steps.split("+"):
+            for _ in range(int(step[1:]) if step[0] == "c" else step[0] in "adD"):
+                found = re.match(r"<\d+>|\[[^\]]*\]|\{[^}]*\}", text)
+                piece = "" if found is None else found[0]
+                text = text[len(piece) :]
+                match step[0]:
+                    case "c":
+                        fits = piece == f"<{chunks}>"
+                        chunks += 1
+                    case "a":
+                        fits = said[piece[1:-1]] > 0
+                        said[piece[1:-1]] -= 1
+                    case _:
+                        fits = came[piece] > 0
+                        came[piece] -= 1
+                if not fits:
+                    return f"branch {number} ({steps}) says {texts.get(branch_artifact(number))!r}"
+        if text:
+            return f"branch {number} ({steps}) says {text!r} in the end"
+    return ""
+
+
+def branches_of(script: str) -> list[str]:
+    """The scripts of the branches of a script."""
+    return [branch for step in script.split() if step[0] == "b" for branch in step.split("/")[1:]]
 
 
 def expected_answer(script: str) -> str:

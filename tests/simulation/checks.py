@@ -11,7 +11,16 @@ from dragoman.model.lifecycle import FOLLOWS, SPELLED
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from dragoman.store.worker_leases import WORKER
 from tests.simulation import history as h
-from tests.simulation.agents import AGENTS, HIRED, expected, expected_answer, own_answers, text_of
+from tests.simulation.agents import (
+    AGENTS,
+    HIRED,
+    branches_differ,
+    branches_of,
+    expected,
+    expected_answer,
+    own_answers,
+    text_of,
+)
 from tests.simulation.database import Database, Row
 from tests.simulation.soon import SOON_S
 
@@ -434,5 +443,12 @@ def _check_task(database: Database, row: Row) -> Iterable[str]:
         yield f"task {task_id}: its snapshot is not what its log folds to (invariant 1)"
     if record.state is not row.state:
         yield f"task {task_id}: its row says {SPELLED[row.state]}, its log {SPELLED[record.state]} (invariant 1)"
-    if row.state is TaskState.COMPLETED and (text := text_of(record)) != (wanted := expected(log)):
+    if row.state is not TaskState.COMPLETED:
+        return
+    first = log[0].event
+    assert isinstance(first, Submitted)
+    if branches_of(first.message.text):
+        if differ := branches_differ(log, record):
+            yield f"task {task_id}: {differ}\n{h.log_text(log)}"
+    elif (text := text_of(record)) != (wanted := expected(log)):
         yield f"task {task_id}: its agent gave out {text!r}, which should be {wanted!r}\n{h.log_text(log)}"

@@ -47,6 +47,10 @@ SILENCE_S = 7.0
 """How long a client waits for the next item of a stream; keep-alives come more often."""
 
 
+BRANCHES = 0.08
+"""The part of the scripts that have branches."""
+
+
 class Refusal(Exception):
     """The server refused a call for good."""
 
@@ -64,6 +68,7 @@ class Clients:
         """Owner, agent and id of each task that a client knows."""
         self.unfinished: dict[str, str] = {}
         """The asyncio tasks of the clients."""
+        self.seed = seed
         self.random = Random(f"clients {seed}")
         self.agents = sorted({agent for place in places for agent in place.serves})
         self.talkative = self.random.random() < 0.5
@@ -103,6 +108,7 @@ class Client:
         self.process = Process(name)
         self.shared = shared
         self.random = Random(f"{name} {shared.random.random()}")
+        self.branches = Random(f"branches {shared.seed} {name}")
         self.history = shared.history
         self.loop = shared.loop
         shared.unfinished[name] = "begins"
@@ -124,6 +130,8 @@ class Client:
             # A worker that waits for another worker could wait for ever.
             given = [name for name in agents if name != HIRED] if agent == HIRED else agents
             script = write_script(random, given, asks=0.4 if self.shared.talkative else 0.18)
+            if agent not in (HIRED, *ANSWERS) and self.branches.random() < BRANCHES:
+                script = write_branches(self.branches, given)
         job = Job(self, name, agent, script)
         await job.run()
         del unfinished[name]
@@ -560,3 +568,17 @@ def write_script(random: Random, agents: Sequence[str], depth: int = 0, asks: fl
     if random.random() < 0.06:
         steps.append(random.choice("fr"))
     return " ".join(steps) or "c1"
+
+
+def write_branches(random: Random, agents: Sequence[str]) -> str:
+    """A random script with three branches, each of which says, asks and delegates something."""
+    branches: list[str] = []
+    for _ in range(3):
+        steps = ["c1", "a", f"s{random.choice((1, 10, 40))}"]
+        steps += random.choice((["c2"], ["a"], ["s40", "a"]))
+        if random.random() < 0.6:
+            inner = random.choice(("c1", "s40,c1", "a", "s10,a,c1"))
+            steps.append(f"{random.choice('dD')}:{random.choice(agents)}:{inner}")
+        random.shuffle(steps)
+        branches.append("+".join(steps))
+    return f"b/{'/'.join(branches)}"

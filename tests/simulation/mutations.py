@@ -14,8 +14,10 @@ from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import CancelChildren, Effect, Effects
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.log import Log, Page
+from dragoman.engine.runs.replay import Replay
 from dragoman.engine.tasks import Tasks
 from dragoman.model.ids import new_write
+from dragoman.model.message import Message, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Stored
 from dragoman.store.worker_leases import LeaseTable, WorkerLease, WorkerLeaseChange
@@ -249,6 +251,16 @@ def renew_workers_leases_that_have_run_out(world: World) -> None:
     world.patch(LeaseTable, "renew", renew)
 
 
+def take_answers_of_branches_in_their_order(world: World) -> None:
+    """A run whose agent has branches takes recorded answers as if it had none."""
+    answer = Replay.answer
+
+    def take_next(replay: Replay, question: Sequence[Part], place: str = "") -> Message | None:
+        return answer(replay, question)
+
+    world.patch(Replay, "answer", take_next)
+
+
 def ignore_changed_webhooks(world: World) -> None:
     """A write carries the calls of the webhooks that its writer knows, whichever there are by then."""
     world.database.guard.ignores_changed_webhooks = True
@@ -326,6 +338,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         take_a_word_again,
         lose_the_last_event_before_a_take_over,
         owe_deliveries_before_the_commit,
+        take_answers_of_branches_in_their_order,
         ignore_changed_webhooks,
         keep_what_the_store_has_lost,
         continue_what_the_store_has_lost,
