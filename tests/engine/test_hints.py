@@ -17,7 +17,7 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Unknown
 from dragoman.store.replicas import LocalReplicas, ReplicaBuried, StoreRewound
 from dragoman.testing.buses import Hub, HubBus
-from dragoman.testing.store_cases.bench import new_task
+from dragoman.testing.store_cases.bench import chunk, new_task
 from tests.engine.house import read, sending, seqs, streaming
 from tests.engine.replicas import Replica, Stage, replicas, until
 
@@ -89,6 +89,25 @@ async def test_a_stream_that_comes_back_with_an_event_that_was_lost_begins_with_
         assert isinstance(first, Snapshot)
         stage.pieces.put_nowait(None)
         assert seqs(await read(stream))[-1] == len(await one.log(task_id))
+
+
+async def test_a_task_is_shown_as_the_store_has_it_until_its_log_has_been_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a failover, a write that is in doubt keeps the log from being compared for a while."""
+    stage, hub = Stage(), Hub()
+    async with replicas(1, stage, hub.bus) as (one,):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        await until(lambda: one.seq(task_id) == 2)
+        log = one.engine.tasks.known(task_id)
+        assert log is not None
+        log.publish((chunk(SMALL),), Appended(3, log.row.epoch, 100), log.row.status_ms, own=False)
+        assert (await one.get(task_id)).seq == 3
+        async with log.writes.turn(log):
+            monkeypatch.setattr(LocalReplicas, "history", "another")
+            assert (await one.get(task_id)).seq == 2
+        stage.pieces.put_nowait(None)
 
 
 async def test_a_page_too_large_for_a_hint_is_read_once_for_all_who_follow() -> None:

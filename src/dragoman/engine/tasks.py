@@ -197,7 +197,7 @@ class Tasks:
                 return task.record()
         stored = await self._read(call, task_id, None if task is not None or call.room is None else LARGE_BYTES)
         task = self._logs.get(task_id)
-        if task is not None and task.seq > stored.seq:
+        if task is not None and task.seq > stored.seq and not task.outdated:
             return task.record()  # it was loaded meanwhile
         if stored.snapshot is not None and not stored.events:
             return stored.snapshot
