@@ -10,14 +10,16 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from msgspec.structs import replace
 
+from dragoman.engine import delegated_tasks
 from dragoman.engine.api import Run
+from dragoman.engine.delegated_tasks import AGAIN_S
 from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
 from dragoman.engine.engine import Engine
 from dragoman.engine.lineage import child_of
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
-from dragoman.store.api import Store
+from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.store_cases.bench import new_task
@@ -292,6 +294,56 @@ async def test_a_deadline_is_heeded_although_nothing_is_committed_before_it() ->
             assert (await h.store.head(task_id))[2] is not S.CANCELED
             h.clock.ms += 3_100
             await h.reach(task_id, S.CANCELED)
+
+
+class ReadOnce(Waited):
+    """A store in which the first look for orphans that finds one fails, or the first read of the one that it found."""
+
+    failing = ""
+
+    async def orphans(self, after: str, limit: int) -> Any:
+        found = await self.__getattr__("orphans")(after, limit)
+        if found[0] and ReadOnce.failing == "orphans":
+            ReadOnce.failing = ""
+            raise StoreError("the disk did not answer")
+        return found
+
+    async def load(self, task_id: str, size: int | None = None) -> Any:
+        if ReadOnce.failing == "load":
+            ReadOnce.failing = ""
+            raise RuntimeError("a fault")
+        return await self.__getattr__("load")(task_id, size)
+
+
+@pytest.mark.parametrize(("failing", "within_s"), [("orphans", 2 * CLAIM_S), ("load", AGAIN_S + 2 * CLAIM_S)])
+@in_virtual_time
+async def test_an_idle_store_is_looked_at_again_after_a_look_that_failed(
+    failing: str, within_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ReadOnce, "failing", "")
+    child = new_task("child", owner="anna", agent="agent", holder=None)
+    async with house(Scripted(echo), url="memory:", seen_as=ReadOnce, claim_s=CLAIM_S, poll_s=0.0) as h:
+        await asyncio.sleep(2 * CLAIM_S)
+        ReadOnce.failing = failing
+        await h.store.create(replace(child, head=replace(child.head, parent="gone")))
+        await asyncio.sleep(within_s + 0.1)
+        assert ReadOnce.failing == ""
+        assert (await h.store.head("child"))[2] is S.CANCELED
+
+
+@in_virtual_time
+async def test_a_deadline_is_heeded_behind_many_that_are_not_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delegated_tasks, "OVERDUE_MAX", 3)
+    child = new_task("child", owner="anna", agent="agent", holder=None)
+    async with at_work("memory:", Scripted(echo)) as h:
+        await h.store.create(new_task("parent", owner="anna", agent="agent", holder=None))
+        waits_ms = {"a": 30_000, "b": 30_000, "c": 30_000, "d": 1_000}
+        for task_id, wait_ms in waits_ms.items():
+            head = replace(child.head, id=task_id, parent="parent", deadline_ms=h.clock.now_ms() + wait_ms)
+            await h.store.create(replace(child, head=head))
+        h.clock.ms += 3_100
+        await asyncio.sleep(2 * CLAIM_S)
+        assert [task_id for task_id in waits_ms if (await h.store.head(task_id))[2] is S.CANCELED] == ["d"]
 
 
 def as_they_are(folder: Path) -> dict[str, tuple[int, int]]:

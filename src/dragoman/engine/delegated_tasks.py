@@ -42,6 +42,10 @@ class _Look(Struct, frozen=True):
     due: tuple[TaskHead, ...]
 
 
+NO_LOOK = _Look(-1, 0, ())
+"""After this one, another look is due at once."""
+
+
 class DelegatedTasks:
     """Finds delegated tasks, and ends them. A store that cannot be read is read again after `retry_s`."""
 
@@ -77,7 +81,7 @@ class DelegatedTasks:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: dict[str, float] = {}
         """By task, the loop time until which its end is left to the errand that is ending it."""
-        self._last_look = _Look(-1, 0, ())
+        self._last_look = NO_LOOK
         self._looked_after = ""
         """The parent after which the next look for orphans begins."""
 
@@ -142,18 +146,26 @@ class DelegatedTasks:
         The replica of the parent does both at once, as long as it lives. A store that nobody else writes to is not
         asked again while nothing is committed, but for deadlines that were far off at the last look. Raises StoreError.
         """
-        now_s = self._supervisor.loop.time()
+        now_s, again = self._supervisor.loop.time(), bool(self._ending)
         self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
-        late_ms, shared, last = self._clock.now_ms() - SLACK_MS, self._store.replicas.shared, self._last_look
+        late_ms, shared, look = self._clock.now_ms() - SLACK_MS, self._store.replicas.shared, self._last_look
         commits = 0 if shared else self._store.commits.count
-        if shared or self._ending or self._looked_after or commits != last.commits or late_ms >= last.until_ms:
-            until_ms = late_ms if shared else late_ms + AHEAD_MS
-            due = await self._store.overdue(until_ms, OVERDUE_MAX)
-            last = self._last_look = _Look(commits, until_ms if len(due) < OVERDUE_MAX else late_ms, due)
-            await self._end_orphans()
-        for head in last.due:
+        if shared or again or self._looked_after or commits != look.commits or late_ms >= look.until_ms:
+            self._last_look = NO_LOOK  # one that fails is made again
+            look = await self._look(commits, late_ms, late_ms if shared else late_ms + AHEAD_MS)
+        for head in look.due:
             if head.deadline_ms is not None and head.deadline_ms <= late_ms:
                 self._end_soon(head, self._end_late)
+        if self._last_look is NO_LOOK:
+            await self._end_orphans()
+            self._last_look = look
+
+    async def _look(self, commits: int, late_ms: int, until_ms: int) -> _Look:
+        """Look up to `until_ms`. If too many tasks are due by then, look only at those that are late."""
+        due = await self._store.overdue(until_ms, OVERDUE_MAX)
+        if len(due) == OVERDUE_MAX and until_ms > late_ms:
+            due, until_ms = await self._store.overdue(late_ms, OVERDUE_MAX), late_ms
+        return _Look(commits, until_ms, due)
 
     async def _end_orphans(self) -> None:
         for _ in range(PARTS):
