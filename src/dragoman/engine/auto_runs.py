@@ -19,8 +19,6 @@ from dragoman.model.task import TaskHead
 class AutoRuns:
     """Starts these runs, as work of `errands`, so that a drain waits for them."""
 
-    __slots__ = ("_errands", "_executions", "_observer", "_runners", "_services")
-
     def __init__(self, services: RunServices, errands: Errands, observer: Observer | None) -> None:
         self._services = services
         self._errands = errands

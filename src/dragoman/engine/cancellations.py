@@ -27,19 +27,6 @@ class Cancellations:
     `hints` are there if other engines write to the store, and may run the task.
     """
 
-    __slots__ = (
-        "_effects",
-        "_ends",
-        "_errands",
-        "_hints",
-        "_leases",
-        "_loop",
-        "_observer",
-        "_runs",
-        "_settings",
-        "_store",
-    )
-
     def __init__(
         self,
         store: Store,

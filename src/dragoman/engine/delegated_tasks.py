@@ -49,19 +49,6 @@ NO_LOOK = _Look(-1, 0, ())
 class DelegatedTasks:
     """Finds delegated tasks, and ends them. A store that cannot be read is read again after `retry_s`."""
 
-    __slots__ = (
-        "_cancellations",
-        "_clock",
-        "_ending",
-        "_last_look",
-        "_looked_after",
-        "_retry_s",
-        "_store",
-        "_supervisor",
-        "_tasks",
-        "_timers",
-    )
-
     def __init__(
         self,
         store: Store,

@@ -121,8 +121,6 @@ Effect = CancelChildren | ClaimSoon | RunEffect
 class Effects:
     """The effects that wait to be carried out, in the order in which they were put."""
 
-    __slots__ = ("_put", "_until_none", "_waiting", "_wanted")
-
     def __init__(self) -> None:
         self._put: deque[Effect] = deque()
         self._wanted: dict[RunEffect, None] = {}

@@ -28,8 +28,6 @@ GONE_TEXT = "The run was interrupted, and its agent is not served any more."
 class TaskEnds:
     """Ends tasks. `runs` are those of this process, and `leases` says which tasks are its own."""
 
-    __slots__ = ("_clock", "_leases", "_runs")
-
     def __init__(self, leases: TaskLeases, runs: Runs, clock: Clock) -> None:
         self._leases = leases
         self._runs = runs

@@ -63,21 +63,6 @@ class Engine:
     must not be open yet, and is not used if no other engine writes to the store.
     """
 
-    __slots__ = (
-        "_delegated",
-        "_effect_loop",
-        "_membership",
-        "_recovery",
-        "_retry_s",
-        "_served",
-        "_store",
-        "_supervisor",
-        "_workers",
-        "operated",
-        "operations",
-        "tasks",
-    )
-
     def __init__(
         self,
         store: Store,

@@ -36,19 +36,6 @@ class Errands:
     cannot answer is asked again after `retry_s`.
     """
 
-    __slots__ = (
-        "_counts",
-        "_effects",
-        "_ends",
-        "_group",
-        "_passed_over",
-        "_retry_s",
-        "_stopping",
-        "_tasks",
-        "active",
-        "closed",
-    )
-
     def __init__(self, tasks: Tasks, ends: TaskEnds, effects: Effects, stopping: Stopping, *, retry_s: float) -> None:
         self.active: set[asyncio.Task[None]] = set()
         self.closed = False

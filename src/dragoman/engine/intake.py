@@ -81,22 +81,6 @@ class Taken(Struct, frozen=True):
 class Intake:
     """Checks incoming messages, writes them, and starts or resumes the runs that work on them."""
 
-    __slots__ = (
-        "_auto_runs",
-        "_bounds",
-        "_clock",
-        "_files",
-        "_leases",
-        "_past",
-        "_server",
-        "_settings",
-        "_store",
-        "_supervisor",
-        "_tasks",
-        "_undecided",
-        "_webhooks",
-    )
-
     def __init__(
         self,
         store: Store,

@@ -14,8 +14,6 @@ REREADS_MAX = 16
 class LogReader:
     """Reads logs anew from the store."""
 
-    __slots__ = ("_rereads", "_waiting")
-
     def __init__(self) -> None:
         self._rereads = Semaphore(REREADS_MAX)
         self._waiting: dict[Log, Task[None]] = {}

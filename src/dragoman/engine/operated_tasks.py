@@ -23,8 +23,6 @@ from dragoman.store.figures import StoreFigures, count_idle
 class OperatedTasks:
     """Reads and deletes any task. `runs` are those of this process."""
 
-    __slots__ = ("_files", "_runs", "_stopping", "_store", "_tails", "_tasks")
-
     def __init__(self, store: Store, tasks: Tasks, runs: Runs, tails: Tails, files: Files, stopping: Stopping) -> None:
         self._store = store
         self._tasks = tasks

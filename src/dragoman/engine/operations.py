@@ -92,24 +92,6 @@ class Operations:
     present; only then does it have an extended card. There are `neighbours` if other engines write to the store.
     """
 
-    __slots__ = (
-        "_cancellations",
-        "_clock",
-        "_files",
-        "_identified",
-        "_intake",
-        "_leases",
-        "_neighbours",
-        "_served",
-        "_settings",
-        "_stopping",
-        "_store",
-        "_supervisor",
-        "_tails",
-        "_tasks",
-        "_webhooks",
-    )
-
     def __init__(
         self,
         store: Store,

@@ -25,17 +25,6 @@ once more as a whole; then the poll finds it."""
 class PeerReader:
     """Reads the `logs` in memory, few of them at a time or all at once. `serve` gives the replica its id."""
 
-    __slots__ = (
-        "_catching_up",
-        "_logs",
-        "_reading",
-        "_replica_id",
-        "_stopped",
-        "_store",
-        "_underway",
-        "_wanted",
-    )
-
     def __init__(self, store: Store, logs: Mapping[str, Log]) -> None:
         self._store = store
         self._logs = logs

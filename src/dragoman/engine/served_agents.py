@@ -14,8 +14,6 @@ class Served:
     `leaving` are those that are served no more, by id, until none of their tasks needs them: workers may still report.
     """
 
-    __slots__ = ("generation", "leaving")
-
     def __init__(self, runners: Mapping[str, Runner]) -> None:
         self.generation = Generation(runners)
         """The agents, with the count of the calls that may still start a run with one of them."""

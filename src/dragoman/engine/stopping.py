@@ -7,8 +7,6 @@ Invariant: it only goes on: neither fact is taken back.
 class Stopping:
     """The progress of a stop: after `begun` the server takes no new work, after `done` its runs are over."""
 
-    __slots__ = ("begun", "done")
-
     def __init__(self) -> None:
         self.begun = False
         self.done = False

@@ -47,19 +47,6 @@ class Supervisor:
     keeps it. `ends` ends tasks in place of their runs.
     """
 
-    __slots__ = (
-        "_auto_runs",
-        "_observer",
-        "_services",
-        "_tasks",
-        "ends",
-        "errands",
-        "leases",
-        "loop",
-        "runs",
-        "stopping",
-    )
-
     def __init__(
         self,
         leases: TaskLeases,

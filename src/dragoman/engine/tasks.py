@@ -33,8 +33,6 @@ class Tasks:
     `effects` get the end of each task that may have delegated others.
     """
 
-    __slots__ = ("_announcer", "_effects", "_hints", "_logs", "_observer", "_reader", "_served", "_store")
-
     def __init__(
         self,
         store: Store,

@@ -39,8 +39,6 @@ PushOperation = CreatePushConfig | GetPushConfig | ListPushConfigs | DeletePushC
 class WebhookOperations:
     """Callers' operations on the webhooks of their tasks."""
 
-    __slots__ = ("_announcer", "_leases", "_store", "_tasks")
-
     def __init__(self, store: Store, tasks: Tasks, leases: TaskLeases, announcer: Announcer) -> None:
         self._store = store
         self._tasks = tasks

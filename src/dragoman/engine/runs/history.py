@@ -18,8 +18,6 @@ NOTES_MAX = 10
 class History:
     """Reads a context's messages and referenced tasks from the store, with their files. It is the `Past` of runs."""
 
-    __slots__ = ("_store", "files")
-
     def __init__(self, store: Store, files: Files) -> None:
         self._store = store
         self.files = files

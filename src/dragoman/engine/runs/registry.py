@@ -13,8 +13,6 @@ from dragoman.engine.runs.run import TaskRun
 class Runs:
     """The runs that work on tasks in this process, or wait for answers."""
 
-    __slots__ = ("_by_task",)
-
     def __init__(self) -> None:
         self._by_task: dict[str, TaskRun] = {}
 
