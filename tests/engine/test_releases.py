@@ -1,6 +1,7 @@
 """Leases that change hands in a write without events: whatever becomes of its acknowledgement, the task goes on."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from dragoman.model.card import Profile
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Repeat
+from dragoman.store.replicas import Replica
 from dragoman.store.worker_leases import WORKER
 from dragoman.testing.buses import Hub
 from tests.engine.house import DEADLINE_S, say, text_of
@@ -188,3 +190,53 @@ async def test_an_offer_that_comes_after_a_run_was_let_go_is_taken_up_when_that_
         await until(lambda: one.store.reads["leased"] > looks)
         acknowledged.set()
         assert text_of(await answering) == "red"
+
+
+class Curious(Stage):
+    """The agent asks three times, and says after each answer what it was."""
+
+    async def _run(self, run: Run) -> None:
+        for question in ("first?", "second?", "third?"):
+            await say(run, (await run.ask((Part(text=question),))).text)
+
+
+class NobodyKnown:
+    """The replicas as one sees them that has not read yet who keeps the run of a task."""
+
+    def __init__(self, replicas: Any) -> None:
+        self._replicas = replicas
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replicas, name)
+
+    async def all(self) -> tuple[Replica, ...]:
+        return ()
+
+
+async def test_a_suspended_run_hears_each_message_once_and_in_order_when_its_answer_was_queued() -> None:
+    """The answer is read here before the task is claimed, which comes between the next message's read and write."""
+    async with replicas(2, Curious(), Hub().bus) as (one, other):
+        claim, append = one.store.claim, one.store.append
+
+        async def claim_nothing(*wanted: Any, **more: Any) -> tuple[()]:
+            return ()
+
+        async def append_after_a_claim(write: Append) -> Appended | Repeat:
+            one.store.append = append  # type: ignore[method-assign]
+            assert len(await claim("r0", 1, ("agent",), 1000.0)) == 1
+            return await append(write)
+
+        task_id = (await one.send("go")).head.id
+        other.engine.serve({})
+        assert await other.engine.operations.served_elsewhere("agent")  # which is known for a second
+        other.store.replicas = NobodyKnown(other.store.replicas)  # type: ignore[attr-defined]
+        one.store.claim = claim_nothing  # type: ignore[attr-defined]
+        await other.send("red", task_id=task_id, return_immediately=True)
+        await one.get(task_id)
+        one.store.append = lambda write: asyncio.ensure_future(append_after_a_claim(write))  # type: ignore[method-assign]
+        await one.send("blue", task_id=task_id, return_immediately=True)
+        asked = await one.reach(task_id, S.INPUT_REQUIRED)
+        assert text_of(asked) == "redblue"
+        assert asked.status.message is not None
+        assert asked.status.message.text == "third?"
+        await one.cancel(task_id)

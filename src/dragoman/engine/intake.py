@@ -408,7 +408,7 @@ class Intake:
                 pass  # its worker waits for news of it
             elif task.row.holder is None:  # a claim may have passed the task over, which this write had locked
                 self._leases.tell(task, None)
-            else:
+            elif not task.writes.read_back:  # else the run hears of it as of what others wrote
                 self._supervisor.deliver(task, message)
 
         webhooks = self._webhooks

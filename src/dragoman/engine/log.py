@@ -17,7 +17,7 @@ from dragoman.engine.followers import Followers, Peers
 from dragoman.engine.rules import Decision, Row
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.writes import WriteQueue
-from dragoman.model.events import Event, Logged, StatusChanged
+from dragoman.model.events import Event, Logged, MessageReceived, StatusChanged
 from dragoman.model.ids import new_write, timestamp, timestamp_ms
 from dragoman.model.lifecycle import SETTLED, Fold, fold
 from dragoman.model.message import Role
@@ -398,7 +398,7 @@ class Log:
         """
         if history is not None:
             self.history = history
-        before, epoch = self.seq, self.row.epoch
+        before, epoch, state = self.seq, self.row.epoch, self.row.state
         self.lease_of(stored)
         if stored.seq == before:  # a lease may be given back without an event
             holder = stored.holder if stored.epoch == epoch else self.row.holder
@@ -412,12 +412,9 @@ class Log:
         if followers.newest is not None:
             followers.newest.extend(following)
         if followers.attached:
-            withdrawn = bool(following) and isinstance(following[0].event, StatusChanged)
             said = self.record().history[heard:]  # events are missing here that a snapshot holds
             said = tuple(message for message in said if message.role is Role.USER)
-            followers.hear(
-                self, said, answers=self.row.epoch > epoch and not withdrawn
-            )  # a suspended run is leased anew
+            followers.hear(self, said, answers=_answers(state, following))
         if self.terminal:
             if not was_terminal:
                 status = self.record().status
@@ -521,6 +518,16 @@ async def _continues(log: Log, stored: Stored) -> bool:
         return fold(stored.head, stored.snapshot, stored.events) == log.record()
     whole = await read_whole(log)
     return fold(log.head, None, (logged for logged in whole if logged.seq <= log.seq)) == log.record()
+
+
+def _answers(state: TaskState, following: Sequence[Logged]) -> bool:
+    """Whether the first message after a state answers a question. None does that if the question was withdrawn."""
+    for logged in following:
+        if isinstance(logged.event, MessageReceived):
+            break
+        if isinstance(logged.event, StatusChanged):
+            state = logged.event.state
+    return state in INTERRUPTED
 
 
 async def await_settled(

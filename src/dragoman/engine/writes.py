@@ -189,6 +189,7 @@ class WriteQueue(Generic[P]):
         "busy",
         "failing_since",
         "failure",
+        "read_back",
         "state",
     )
 
@@ -199,6 +200,8 @@ class WriteQueue(Generic[P]):
         """Why the run's last write failed; None if it was committed or refused."""
         self.failing_since = 0.0
         """When the run's writes began to fail, a time of the loop's clock."""
+        self.read_back = False
+        """Whether the write that lands now is read from the store, with what stands before it."""
         self._store = store
         self._waiting: deque[Write[P] | Turn[P]] = deque()
         self._reading: Task[None] | None = None
@@ -453,7 +456,9 @@ class WriteQueue(Generic[P]):
             logger.exception("task %s: a committed write cannot be applied", prefix.head.id)
             prefix.followers.wake()
         prefix.take_lease(append, written)
+        self.read_back = True
         self._land(write, written)
+        self.read_back = False
         self._next(prefix)
 
     async def _decide_again(self, write: Write[P], refused: Refused) -> None:

@@ -49,7 +49,7 @@ class Questions:
         self.taken: Message | None = None
         """The message that took the place of the question that was left out last, if one did."""
         self._offered: Message | None = None
-        """The answer that came with the offer of a lease."""
+        """The answer that another engine wrote, until a lease comes under which the question can go on with it."""
 
     def release(self) -> None:
         """Drop the deadline, which has the run, which is over."""
@@ -131,6 +131,7 @@ class Questions:
     def resume(self, message: Message | None) -> None:
         """Answer the open question, with None if no answer is wanted any more."""
         assert self._answer is not None
+        self._offered = None
         self._answer.set_result(message)
 
     def take_offered(self) -> tuple[bool, Message | None]:
