@@ -383,7 +383,7 @@ class Job:
             asked_s = self.loop.time()
             after = seq if seq and self.random.random() < 0.8 else None
             if rewinds != self.shared.rewinds:  # its place and its answer may be lost, which no event tells
-                after = None
+                after, seq = None, 0
             if after is None:
                 stream, rewinds = self.shared.stream_number(), self.shared.rewinds
             connection = self.client.connect(
