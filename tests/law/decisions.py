@@ -336,6 +336,11 @@ def words(facts: Facts) -> WriteWords:
     return WriteWords((StatusChanged(says, AT),), says, change)
 
 
+def leasing(facts: Facts) -> LeaseToWorker:
+    """A worker takes the task."""
+    return LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1), answered=BOTH[facts["answered"]])
+
+
 def ask_rules(request: Callable[[Facts], Request]) -> Callable[[Any, Any, Facts], Awaitable[Any]]:
     """A request that is asked of the rules as it stands."""
     return lambda place, task, facts: task.writes.append(task, partial(place.leases.decide, request(facts)))
@@ -386,7 +391,7 @@ REQUESTS: dict[str, Kind] = {
         end, lease=LEASES, run=("none", "at work under the lease"), keeper=KEEPERS, epoch=("none", *EPOCHS)
     ),
     "WritePage": Kind(say, lease=LEASES, keeper=KEEPERS, says=STATE),
-    "LeaseToWorker": Kind(ask_rules(lambda facts: LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1))), lease=OWNERS),
+    "LeaseToWorker": Kind(ask_rules(leasing), lease=OWNERS, answered=BOTH),
     "EndWorkerLease": Kind(
         ask_rules(lambda facts: EndWorkerLease(WorkerLeaseChange(LEASE, over=True))),
         lease=OWNERS,

@@ -54,6 +54,7 @@ from tests.law.decisions import (
     STATE,
     Facts,
     cells,
+    leasing,
     question,
     show,
     words,
@@ -129,7 +130,7 @@ def request_of(name: str, facts: Facts) -> Request:
             says = STATE[facts["says"]]
             return WritePage((StatusChanged(says, AT),), EPOCH, says, 1)
         case "LeaseToWorker":
-            return LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1))
+            return leasing(facts)
         case "EndWorkerLease":
             return EndWorkerLease(WorkerLeaseChange(LEASE, over=True))
         case "WriteWords":
@@ -274,7 +275,8 @@ def test_the_rules_lead_where_the_words_of_agents_lead(table: str) -> None:
             request: Request
             then = [event.state for event in events if isinstance(event, StatusChanged)]
             if table == "worker" and stands(row)[2]:  # a worker takes the task
-                request = LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1))
+                answered = state is TaskState.WORKING and bool(events)
+                request = LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1), answered=answered)
             elif table == "worker" and row["events"] == ["working"] and stands(row)[1] is None:  # and gives it back
                 request = EndWorkerLease(WorkerLeaseChange(LEASE, over=True))
             elif table == "worker" and events:

@@ -175,9 +175,14 @@ class GiveBack(Struct, frozen=True):
 
 
 class LeaseToWorker(Struct, frozen=True):
-    """A worker takes the task from the queue."""
+    """A worker takes the task from the queue.
+
+    `answered` says that the task waits there since its question was answered, because the lease of the worker that had
+    asked was over by then.
+    """
 
     change: WorkerLeaseChange
+    answered: bool = False
 
 
 class EndWorkerLease(Struct, frozen=True):
@@ -339,6 +344,7 @@ class Fact(Enum):
     ASKS = "the run asks, or the worker"
     NOBODYS = "nobody has the lease"
     WORKS = "a worker has the lease"
+    ANSWERED = "the question of a worker was answered when its lease was over"
     BY_LEASE = "the words are said under a worker's own lease"
 
 
@@ -425,6 +431,7 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
     # A worker.
     LeaseToWorker: (
         LawRule(frozenset({TaskState.SUBMITTED}), (F.NOBODYS,), writes=(E.WORKS,), lease=LeaseChange.WORKERS),
+        LawRule(frozenset({TaskState.WORKING}), (F.NOBODYS, F.ANSWERED), writes=(E.WORKS,), lease=LeaseChange.WORKERS),
         LawRule(frozenset({TaskState.WORKING}), (F.NOBODYS,), writes=(), lease=LeaseChange.WORKERS),
     ),
     EndWorkerLease: (
@@ -463,6 +470,7 @@ TRUTH: Mapping[Fact, Callable[[View, Any], bool]] = {
     F.IN_ORDER: lambda view, request: request.in_order or request.push is not None,
     F.NOBODYS: lambda view, request: view.holder is None,
     F.WORKS: lambda view, request: view.holder == WORKER,
+    F.ANSWERED: lambda view, request: request.answered,
 }
 """When each fact is so, but for those of pages and words: see `find_page_rule` and `find_words_rule`. A rule asks only
 for facts that its request has.

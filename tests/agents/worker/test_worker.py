@@ -23,7 +23,8 @@ from dragoman.model.errors import (
     Unavailable,
     UnsupportedOperation,
 )
-from dragoman.model.events import ArtifactChunk, Logged, Placed
+from dragoman.model.events import ArtifactChunk, Logged, Placed, StatusChanged
+from dragoman.model.ids import timestamp
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
 from dragoman.model.principal import AccessRole
@@ -395,6 +396,38 @@ async def test_an_answer_finds_another_worker_if_the_one_that_asked_is_gone() ->
         other = await taken(agent, "w2")
         assert [message.text for message in other.record.history] == ["hi", "Which city?", "Lyon"]
         assert (await here.ask(done(task_id, token(other)))).state is TaskState.COMPLETED
+
+
+@pytest.mark.parametrize("store", ["memory:", "postgres:"])
+async def test_who_takes_a_task_whose_answer_found_no_worker_writes_that_it_works(
+    store: str, request: pytest.FixtureRequest
+) -> None:
+    """So the ids of the later events are the same as ever."""
+    agent, url = worker(), request.getfixturevalue("used_postgres_url") if store == "postgres:" else store
+    async with house(agent, url=url) as here:
+        task_id, item = await question(here, agent)
+        await agent.leases.release(token(item))
+        await here.send("Lyon", task_id=task_id, return_immediately=True)
+        other = await taken(agent, "w2")
+        works = StatusChanged(TaskState.WORKING, timestamp(here.clock.ms))
+        assert [logged.event for logged in await here.log(task_id)][4:] == [works, works]
+        await agent.leases.release(token(other))
+        before = (await here.get(task_id)).seq
+        again = await taken(agent, "w3")
+        assert (await here.get(task_id)).seq == before
+        assert (await here.ask(done(task_id, token(again)))).state is TaskState.COMPLETED
+
+
+async def test_who_takes_a_task_whose_question_no_worker_has_put_writes_nothing() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "Which city?"))
+        await here.send("Lyon", task_id=task_id, return_immediately=True)
+        before = (await here.get(task_id)).seq
+        item = await taken(agent)
+        assert (await here.get(task_id)).seq == before
+        assert (await here.ask(done(task_id, token(item)))).state is TaskState.COMPLETED
 
 
 async def test_a_worker_that_replays_is_given_the_recorded_answers() -> None:

@@ -6,6 +6,7 @@ is given back.
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from functools import partial
 from sys import intern
 
@@ -18,8 +19,9 @@ from dragoman.engine.lineage import full_lineage
 from dragoman.engine.rules import LeaseToWorker
 from dragoman.engine.worker_tasks import Overtaken
 from dragoman.model.errors import Unavailable
+from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.message import Message
-from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 from dragoman.store.api import Refused, StoreError
 from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
 
@@ -114,6 +116,7 @@ class Queue:
             whole = await tasks.read(task, 0)
             if not whole:  # it has been deleted since
                 return None
+            answered = is_answered(whole) and await tasks.leases.get(task_id) is not None
             delivered = task.row.delivered or min(task.row.epoch, 1)  # earlier versions did not count
             view = TaskView(task.head, whole, None, delivered=delivered)
             lease = WorkerLease(
@@ -123,12 +126,13 @@ class Queue:
                 worker=intern(terms.worker),  # one object for all tasks of a worker
                 replays=terms.replays,
                 delivery=delivered + 1,
-                since=view.seq + (task.state is TaskState.SUBMITTED),
+                since=view.seq + (answered or task.state is TaskState.SUBMITTED),
                 base=0 if terms.replays else view.answered,
                 used=view.replay.usage if view.replay.crashed else task.fold.usage,
                 deadline_s=terms.deadline_s,
             )
-            taking = LeaseToWorker(WorkerLeaseChange(lease, granted_ms=round(terms.lease_s * 1000)))
+            granted = WorkerLeaseChange(lease, granted_ms=round(terms.lease_s * 1000))
+            taking = LeaseToWorker(granted, answered=answered)
             try:
                 if task.terminal or not await tasks.write(task, taking, view.seq):
                     return None
@@ -146,3 +150,13 @@ class Queue:
                 traceparent or task.head.traceparent,
                 full_lineage(task.head, tasks.server),
             )
+
+
+def is_answered(log: Sequence[Logged]) -> bool:
+    """Whether a task went on with the answer to its own question, and has had no other status since."""
+    statuses = (logged.event for logged in reversed(log) if isinstance(logged.event, StatusChanged))
+    next(statuses, None)
+    before = next(statuses, None)
+    if before is None or before.state not in INTERRUPTED:
+        return False
+    return before.message is None or not before.message.reference_task_ids
