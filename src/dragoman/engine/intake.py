@@ -474,12 +474,11 @@ class Intake:
 
     def _begin(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> AutoRun:
         head, message = self._head(call, send, self._clock.now_ms())
-        undecided = _Undecided(self, runner, call, head, dedupe)
         run = self._auto_runs.start(
             runner,
             head,
             lambda services, traceparent: AutoRun(
-                runner, head, message, services, shown=call.shown, call=undecided, traceparent=traceparent
+                runner, head, message, services, call=call, dedupe=dedupe, calls=self, traceparent=traceparent
             ),
         )
         if dedupe is not None:
@@ -488,31 +487,32 @@ class Intake:
             run.outcome.add_done_callback(lambda _: self._undecided.pop(key))
         return run
 
-    async def keep_answer(self, head: TaskHead, dedupe: Dedupe | None, answer: Message, used: Usage | None) -> Decided:
-        """Store the answer of a call that needs no task: see `UndecidedCall.keep`."""
+    async def keep(self, run: AutoRun, answer: Message, used: Usage | None) -> Decided:
+        """See `engine.runs.auto_run.UndecidedCalls`."""
+        dedupe, usage = run.dedupe, self._usage(run.head, used)
         if dedupe is None:
-            self._store.usage.gather(self._usage(head, used))
+            self._store.usage.gather(usage)
             return answer
-        earlier = await self._store.remember(dedupe, answer, self._usage(head, used))
+        earlier = await self._store.remember(dedupe, answer, usage)
         if earlier is None or earlier.digest != dedupe.digest:
             return answer
         return earlier.answer or BecameTask(earlier.task_id or "", earlier.seq)
 
-    def make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
-        """Begin to make the task of a call that needs one: see `UndecidedCall.make_task`."""
+    def make_task(self, run: AutoRun) -> None:
+        """See `engine.runs.auto_run.UndecidedCalls`."""
         if self._supervisor.may_write_tasks:
-            self._supervisor.errands.background(self._make_task(runner, call, dedupe, run))
+            self._supervisor.errands.background(self._make_task(run))
         else:
             run.drop(self._supervisor.refusal())
 
-    async def _make_task(self, runner: Runner, call: Call, dedupe: Dedupe | None, run: AutoRun) -> None:
+    async def _make_task(self, run: AutoRun) -> None:
         """Write the task that a run has become, and let the run go on with it. Every failure is the run's outcome."""
-        head, message, now_ms = run.head, run.message, self._clock.now_ms()
+        head, message, call, dedupe, now_ms = run.head, run.message, run.call, run.dedupe, self._clock.now_ms()
         task = self._tasks.new(head, call.shown)
         quota = policy.quota(self._settings, call.principal.limits, now_ms)
         new = new_task(head, message, now_ms, new_write(), self._leases.holder, dedupe=dedupe, quota=quota)
         try:
-            written = await self._create(runner, task, new, message, run)
+            written = await self._create(run.runner, task, new, message, run)
             while isinstance(written, Repeat):
                 assert dedupe is not None  # a call without a key is never a repeat
                 taken = await self._repeated(call, written, dedupe)
@@ -523,7 +523,7 @@ class Intake:
                     run.drop(taken)
                 else:
                     another = replace(new, dedupe=self._instead(call, written, dedupe))
-                    written = await self._create(runner, task, another, message, run)
+                    written = await self._create(run.runner, task, another, message, run)
                     continue
                 return
             run.decide(BecameTask(head.id, len(new.events)))
@@ -541,22 +541,3 @@ class Intake:
             raise
         finally:
             task.unpin()
-
-
-class _Undecided:
-    """A call that is answered with a Message or becomes a task: see `engine.runs.auto_run.UndecidedCall`."""
-
-    __slots__ = ("_call", "_dedupe", "_head", "_intake", "_runner")
-
-    def __init__(self, intake: Intake, runner: Runner, call: Call, head: TaskHead, dedupe: Dedupe | None) -> None:
-        self._intake = intake
-        self._runner = runner
-        self._call = call
-        self._head = head
-        self._dedupe = dedupe
-
-    async def keep(self, answer: Message, used: Usage | None) -> Decided:
-        return await self._intake.keep_answer(self._head, self._dedupe, answer, used)
-
-    def make_task(self, run: AutoRun) -> None:
-        self._intake.make_task(self._runner, self._call, self._dedupe, run)

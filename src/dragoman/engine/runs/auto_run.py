@@ -25,9 +25,9 @@ from dragoman.engine.runs.run import TaskRun
 from dragoman.engine.runs.services import RunServices
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part
-from dragoman.model.operations import CallerCredentials
+from dragoman.model.operations import Call
 from dragoman.model.task import TaskHead, Usage
-from dragoman.store.api import StoreError
+from dragoman.store.api import Dedupe, StoreError
 
 
 class BecameTask(Struct, frozen=True):
@@ -50,11 +50,11 @@ class AutoPhase(Enum):
     OVER = auto()
 
 
-class UndecidedCall(Protocol):
-    """The call that a run works for, until its outcome is decided."""
+class UndecidedCalls(Protocol):
+    """The calls that runs work for, until their outcomes are decided."""
 
-    async def keep(self, answer: Message, used: Usage | None) -> Decided:
-        """Store the answer with the tokens used. Returns what the caller gets. Raises StoreError."""
+    async def keep(self, run: "AutoRun", answer: Message, used: Usage | None) -> Decided:
+        """Store the answer of a run with the tokens used. Returns what its caller gets. Raises StoreError."""
         ...
 
     def make_task(self, run: "AutoRun") -> None:
@@ -63,13 +63,11 @@ class UndecidedCall(Protocol):
 
 
 class AutoRun:
-    """An execution of `runner` for a `message`.
+    """An execution of `runner` for the `message` of a `call`, whose repeats have the key of `dedupe`.
 
     The run becomes a task with whatever a Message cannot hold (`MessageSink`), and `wait_s` after its beginning. Then
-    the `call` makes the task, and the TaskRun that takes over is given to `resume`.
+    the `calls` make the task, and the TaskRun that takes over is given to `resume`.
     """
-
-    __slots__ = ("_call", "_loop", "_phase", "_runner", "_sink", "_timer", "head", "message", "outcome", "run", "task")
 
     def __init__(
         self,
@@ -78,22 +76,25 @@ class AutoRun:
         message: Message,
         services: RunServices,
         *,
-        shown: CallerCredentials | None,
-        call: UndecidedCall,
+        call: Call,
+        dedupe: Dedupe | None,
+        calls: UndecidedCalls,
         traceparent: str | None,
     ) -> None:
+        self.runner = runner
         self.head = head
         self.message = message
+        self.call = call
+        self.dedupe = dedupe
         self.outcome: asyncio.Future[Decided] = services.loop.create_future()
         """The answer for the callers, or the error. It does not wait for the agent's end."""
         self.outcome.add_done_callback(_retrieve)
         self.task: asyncio.Task[None] | None = None
-        self._runner = runner
         self._loop = services.loop
-        self._call = call
+        self._calls = calls
         self._phase = AutoPhase.OPEN
         self._timer: asyncio.TimerHandle | None = None
-        self._sink = MessageSink(head, message, services.past, server=services.server, shown=shown, execution=self)
+        self._sink = MessageSink(head, message, services.past, server=services.server, shown=call.shown, execution=self)
         self.run = Run(head, message, self._sink, services.bounds, traceparent=traceparent)
 
     @property
@@ -132,7 +133,7 @@ class AutoRun:
     async def _run_agent(self) -> None:
         """Run the agent. Raises TypeError or ValueError if the Message with which it replies cannot be sent."""
         try:
-            await self._runner.run(self.run)
+            await self.runner.run(self.run)
         except Replied as reply:
             reply.parts = self.run.bounds.parts("parts", reply.parts)
             raise
@@ -141,7 +142,7 @@ class AutoRun:
         """Have a task made, unless there is one or the answer is decided."""
         if self._phase is AutoPhase.OPEN:
             self._leave(AutoPhase.TASK)
-            self._call.make_task(self)
+            self._calls.make_task(self)
 
     async def resume(self, run: TaskRun) -> None:
         """Hand what was said over to the run of the task, and end as the agent ends."""
@@ -187,7 +188,7 @@ class AutoRun:
         self._leave(AutoPhase.ANSWER)
         self._sink.drop(canceled=False)  # nothing that the agent left running can emit anything
         try:
-            self.decide(await self._call.keep(self._sink.answer(words, new_id()), self._sink.used))
+            self.decide(await self._calls.keep(self, self._sink.answer(words, new_id()), self._sink.used))
         except StoreError as error:
             self.decide(error)
         return True
