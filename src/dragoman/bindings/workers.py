@@ -30,6 +30,9 @@ from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, 
 
 W = TypeVar("W", bound=Struct)
 
+WorkerAction = Callable[[WorkerAgent, HttpRequest, Any], Awaitable[HttpResponse]]
+"""Answers a call whose body is a wire struct."""
+
 DIALECT = "worker"
 """The dialect of the calls made here. No task is ever made here."""
 
@@ -52,18 +55,18 @@ class Workers:
         self._stops = stops
         self._agents = agents
         self._limits = limits
-        self._actions: Mapping[str, Callable[[WorkerAgent, HttpRequest, bytes], Awaitable[HttpResponse]]] = {
-            "lease": self._lease,
-            "heartbeat": self._heartbeat,
-            "update": self._update,
-            "artifact": self._artifact,
-            "ask": self._ask,
-            "delegate": self._delegate,
-            "complete": self._complete,
-            "fail": self._fail,
-            "release": self._release,
-            "history": self._history,
-            "references": self._references,
+        self._actions: Mapping[str, tuple[type[Struct], WorkerAction]] = {
+            "lease": (wire.TakeRequest, self._lease),
+            "heartbeat": (wire.HeartbeatRequest, self._heartbeat),
+            "update": (wire.StatusReport, self._update),
+            "artifact": (wire.ArtifactReport, self._artifact),
+            "ask": (wire.AskRequest, self._ask),
+            "delegate": (wire.DelegateRequest, self._delegate),
+            "complete": (wire.CompletionReport, self._complete),
+            "fail": (wire.FailureReport, self._fail),
+            "release": (wire.ReleaseRequest, self._release),
+            "history": (wire.PastRequest, self._history),
+            "references": (wire.PastRequest, self._references),
         }
 
     def serves(self, agent: str) -> bool:
@@ -86,7 +89,9 @@ class Workers:
             raise NotFound(f"no such action: there are {', '.join(self._actions)}")
         body = await read_json(request, limits)
         self._check_key(request)
-        answer = await action(agent, request, body)
+        into, act = action
+        decode = partial(_decode, body, into, limits.max_depth, limits.max_values)
+        answer = await act(agent, request, await decode_body(request, limits, decode))
         try:
             self._check_key(request)  # it may have waited for a minute
         except Unauthorized:
@@ -106,8 +111,7 @@ class Workers:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    async def _lease(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.TakeRequest)
+    async def _lease(self, agent: WorkerAgent, request: HttpRequest, asked: wire.TakeRequest) -> HttpResponse:
         taking = agent.leases.take(asked.worker, asked.wait_s, replays=asked.replays)
         taken = await unless_gone(taking, request) if asked.wait_s else await taking
         if taken is None:
@@ -134,30 +138,26 @@ class Workers:
         )
         return replace(delivered, refused=partial(agent.leases.cache.refuse, token))
 
-    async def _heartbeat(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.HeartbeatRequest)
+    async def _heartbeat(self, agent: WorkerAgent, request: HttpRequest, asked: wire.HeartbeatRequest) -> HttpResponse:
         beat = await agent.leases.beat(asked.lease, asked.wait_s, asked.answers)
         return _json(wire.HeartbeatReply(beat.cancel, agent.leases.lease_s, beat.answers))
 
-    async def _release(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        await agent.leases.release((await self._read(request, body, wire.ReleaseRequest)).lease)
+    async def _release(self, agent: WorkerAgent, request: HttpRequest, asked: wire.ReleaseRequest) -> HttpResponse:
+        await agent.leases.release(asked.lease)
         return NO_CONTENT
 
-    async def _history(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.PastRequest)
+    async def _history(self, agent: WorkerAgent, request: HttpRequest, asked: wire.PastRequest) -> HttpResponse:
         head, _ = await agent.leases.task(asked.lease)
         return _json(wire.HistoryReply(await agent.leases.tasks.past.messages(head, asked.limit)))
 
-    async def _references(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.PastRequest)
+    async def _references(self, agent: WorkerAgent, request: HttpRequest, asked: wire.PastRequest) -> HttpResponse:
         head, message = await agent.leases.task(asked.lease)
         records = await agent.leases.tasks.past.references(head, message.reference_task_ids)
         return _json(wire.ReferencesReply(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
-    async def _update(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.StatusReport)
+    async def _update(self, agent: WorkerAgent, request: HttpRequest, said: wire.StatusReport) -> HttpResponse:
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
         if state is TaskState.WORKING:
@@ -171,8 +171,7 @@ class Workers:
         task_id = await agent.leases.find_task(said.lease)
         return await self._send_report(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
 
-    async def _artifact(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.ArtifactReport)
+    async def _artifact(self, agent: WorkerAgent, request: HttpRequest, said: wire.ArtifactReport) -> HttpResponse:
         if not said.artifact.artifact_id and said.append:
             raise InvalidParams("artifact.artifactId", "is needed to append to it")
         artifact = said.artifact.artifact()
@@ -184,8 +183,7 @@ class Workers:
         await agent.leases.say(said.lease, word, usage=_usage(said.usage), number=said.number, weight=weight)
         return _json({"artifact_id": artifact.artifact_id})
 
-    async def _ask(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.AskRequest)
+    async def _ask(self, agent: WorkerAgent, request: HttpRequest, asked: wire.AskRequest) -> HttpResponse:
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
@@ -197,8 +195,7 @@ class Workers:
             metadata = await agent.leases.request_metadata(asked.lease, answer)
         return _json(wire.AskReply(answer, agent.leases.lease_s, metadata))
 
-    async def _delegate(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.DelegateRequest)
+    async def _delegate(self, agent: WorkerAgent, request: HttpRequest, asked: wire.DelegateRequest) -> HttpResponse:
         order = Delegation(
             agent=asked.agent,
             parts=sound_parts(wire.parts_in(asked.message), "message"),
@@ -214,25 +211,18 @@ class Workers:
         outcome = None if delegated is None else _outcome(delegated)
         return _json(wire.DelegateReply(outcome, agent.leases.lease_s))
 
-    async def _complete(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.CompletionReport)
+    async def _complete(self, agent: WorkerAgent, request: HttpRequest, said: wire.CompletionReport) -> HttpResponse:
         await _count_tokens(agent, said.lease, said.usage)
         artifacts = tuple(given.artifact() for given in said.artifacts)
         report = CompleteTask(id=await agent.leases.find_task(said.lease), artifacts=artifacts, lease=said.lease)
         return await self._send_report(request, report)
 
-    async def _fail(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.FailureReport)
+    async def _fail(self, agent: WorkerAgent, request: HttpRequest, said: wire.FailureReport) -> HttpResponse:
         await _count_tokens(agent, said.lease, said.usage)
         parts = sound_parts(wire.parts_in(said.message), "message")
         task_id = await agent.leases.find_task(said.lease)
         report = UpdateStatus(id=task_id, state=TaskState.FAILED, parts=parts, lease=said.lease)
         return await self._send_report(request, report)
-
-    async def _read(self, request: HttpRequest, body: bytes, into: type[W]) -> W:
-        """Check the body's bounds, and decode it into a wire struct. Raises A2AError."""
-        limits = self._limits
-        return await decode_body(request, limits, partial(_decode, body, into, limits.max_depth, limits.max_values))
 
     async def _send_report(self, request: HttpRequest, report: CompleteTask | UpdateStatus) -> HttpResponse:
         """Send a report through the handler, as BeeOS' methods do. It returns once the report is committed."""
