@@ -173,11 +173,6 @@ class RunWriter:
         while (commit := self.next_commit()) is not None:
             await commit
 
-    def landing(self, done: "asyncio.Future[None]") -> None:
-        """Set the result of `done` when the write now under way is committed; at once if there is none."""
-        if self.next_commit(done) is None and not done.done():
-            done.set_result(None)
-
     def next_commit(self, future: "asyncio.Future[None] | None" = None) -> "asyncio.Future[None] | None":
         """Return a future, or the given one, that finishes at the next commit.
 
