@@ -98,6 +98,7 @@ class Ledger:
         self.stored = stored
         self.appended: list[Append] = []
         self.outage = None
+        self.worker_leases = None
         configs = tuple(PushConfig(url=f"https://example.org/{each}", id=str(each)) for each in range(webhooks))
         self.outbox = SimpleNamespace(configs=lambda _: self._later(configs), register=self._register)
         replicas = tuple(Replica(id=each, address="", agents=("agent",), started_ms=0) for each in living)

@@ -146,8 +146,9 @@ class Followers(Generic[L]):
 
     def note_contact(self) -> None:
         """An agent elsewhere has the task: those who wait for that hear of it."""
-        self.taken_on = True
-        self.wake()
+        if not self.taken_on:
+            self.taken_on = True
+            self.wake()
 
     def wake(self) -> None:
         """Wake all waiters, because something changed."""

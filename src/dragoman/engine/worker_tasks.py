@@ -26,7 +26,7 @@ from dragoman.model.events import Delegated, Logged
 from dragoman.model.ids import Clock
 from dragoman.model.task import TaskState
 from dragoman.store.api import Appended, Store, StoreError
-from dragoman.store.worker_leases import WorkerLease, WorkerLeases
+from dragoman.store.worker_leases import WorkerLease
 
 EVENTS_READ, BYTES_READ = 1 << 40, 1 << 40
 """How much of a log is read at once: limits that no log reaches."""
@@ -55,6 +55,8 @@ class WorkerTasks:
         observer: Observer | None,
     ) -> None:
         self.store = store
+        self.leases = store.worker_leases
+        self.loop = supervisor.loop
         self.clock = clock
         self.files = files
         self.past = past
@@ -67,11 +69,6 @@ class WorkerTasks:
         self._observer = observer
         self._renewals: dict[int, dict[tuple[str, str], asyncio.Future[WorkerLease | None]]] = {}
         """The renewals that wait for the next statement, by the time for which leases last."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The engine's loop."""
-        return self._supervisor.loop
 
     @property
     def stopping(self) -> bool:
@@ -157,11 +154,6 @@ class WorkerTasks:
         """Whether the task was delegated by one that has ended."""
         return await self._tasks.orphaned(task.head)
 
-    @property
-    def leases(self) -> WorkerLeases:
-        """The leases of all workers."""
-        return self.store.worker_leases
-
     # -- leases --------------------------------------------------------------------------------------------------------
 
     def refusal(self) -> Unavailable | None:
@@ -178,11 +170,6 @@ class WorkerTasks:
             leases.tell(task, None)
         else:
             await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
-
-    def take_on(self, task: Log) -> None:
-        """A worker has taken a task, so that whoever waits for a first sign of its agent has it."""
-        if not task.followers.taken_on:
-            task.followers.note_contact()
 
     def decide(self, task: Log, request: Request) -> Decision | None:
         """What the rules say to a request, as the task stands. Raises what they raise."""

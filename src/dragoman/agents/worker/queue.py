@@ -138,7 +138,7 @@ class Queue:
                     return None
             except (Overtaken, Refused):
                 return None
-            tasks.take_on(task)
+            task.followers.note_contact()
             execution = tasks.executing(task)
             self._executions.begin(task_id, lease.token, execution)
             traceparent = None if execution is None else execution.traceparent

@@ -203,8 +203,7 @@ class TaskSink:
                 if self._deadline is not None:
                     self._deadline.begin()
                 self.announce()
-                if not self.log.followers.taken_on:
-                    self.log.followers.note_contact()
+                self.log.followers.note_contact()
             case Note(note, soon):
                 self.writer.put(Noted(note), quietly=soon)
             case Waiting(parts):
