@@ -239,9 +239,7 @@ class Place:
         auto = AutoRuns(services, errands, None)
         supervisor = Supervisor(self.leases, self.runs, self.tasks, self.ends, errands, auto, services)
         self.webhooks = webhook_operations(store, self.tasks, self.leases)
-        self.intake = Intake(
-            store, self.tasks, supervisor, auto, clock, SETTINGS, self.webhooks, files=files, past=past
-        )
+        self.intake = Intake(store, self.tasks, supervisor, auto, services, SETTINGS, self.webhooks)
         self.engine = Engine(store, {"agent": self.runner}, clock=clock, settings=SETTINGS, holder=HERE)
 
     async def load(self) -> Any:

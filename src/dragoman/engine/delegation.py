@@ -20,7 +20,7 @@ from dragoman.engine.leases import Neighbours
 from dragoman.engine.lineage import check_lineage, child_of
 from dragoman.engine.log import Log
 from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
-from dragoman.engine.served_agents import Served
+from dragoman.engine.runs.services import RunServices
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
 from dragoman.engine.supervisor import Supervisor
@@ -28,7 +28,7 @@ from dragoman.engine.tasks import Tasks
 from dragoman.engine.words import Say
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, StatusChanged
-from dragoman.model.ids import Clock, new_id, timestamp
+from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Call, Manners, SendMessage
 from dragoman.model.principal import Principal
@@ -56,26 +56,22 @@ Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[Tak
 class Delegations:
     """Makes the tasks that agents delegate, and waits for their outcomes.
 
-    `served` are the agents that can be given tasks here. Those of the `neighbours` are given them there.
+    The agents that are served can be given tasks here. Those of the `neighbours` are given them there.
     """
 
     def __init__(
         self,
-        served: Served,
+        store: Store,
         tasks: Tasks,
         supervisor: Supervisor,
         delegated: DelegatedTasks,
         send: Send,
+        services: RunServices,
         *,
-        store: Store,
-        clock: Clock,
-        files: Files,
-        bounds: Bounds,
         trail: Trail | None,
         neighbours: Neighbours | None,
-        retry_s: float,
     ) -> None:
-        self._served = served
+        self._served = supervisor.leases.served
         self._tasks = tasks
         self._supervisor = supervisor
         # A run that waits may take its time, also when the server stops.
@@ -83,12 +79,12 @@ class Delegations:
         self._delegated = delegated
         self._send = send
         self._store = store
-        self._clock = clock
-        self._files = files
-        self._bounds = bounds
+        self._clock = services.clock
+        self._files = services.files
+        self._bounds = services.bounds
         self._trail = trail
         self._neighbours = neighbours
-        self._retry_s = retry_s
+        self._retry_s = services.retry_s
         self._awaited: dict[str, Log] = {}
         """The tasks whose outcome is waited for here."""
         self._deleted: set[str] = set()

@@ -79,9 +79,8 @@ class Engine:
         files: Files | None = None,
         bus: Bus | None = None,
     ) -> None:
-        loop, retry_s, bounds = asyncio.get_running_loop(), settings.retry_s, Bounds(settings.max_text)
-        effects, stopping, files = Effects(), Stopping(), files or Files()
-        server, past = server_name(name or holder), History(store, files)
+        loop, retry_s, files = asyncio.get_running_loop(), settings.retry_s, files or Files()
+        effects, stopping = Effects(), Stopping()
         # What is in memory, and whose it is.
         served, runs, hints = Served(runners), Runs(), None
         if settings.poll_s > 0:
@@ -94,10 +93,10 @@ class Engine:
         services = RunServices(
             clock=clock,
             loop=loop,
-            past=past,
+            past=History(store, files),
             files=files,
-            bounds=bounds,
-            server=server,
+            bounds=Bounds(settings.max_text),
+            server=server_name(name or holder),
             effects=effects,
             stopping=stopping,
             suspend_max_s=settings.suspend_max_s,
@@ -113,9 +112,7 @@ class Engine:
         # What callers ask for.
         webhooks = None if announcer is None else WebhookOperations(store, tasks, leases, announcer)
         tails = Tails(tasks, TailServices(store, loop, settings.keepalive_s, stopping))
-        intake = Intake(
-            store, tasks, supervisor, auto_runs, clock, settings, webhooks, files=files, past=past, server=server
-        )
+        intake = Intake(store, tasks, supervisor, auto_runs, services, settings, webhooks)
         operations = Operations(
             store,
             tasks,
@@ -133,34 +130,10 @@ class Engine:
         # What follows from it, and what others do.
         delegated = DelegatedTasks(store, tasks, supervisor, cancellations, clock, retry_s=retry_s)
         delegations = Delegations(
-            served,
-            tasks,
-            supervisor,
-            delegated,
-            intake.take,
-            store=store,
-            clock=clock,
-            files=files,
-            bounds=bounds,
-            trail=trail,
-            neighbours=neighbours,
-            retry_s=retry_s,
+            store, tasks, supervisor, delegated, intake.take, services, trail=trail, neighbours=neighbours
         )
         recovery = Recovery(store, tasks, supervisor, settings, observer)
-        worker_tasks = WorkerTasks(
-            store,
-            tasks,
-            supervisor,
-            clock,
-            effects,
-            files=files,
-            past=past,
-            bounds=bounds,
-            server=server,
-            retry_s=retry_s,
-            observer=observer,
-        )
-        workers = WorkerWatch(worker_tasks, supervisor, served)
+        workers = WorkerWatch(WorkerTasks(store, tasks, supervisor, services, observer), supervisor)
         self.tasks = tasks
         self.operations = operations
         self.operated = OperatedTasks(store, tasks, runs, tails, files, stopping)

@@ -12,8 +12,6 @@ from msgspec.structs import replace
 from dragoman.engine import policy
 from dragoman.engine.api import Runner
 from dragoman.engine.auto_runs import AutoRuns
-from dragoman.engine.bounds import Bounds
-from dragoman.engine.files import Files
 from dragoman.engine.lineage import check_lineage, read_lineage
 from dragoman.engine.log import Log
 from dragoman.engine.policy import EngineSettings
@@ -21,7 +19,7 @@ from dragoman.engine.rules import AddMessage, Decision, OperatorAnswer, decide, 
 from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.runs.direct import DirectRun
 from dragoman.engine.runs.endings import refusal_of
-from dragoman.engine.runs.history import History
+from dragoman.engine.runs.services import RunServices
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
@@ -34,7 +32,7 @@ from dragoman.model.errors import (
     UnsupportedOperation,
 )
 from dragoman.model.events import MessageReceived
-from dragoman.model.ids import Clock, new_id, new_write, timestamp, timestamp_ms
+from dragoman.model.ids import new_id, new_write, timestamp, timestamp_ms
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, PushConfig, SendMessage
 from dragoman.model.task import INTERRUPTED, TaskHead, Usage
@@ -87,27 +85,20 @@ class Intake:
         tasks: Tasks,
         supervisor: Supervisor,
         auto_runs: AutoRuns,
-        clock: Clock,
+        services: RunServices,
         settings: EngineSettings,
         webhooks: WebhookOperations | None,
-        *,
-        files: Files,
-        past: History,
-        server: str = "",
     ) -> None:
-        """`server` is the name of this server in lineages."""
         self._store = store
         self._tasks = tasks
         self._supervisor = supervisor
         self._leases = supervisor.leases
         self._auto_runs = auto_runs
-        self._clock = clock
+        self._services = services
+        self._clock = services.clock
+        self._files = services.files
         self._settings = settings
-        self._bounds = Bounds(settings.max_text)
         self._webhooks = webhooks
-        self._files = files
-        self._past = past
-        self._server = server
         self._undecided: dict[bytes, tuple[bytes, AutoRun]] = {}
         """The runs that may answer with a Message or become a task, by the key of their call, with its digest."""
 
@@ -281,7 +272,7 @@ class Intake:
     ) -> tuple[TaskHead, Message]:
         lineage = origin.lineage if origin is not None else ()
         if send.message.metadata and origin is None:
-            lineage = read_lineage(send.message.metadata, self._server)
+            lineage = read_lineage(send.message.metadata, self._services.server)
         if lineage:
             check_lineage(lineage, call.agent)
         task_id = new_id() if origin is None else origin.task_id
@@ -426,7 +417,7 @@ class Intake:
                 return taken
             dedupe = self._instead(call, repeat, dedupe)
         head, message = self._head(call, send, self._clock.now_ms())
-        run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._bounds, self._server)
+        run = DirectRun(runner, head, replace(message, task_id=None), self._services)
         deadline_s, timeout_s = runner.traits.deadline_s, self._settings.blocking_timeout_s
         if deadline_s is not None and deadline_s < timeout_s:
             answer = await run.answer(new_id(), deadline_s, "deadline_s")

@@ -9,21 +9,18 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 
-from dragoman.engine.bounds import Bounds
-from dragoman.engine.effects import Delegate, Effects, ParentRun
+from dragoman.engine.effects import Delegate, ParentRun
 from dragoman.engine.ends import GONE_TEXT
-from dragoman.engine.files import Files
 from dragoman.engine.log import Log
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.rules import Decision, Request, View, WriteWords, decide_words
-from dragoman.engine.runs.history import History
+from dragoman.engine.runs.services import RunServices
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.words import Delegation
 from dragoman.engine.writes import STALLED_S
 from dragoman.model.errors import LeaseLost, TaskNotFound, Unavailable
 from dragoman.model.events import Delegated, Logged
-from dragoman.model.ids import Clock
 from dragoman.model.task import TaskState
 from dragoman.store.api import Appended, Store, StoreError
 from dragoman.store.worker_leases import WorkerLease
@@ -44,28 +41,21 @@ class WorkerTasks:
         store: Store,
         tasks: Tasks,
         supervisor: Supervisor,
-        clock: Clock,
-        effects: Effects,
-        *,
-        files: Files,
-        past: History,
-        bounds: Bounds,
-        server: str,
-        retry_s: float,
+        services: RunServices,
         observer: Observer | None,
     ) -> None:
         self.store = store
         self.leases = store.worker_leases
-        self.loop = supervisor.loop
-        self.clock = clock
-        self.files = files
-        self.past = past
-        self.bounds = bounds
-        self.server = server
+        self.loop = services.loop
+        self.clock = services.clock
+        self.files = services.files
+        self.past = services.past
+        self.bounds = services.bounds
+        self.server = services.server
+        self.retry_s = services.retry_s
         self._tasks = tasks
         self._supervisor = supervisor
-        self._effects = effects
-        self.retry_s = retry_s
+        self._effects = services.effects
         self._observer = observer
         self._renewals: dict[int, dict[tuple[str, str], asyncio.Future[WorkerLease | None]]] = {}
         """The renewals that wait for the next statement, by the time for which leases last."""

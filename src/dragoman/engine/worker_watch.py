@@ -14,7 +14,6 @@ from dragoman.engine.api import Workers
 from dragoman.engine.log import Log
 from dragoman.engine.rules import Decision, EndWorkerLease, WriteWords
 from dragoman.engine.runs.endings import OVERDUE, closing, overdue_text
-from dragoman.engine.served_agents import Served
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.task import INTERRUPTED, TaskState
@@ -38,10 +37,10 @@ LOOK_MAX = 100
 class WorkerWatch:
     """The agents that are served by workers. `tasks` is the engine's side for them."""
 
-    def __init__(self, tasks: WorkerTasks, supervisor: Supervisor, served: Served) -> None:
+    def __init__(self, tasks: WorkerTasks, supervisor: Supervisor) -> None:
         self.tasks = tasks
         self._supervisor = supervisor
-        self._served = served
+        self._served = supervisor.leases.served
         self._looking: asyncio.Task[None] | None = None
 
     def start(self, jobs: JobGroup) -> None:

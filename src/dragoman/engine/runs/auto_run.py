@@ -94,7 +94,7 @@ class AutoRun:
         self._calls = calls
         self._phase = AutoPhase.OPEN
         self._timer: asyncio.TimerHandle | None = None
-        self._sink = MessageSink(head, message, services.past, server=services.server, shown=call.shown, execution=self)
+        self._sink = MessageSink(head, message, services, shown=call.shown, execution=self)
         self.run = Run(head, message, self._sink, services.bounds, traceparent=traceparent)
 
     @property

@@ -7,10 +7,9 @@ import asyncio
 from asyncio import get_running_loop
 
 from dragoman.engine.api import Ended, Reject, Run, Runner
-from dragoman.engine.bounds import Bounds
 from dragoman.engine.runs.endings import failed
-from dragoman.engine.runs.history import History
 from dragoman.engine.runs.message_sink import MessageSink
+from dragoman.engine.runs.services import RunServices
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
 from dragoman.model.message import Message, Part
 from dragoman.model.task import TaskHead, TaskState, Usage
@@ -19,13 +18,11 @@ from dragoman.model.task import TaskHead, TaskState, Usage
 class DirectRun:
     """An execution of `runner` for a `message` that gets a Message."""
 
-    def __init__(
-        self, runner: Runner, head: TaskHead, message: Message, past: History, bounds: Bounds, server: str = ""
-    ) -> None:
+    def __init__(self, runner: Runner, head: TaskHead, message: Message, services: RunServices) -> None:
         self._runner = runner
         self._head = head
-        self._sink = MessageSink(head, message, past, server=server)
-        self._run = Run(head, message, self._sink, bounds, traceparent=head.traceparent)
+        self._sink = MessageSink(head, message, services)
+        self._run = Run(head, message, self._sink, services.bounds, traceparent=head.traceparent)
 
     @property
     def used(self) -> Usage | None:

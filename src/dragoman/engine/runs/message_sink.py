@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from dragoman.engine.api import Hear, Past, Sink
 from dragoman.engine.lineage import full_lineage
-from dragoman.engine.runs.history import History
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, weigh
+from dragoman.engine.runs.services import RunServices
 from dragoman.engine.words import WORKING, Ask, Delegation, Note, Say, Waiting, Working
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, Submitted
 from dragoman.model.lifecycle import fold
@@ -55,8 +55,7 @@ class MessageSink:
         "_execution",
         "_head",
         "_held",
-        "_past",
-        "_server",
+        "_services",
         "_shown",
         "_task",
         "_works",
@@ -67,17 +66,15 @@ class MessageSink:
         self,
         head: TaskHead,
         message: Message,
-        past: History,
+        services: RunServices,
         *,
-        server: str,
         shown: CallerCredentials | None = None,
         execution: Undecided | None = None,
     ) -> None:
         self.used: Usage | None = None
         """The tokens used before a task took over."""
         self._head = head
-        self._past = past
-        self._server = server
+        self._services = services
         self._shown = shown
         self._execution = execution
         self._events: list[Event] = [Submitted(message, head.created_at)]
@@ -90,7 +87,7 @@ class MessageSink:
 
     def large(self, parts: Sequence[Part]) -> bool:
         """Whether a file in `parts` is too large for a Message: it belongs in the blob store."""
-        return self._past.files.large(parts)
+        return self._services.files.large(parts)
 
     def answer(self, words: Sequence[Part], message_id: str) -> Message:
         """The Message that holds the parts of all artifacts, followed by the agent's last words."""
@@ -148,7 +145,7 @@ class MessageSink:
     @property
     def lineage(self) -> tuple[str, ...]:
         """See `engine.api.Sink`."""
-        return full_lineage(self._head, self._server)
+        return full_lineage(self._head, self._services.server)
 
     @property
     def record(self) -> Record:
@@ -228,7 +225,7 @@ class MessageSink:
         """See `engine.api.Sink`."""
         if context and self._execution is not None:
             return await (await self._in_task()).past()
-        return self._past
+        return self._services.past
 
     def _taken_over(self) -> "asyncio.Future[Sink]":
         if self._task is None:

@@ -1,4 +1,4 @@
-"""RunServices: what all runs of a process share.
+"""RunServices: what all runs of a process share, with the parts of the engine that begin and serve them.
 
 Invariant: values and named protocols only. Nothing here is about one run.
 """
@@ -16,7 +16,9 @@ from dragoman.model.ids import Clock
 
 
 class RunServices(Struct, frozen=True, kw_only=True):
-    """The values that all runs of a process share. `server` is the name of this server in lineages.
+    """The values that all runs of a process share, and what begins and serves them.
+
+    `server` is the name of this server in lineages.
 
     `effects` get what runs want of the engine: delegations, and their own end when they are past their deadline or were
     suspended for `suspend_max_s`. Once the process is `stopping`, no run stays suspended.
