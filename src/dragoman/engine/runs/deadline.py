@@ -5,32 +5,24 @@ time counts; after its answer the time begins anew.
 """
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
-from dragoman.model.ids import Clock
-
-
-class Timed(Protocol):
-    """The run whose time is limited."""
-
-    def stop_overdue(self) -> None:
-        """Take note that the time is over."""
-        ...
+from dragoman.engine.runs.services import RunServices
 
 
 class Deadline:
-    """The time limit of a `run`: `limit_s` seconds. `began_ms` is when the task was taken on, if that was before."""
+    """The time limit of a run: `limit_s` seconds, after which `expire` is called.
 
-    __slots__ = ("_began_ms", "_clock", "_loop", "_run", "_timer", "limit_s")
+    `began_ms` is when the task was taken on, if that was before.
+    """
 
-    def __init__(
-        self, run: Timed, limit_s: float, began_ms: int | None, clock: Clock, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    __slots__ = ("_began_ms", "_expire", "_services", "_timer", "limit_s")
+
+    def __init__(self, expire: Callable[[], None], limit_s: float, began_ms: int | None, services: RunServices) -> None:
         self.limit_s = limit_s
         self._began_ms = began_ms
-        self._clock = clock
-        self._loop = loop
-        self._run = run
+        self._services = services
+        self._expire = expire
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -40,12 +32,12 @@ class Deadline:
 
     def restart(self) -> None:
         """Count from the beginning, or from when the task was taken on if nothing has counted yet."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._services.clock.now_ms()
         began_ms = self._began_ms or now_ms
         self._began_ms = None
         self.stop()
         left_s = self.limit_s - max(0, now_ms - began_ms) / 1000
-        self._timer = self._loop.call_later(max(0.0, left_s), self._run.stop_overdue)
+        self._timer = self._services.loop.call_later(max(0.0, left_s), self._expire)
 
     def stop(self) -> None:
         """Count no longer."""

@@ -113,7 +113,7 @@ class TaskRun:
             replay.keep()
         if traits.deadline_s is not None:
             began_ms = replay.began_ms if work is None else timestamp_ms(head.created_at)
-            deadline = Deadline(self, traits.deadline_s, began_ms, services.clock, services.loop)
+            deadline = Deadline(self.stop_overdue, traits.deadline_s, began_ms, services)
         self.deadline = deadline
         self.sink = TaskSink(
             self,
