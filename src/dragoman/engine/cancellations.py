@@ -7,16 +7,13 @@ task ends without it. A cancel that has begun is carried out, even if its caller
 import asyncio
 
 from dragoman.engine.effects import CancelChildren, Effects
-from dragoman.engine.ends import TaskEnds
-from dragoman.engine.errands import Errands
 from dragoman.engine.hints import Hints
-from dragoman.engine.leases import TaskLeases
 from dragoman.engine.log import Log
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.endings import OVERDUE, overdue_text
-from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import TaskRun
+from dragoman.engine.supervisor import Supervisor
 from dragoman.model.task import TaskState
 from dragoman.store.api import Refused, Store, StoreError
 
@@ -30,25 +27,21 @@ class Cancellations:
     def __init__(
         self,
         store: Store,
-        leases: TaskLeases,
-        runs: Runs,
-        ends: TaskEnds,
-        errands: Errands,
+        supervisor: Supervisor,
         effects: Effects,
         settings: EngineSettings,
-        loop: asyncio.AbstractEventLoop,
         *,
         observer: Observer | None,
         hints: Hints | None,
     ) -> None:
         self._store = store
-        self._leases = leases
-        self._runs = runs
-        self._ends = ends
-        self._errands = errands
+        self._leases = supervisor.leases
+        self._runs = supervisor.runs
+        self._ends = supervisor.ends
+        self._errands = supervisor.errands
+        self._loop = supervisor.loop
         self._effects = effects
         self._settings = settings
-        self._loop = loop
         self._observer = observer
         self._hints = hints
 

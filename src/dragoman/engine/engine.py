@@ -106,9 +106,7 @@ class Engine:
         errands = Errands(tasks, ends, effects, stopping, retry_s=retry_s)
         auto_runs = AutoRuns(services, errands, observer)
         supervisor = Supervisor(leases, runs, tasks, ends, errands, auto_runs, services, observer)
-        cancellations = Cancellations(
-            store, leases, runs, ends, errands, effects, settings, loop, observer=observer, hints=hints
-        )
+        cancellations = Cancellations(store, supervisor, effects, settings, observer=observer, hints=hints)
         # What callers ask for.
         webhooks = None if announcer is None else WebhookOperations(store, tasks, leases, announcer)
         tails = Tails(tasks, TailServices(store, loop, settings.keepalive_s, stopping))
