@@ -64,7 +64,7 @@ def write(*events: Event, epoch: int | None = None) -> Decision:
 def stream(log: Log, store: Store, after: int) -> Tail:
     """A stream of the log from a place on."""
     services = TailServices(store, asyncio.get_running_loop(), 60, Stopping())
-    return Tail(log, services, after=after, snapshot=None, base=None, ends_when_interrupted=False)
+    return Tail(log, services, after=after)
 
 
 @pytest.fixture

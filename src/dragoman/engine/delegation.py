@@ -288,14 +288,7 @@ class Delegations:
         return None
 
     def _tail(self, child: Log, after: int) -> Tail:
-        return Tail(
-            child,
-            self._tail_services,
-            after=after,
-            snapshot=None,
-            base=None,
-            ends_when_interrupted=False,
-        )
+        return Tail(child, self._tail_services, after=after)
 
     def _note(self, parent: TaskHead, agent: str, task_id: str, reason: str) -> None:
         trail = self._trail

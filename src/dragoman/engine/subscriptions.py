@@ -80,9 +80,9 @@ class Tail:
         services: TailServices,
         *,
         after: int,
-        snapshot: Snapshot | None,
-        base: Record | None,
-        ends_when_interrupted: bool,
+        snapshot: Snapshot | None = None,
+        base: Record | None = None,
+        ends_when_interrupted: bool = False,
         ends_with_snapshot: bool = False,
     ) -> None:
         self.head: TaskHead | None = task.head
@@ -257,7 +257,7 @@ class Tails:
         """
         task, seq = taken.task, taken.seq
         if taken.repeated and call.after is not None:
-            return await self._resumed(call, task, call.after, ends=True)
+            return await self._after(task, call.after, ends=True, folds=call.folds)
         if task.seq == seq:
             return self._tail(task, seq, Snapshot(task.record(), send.history_length), ends=True)
         log = [logged for logged in await read_whole(task) if logged.seq <= seq]
@@ -271,7 +271,7 @@ class Tails:
         ends = not call.manners.subscribed_until_terminal
         try:
             if call.after is not None:
-                return await self._resumed(call, task, call.after, ends=ends)
+                return await self._after(task, call.after, ends=ends, folds=call.folds)
             if task.terminal and not call.manners.subscribes_to_ended:
                 raise UnsupportedOperation(f"task {task_id} has ended ({task.state.value}): read it with GetTask")
             tells_end = ends and call.manners.subscribes_to_ended and task.state in INTERRUPTED
@@ -291,9 +291,6 @@ class Tails:
             return await self._after(task, after, ends=False, folds=False)
         finally:
             task.unpin()
-
-    async def _resumed(self, call: Call, task: Log, after: str, *, ends: bool) -> Tail:
-        return await self._after(task, after, ends=ends, folds=call.folds)
 
     async def _after(self, task: Log, after: str, *, ends: bool, folds: bool) -> Tail:
         """Open a stream after the last id the caller saw.
