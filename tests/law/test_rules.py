@@ -87,7 +87,6 @@ def view_of(facts: Facts) -> View:
         living_keeper=keeper if alive else None,
         served=agent != "elsewhere",
         waits=agent == "here, and waits to be taken on",
-        takes_work=facts.get("takes work") != "no" and not stopping,
         closed=stopping,
     )
 

@@ -140,7 +140,6 @@ class TaskLeases:
             living_keeper=living_keeper,
             served=runner is not None and not runner.traits.by_workers,
             waits=runner is not None and runner.traits.waits,
-            takes_work=self.takes_work,
             closed=self._closed,
         )
 

@@ -95,7 +95,7 @@ class View(Struct, frozen=True):
     `state`, `epoch`, `holder`, `keeper` and `question`, the open one, are committed. `run_epoch` is the epoch under
     which the run here writes, None if none is here; `run_asks` says that it waits for an answer. `living_keeper` is the
     keeper, if it is another replica that is known to be alive. `served`: this replica runs the agent, which `waits`
-    to be taken on (`engine.api.Traits`). `takes_work` is false once this process is fenced, or `closed`.
+    to be taken on (`engine.api.Traits`). `closed`: it is stopping.
     """
 
     head: TaskHead
@@ -110,7 +110,6 @@ class View(Struct, frozen=True):
     living_keeper: str | None = None
     served: bool = False
     waits: bool = False
-    takes_work: bool = True
     closed: bool = False
 
 
@@ -335,7 +334,6 @@ class Fact(Enum):
     KEPT_HERE = "this replica is the keeper"
     KEPT_ELSEWHERE = "another replica that is alive keeps the suspended run, and none is here"
     SERVED_HERE = "this replica runs the agent"
-    TAKES_WORK = "this replica may lease tasks"
     CLOSED = "this replica is stopping"
     FOR_CHILD = "the open question is that of the child which the request names"
     ONE_MESSAGE = "the agent takes no further message while it works"
@@ -460,7 +458,6 @@ TRUTH: Mapping[Fact, Callable[[View, Any], bool]] = {
         view.living_keeper is not None and view.keeper == view.living_keeper and view.run_epoch is None
     ),
     F.SERVED_HERE: lambda view, request: view.served,
-    F.TAKES_WORK: lambda view, request: view.takes_work,
     F.CLOSED: lambda view, request: view.closed,
     F.FOR_CHILD: lambda view, request: (
         view.question is not None and view.question.reference_task_ids == (request.child_id,)
