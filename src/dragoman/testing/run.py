@@ -247,7 +247,6 @@ class MemorySink:
         self.events: list[Event] = []
         self.orders: list[Delegation] = []
         self.waits = False
-        self._head = head
         self._delegated = {agent: list(outcomes) for agent, outcomes in delegated.items()}
         self._files = files
         self._answers = list(answers)
