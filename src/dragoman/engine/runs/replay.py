@@ -187,13 +187,12 @@ class Replay:
         asked = self._answers[number].asked
         return asked is None or _spelled(asked.parts) == spelled
 
-    def _forget(self, number: int) -> RecordedAnswer:
+    def _forget(self, number: int) -> None:
         recorded = self._answers.pop(number)
         if recorded.place:
             del self._at[recorded.place]
         else:
             self._unplaced -= 1
-        return recorded
 
     def left(self) -> ReplayMismatch:
         """The first recorded word that the run has not told again by its end. For an active replay."""
@@ -203,13 +202,11 @@ class Replay:
         child_id = next(iter(self._passed))
         return ReplayMismatch(f"task {child_id}", "a question of another agent", "the end of the run")
 
-    def skip(self, count: int | None = None) -> tuple[Message, ...]:
-        """Take the next `count` recorded answers, or all, whatever was asked."""
-        numbers = list(self._answers)[:count]
-        taken = tuple(self._forget(number).answer for number in numbers)
-        if taken:  # nothing changes NOTHING
-            self._look()
-        return taken
+    def skip(self, count: int) -> None:
+        """Take the next `count` recorded answers, whatever was asked."""
+        for number in list(self._answers)[:count]:
+            self._forget(number)
+        self._look()
 
     def drop(self) -> None:
         """Discard all recorded answers."""
