@@ -58,7 +58,7 @@ from dragoman.model.operations import (
     UpdateStatus,
 )
 from dragoman.model.principal import Principal
-from dragoman.model.task import Record, TaskState
+from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Store, StoreError, StoreFull, Unknown
 from dragoman.store.damage import UNKNOWN_MOUNT
 
@@ -210,27 +210,25 @@ class Operations:
 
     async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """The dialect of a task that the principal made: see `engine.handler.Handler.dialect_of`."""
-        try:
-            found = await self._store.head(task_id)
-        except StoreError as error:
-            raise _unavailable(error) from error
-        if found is None:
+        if (head := await self._find_head(task_id)) is None:
             return None
-        head = found[0]
         here = head.mount in (mount, UNKNOWN_MOUNT)
         return head.dialect if here and (head.owner, head.agent) == (principal.id, agent) else None
 
     async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """The agent that owns a task sent to the root mount: see `engine.handler.Handler.agent_of`."""
+        if (head := await self._find_head(task_id)) is None:
+            return None
+        own = head.owner == principal.id and head.mount in (mount, UNKNOWN_MOUNT) and principal.reaches(head.agent)
+        return head.agent if own and head.agent in self._served.runners else None
+
+    async def _find_head(self, task_id: str) -> TaskHead | None:
+        """The head of a task, whoever owns it; None if there is none. Raises Unavailable."""
         try:
             found = await self._store.head(task_id)
         except StoreError as error:
             raise _unavailable(error) from error
-        if found is None:
-            return None
-        head = found[0]
-        own = head.owner == principal.id and head.mount in (mount, UNKNOWN_MOUNT) and principal.reaches(head.agent)
-        return head.agent if own and head.agent in self._served.runners else None
+        return None if found is None else found[0]
 
     async def served_elsewhere(self, agent: str) -> bool:
         """Whether another replica that is alive serves an agent, as of a second ago. Raises Unavailable."""
