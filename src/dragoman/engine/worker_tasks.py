@@ -46,6 +46,7 @@ class WorkerTasks:
     ) -> None:
         self.store = store
         self.leases = store.worker_leases
+        self.ends = supervisor.ends
         self.loop = services.loop
         self.clock = services.clock
         self.files = services.files
@@ -136,10 +137,6 @@ class WorkerTasks:
                     raise
                 await asyncio.sleep(self.retry_s)
 
-    async def end(self, task: Log, state: TaskState, text: str, reason: str) -> None:
-        """End a task. Raises StoreError or Unknown."""
-        await self._supervisor.ends.end(task, state, text, reason)
-
     async def orphaned(self, task: Log) -> bool:
         """Whether the task was delegated by one that has ended."""
         return await self._tasks.orphaned(task.head)
@@ -159,7 +156,7 @@ class WorkerTasks:
         if self.shared or task.head.agent in leases.served.runners:
             leases.tell(task, None)
         else:
-            await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
+            await self.ends.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
 
     def decide(self, task: Log, request: Request) -> Decision | None:
         """What the rules say to a request, as the task stands. Raises what they raise."""

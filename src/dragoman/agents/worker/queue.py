@@ -109,7 +109,7 @@ class Queue:
             if task is None:
                 return None
             if await tasks.orphaned(task):
-                await tasks.end(task, TaskState.CANCELED, "", "")
+                await tasks.ends.end(task, TaskState.CANCELED)
                 return None
             if task.fold.unreadable:
                 return None
