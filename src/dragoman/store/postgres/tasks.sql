@@ -119,9 +119,12 @@ WITH v AS (
     FROM holding h WHERE h.lease_act <> 1 AND w.task = h.task AND w.token = h.lease_token AND w.version = h.known_version
         AND w.reports = h.known_reports AND NOT w.over AND (w.until_ms > h.ms) = (h.lease_act <> 2)
     RETURNING w.task
+), resuming AS MATERIALIZED (
+    SELECT m.task FROM moved m JOIN cur USING (place) WHERE cur.to_worker AND cur.lease_runs
 ), resumed AS (
     UPDATE dragoman.worker_leases w SET due_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + w.deadline_ms
-    FROM moved m JOIN cur USING (place) WHERE cur.to_worker AND cur.lease_runs AND cur.lease_act IS NULL AND w.task = m.task
+    FROM resuming r WHERE w.task = r.task AND NOT w.over
+    RETURNING w.task
 ), done AS MATERIALIZED (
     SELECT place, made.task, events::bigint AS seq, epoch, state, scope, context, NULL::smallint AS old_state, id, events, page,
         NULL::bytea AS record, write, key, digest, expires_ms, NULL::bigint AS log_bytes
@@ -180,6 +183,7 @@ SELECT cur.place, done.task, done.seq, done.epoch, cur.earlier_seq, cur.earlier_
     cur.call_seq, cur.call_answer, cur.old_state, cur.old_seq, cur.old_epoch, cur.leased, cur.webhooks_version,
     cur.lease_runs AND cur.known_token = cur.lease_token, cur.missed, done.log_bytes,
     1 / ((SELECT count(*) FROM holding) = (SELECT count(*) FROM granted) + (SELECT count(*) FROM changed))::int,
+    1 / ((SELECT count(*) FROM resuming) = (SELECT count(*) FROM resumed))::int,
     1 / ((SELECT count(*) FROM done WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
 FROM cur LEFT JOIN done USING (place);
 

@@ -1,0 +1,87 @@
+"""What becomes of a task when its worker's lease changes at the moment of somebody else's write."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from msgspec.structs import replace
+
+from dragoman.model.ids import SystemClock
+from dragoman.store.api import Append, Appended, Store, Stored
+from dragoman.store.open import open_store
+from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
+from dragoman.testing.store_cases.bench import START_MS, loaded, status
+from dragoman.testing.store_cases.worker_leases import Q, W, leased, told
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+async def stores(used_postgres_url: str) -> AsyncIterator[tuple[Store, Store]]:
+    """The store as two replicas have it."""
+    first, second = (open_store(used_postgres_url, SystemClock()) for _ in range(2))
+    await first.open("h1")
+    await second.open("h2")
+    try:
+        yield first, second
+    finally:
+        await first.close()
+        await second.close()
+
+
+def given_back(stored: Stored, lease: WorkerLease) -> Append:
+    """The worker gives the task back while its question is open."""
+    return Append(
+        task_id=stored.head.id,
+        events=(),
+        state=Q,
+        status_ms=START_MS,
+        expected_epoch=stored.epoch,
+        lease=WorkerLeaseChange(replace(lease, version=lease.version + 1, ended="lease"), over=True),
+    )
+
+
+def answer(stored: Stored) -> Append:
+    """The question is answered: the worker of the lease goes on, if it has it still."""
+    return Append(
+        task_id=stored.head.id,
+        events=(status(W),),
+        state=W,
+        status_ms=START_MS,
+        expected_seq=stored.seq,
+        read_seq=stored.seq,
+        to_worker=True,
+    )
+
+
+async def waiting(connection: asyncpg.Connection, count: int) -> None:
+    async with asyncio.timeout(20):
+        while await connection.fetchval(WAITING) < count:
+            await asyncio.sleep(0.01)
+
+
+async def test_an_answer_while_the_lease_is_given_back_puts_the_task_into_the_queue(
+    stores: tuple[Store, Store], used_postgres_url: str
+) -> None:
+    first, second = stores
+    lease = await leased(first)
+    lease = replace(lease, version=1, questions=1)
+    await first.append(told(await loaded(first, "t1"), lease, state=Q))
+    asked = await loaded(first, "t1")
+    holding, watching = [await asyncpg.connect(used_postgres_url) for _ in range(2)]
+    try:
+        async with holding.transaction():
+            await holding.execute("SELECT 1 FROM dragoman.tasks WHERE id = 't1' FOR UPDATE")
+            giving = asyncio.ensure_future(first.append(given_back(asked, lease)))
+            await waiting(watching, 1)
+            answering = asyncio.ensure_future(second.append(answer(asked)))
+            await waiting(watching, 2)
+        assert isinstance(await giving, Appended)
+        assert isinstance(await answering, Appended)
+    finally:
+        await holding.close()
+        await watching.close()
+    stored = await loaded(first, "t1")
+    assert stored.holder != WORKER
+    assert await first.queued("echo", 10) == ("t1",)
