@@ -234,7 +234,7 @@ class Place:
             suspend_max_s=SETTINGS.suspend_max_s,
             retry_s=SETTINGS.retry_s,
         )
-        self.ends = TaskEnds(self.leases, self.runs, clock)
+        self.ends = TaskEnds(self.leases, self.runs, clock, store.worker_leases)
         errands = Errands(self.tasks, self.ends, effects, stopping, retry_s=SETTINGS.retry_s)
         auto = AutoRuns(services, errands, None)
         supervisor = Supervisor(self.leases, self.runs, self.tasks, self.ends, errands, auto, services)

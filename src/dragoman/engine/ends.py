@@ -13,8 +13,9 @@ from dragoman.engine.rules import Decision, EndTask
 from dragoman.engine.runs.endings import closing, failed
 from dragoman.engine.runs.registry import Runs
 from dragoman.model.ids import Clock
-from dragoman.model.task import TaskState
+from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import Fenced, StoreError
+from dragoman.store.worker_leases import WORKER, WorkerLeases
 
 log = logging.getLogger("dragoman.runs")
 
@@ -26,12 +27,16 @@ GONE_TEXT = "The run was interrupted, and its agent is not served any more."
 
 
 class TaskEnds:
-    """Ends tasks. `runs` are those of this process, and `leases` says which tasks are its own."""
+    """Ends tasks. `runs` are those of this process, and `leases` says which tasks are its own.
 
-    def __init__(self, leases: TaskLeases, runs: Runs, clock: Clock) -> None:
+    `workers` are the leases of workers: a worker has used more tokens than the log says, if it has told of them alone.
+    """
+
+    def __init__(self, leases: TaskLeases, runs: Runs, clock: Clock, workers: WorkerLeases) -> None:
         self._leases = leases
         self._runs = runs
         self._clock = clock
+        self._workers = workers
 
     async def end(
         self,
@@ -53,12 +58,13 @@ class TaskEnds:
             run = self._runs.of(log)
             if run is not None:
                 run.abandon()
-            end = closing(log.head, state, self._clock.now_ms(), text, reason, log.fold.usage)
+            end = closing(log.head, state, self._clock.now_ms(), text, reason, used or log.fold.usage)
             return self._leases.decide(EndTask(end, epoch), log)
 
         run = self._runs.of(task)
         if run is not None:
             run.abandon()
+        used = await self._used_by_worker(task) if task.row.holder == WORKER else None
         try:
             await task.writes.append(task, decide, in_doubt=in_doubt)
         except Fenced:
@@ -66,6 +72,11 @@ class TaskEnds:
         run = self._runs.of(task)
         if run is not None:  # it does not stop; the task has ended without it
             self._runs.leave_behind(run)
+
+    async def _used_by_worker(self, task: Log) -> Usage | None:
+        """The tokens of a task, as its worker has told them; None if its lease has run out."""
+        held = await self._workers.get(task.head.id)
+        return held.lease.used if held is not None and held.runs else None
 
     def tell_runner(self, task: Log) -> None:
         """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""

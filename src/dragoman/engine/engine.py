@@ -102,7 +102,7 @@ class Engine:
             suspend_max_s=settings.suspend_max_s,
             retry_s=retry_s,
         )
-        ends = TaskEnds(leases, runs, clock)
+        ends = TaskEnds(leases, runs, clock, store.worker_leases)
         errands = Errands(tasks, ends, effects, stopping, retry_s=retry_s)
         auto_runs = AutoRuns(services, errands, observer)
         supervisor = Supervisor(leases, runs, tasks, ends, errands, auto_runs, services, observer)

@@ -138,7 +138,7 @@ class WorkerWatch:
         async with self.tasks.watch(lease.task_id) as task:
             if task is None or task.terminal or task.state in INTERRUPTED or lease.deadline_s is None:
                 return
-            text, used = overdue_text(lease.deadline_s), task.fold.usage
+            text, used = overdue_text(lease.deadline_s), lease.used or task.fold.usage
             end = closing(task.head, TaskState.FAILED, self.tasks.clock.now_ms(), text, OVERDUE, used)
             change = WorkerLeaseChange(replace(lease, version=lease.version + 1))
             with suppress(Refused, Overtaken):  # the next look finds it again
