@@ -335,6 +335,8 @@ class Database:
             self.leases.change(append.lease, asks=append.state in INTERRUPTED)
         elif resumes:
             self.leases.resume(append.task_id)
+        elif append.state in INTERRUPTED:
+            self.leases.pause(append.task_id)
         if append.state in TERMINAL:
             self.leases.end(append.task_id)
         if leases:

@@ -135,7 +135,10 @@ class WorkerLeases(Protocol):
         ...
 
     async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
-        """Leases that run, whose workers have worked for longer than their deadline, at most `limit`."""
+        """Leases that run, whose workers have worked for longer than their deadline, at most `limit`.
+
+        The time in which a task waits for its caller does not count.
+        """
         ...
 
 
@@ -165,7 +168,7 @@ class LeaseRow:
         self.due_s = None if self.lease.deadline_s is None else now_s + self.lease.deadline_s
 
     def pause(self) -> None:
-        """Count the worker's time no more: it has asked."""
+        """Count the worker's time no more: its task waits for the caller."""
         self.due_s = None
 
     def end(self, known_s: float) -> None:
@@ -267,6 +270,11 @@ class LeaseTable:
             row.pause()
         if change.over or change.silent:
             self.end(lease.task_id)
+
+    def pause(self, task_id: str) -> None:
+        """Count the time of a worker no more, because somebody else asks the caller of its task."""
+        if (row := self.rows.get(task_id)) is not None:
+            row.pause()
 
     def resume(self, task_id: str) -> None:
         """Count the time of a worker anew, because its question was answered."""

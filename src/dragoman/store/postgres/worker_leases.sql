@@ -34,8 +34,8 @@ SELECT w.lease, w.reports, k.id, w.agent, w.token, w.version FROM dragoman.worke
 JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4 WHERE w.until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over ORDER BY w.until_ms LIMIT $1;
 
 -- name: overdue_leases
--- Leases that run, whose workers have worked for too long, at most $1.
-SELECT w.lease, w.reports FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4
+-- Leases that run, whose workers have worked for too long, at most $1. One whose task waits for its caller does not work.
+SELECT w.lease, w.reports FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 2
 WHERE w.due_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY w.due_ms LIMIT $1;
 
 -- name: forget_leases

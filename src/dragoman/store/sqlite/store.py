@@ -279,7 +279,7 @@ class SqliteStore:
         except apsw.Error as error:
             return self._failed(translated(error, self._location))
         future = writer.submit(write, word=change is not None)
-        if change is not None or (terminal and task_id in leases.rows):
+        if change is not None or ((terminal or append.state in INTERRUPTED) and task_id in leases.rows):
             future.add_done_callback(partial(self._change_lease, append))
         elif append.to_worker and append.holder is not None:
             future.add_done_callback(partial(self._resume, task_id))
@@ -296,6 +296,8 @@ class SqliteStore:
             if append.lease is not None:
                 asks = append.state in INTERRUPTED
                 self._worker_leases.change(append.lease, asks=asks, write=append.write)
+            elif append.state in INTERRUPTED:
+                self._worker_leases.pause(append.task_id)
             if append.state in TERMINAL:
                 self._worker_leases.end(append.task_id)
 

@@ -334,6 +334,27 @@ async def who_works_for_too_long_is_found_but_not_while_its_question_is_open(ben
         assert {each.task_id for each in await store.worker_leases.overdue(10)} == {"t1", "t2"}
 
 
+async def who_waits_for_the_answer_to_anothers_question_is_not_found_late(bench: Bench) -> None:
+    """The question of a delegated task is put without a word of the worker."""
+    async with bench.store() as store:
+        await leased(store, deadline_s=0.001)
+        working = await loaded(store, "t1")
+        question = Append(
+            task_id="t1",
+            events=(status(Q),),
+            state=Q,
+            status_ms=START_MS,
+            expected_seq=working.seq,
+            release=True,
+        )
+        await store.append(question)
+        await asyncio.sleep(SOON_MS / 1000)
+        assert await store.worker_leases.overdue(10) == ()
+        await store.append(_answer(await loaded(store, "t1")))
+        await asyncio.sleep(SOON_MS / 1000)
+        assert [each.task_id for each in await store.worker_leases.overdue(10)] == ["t1"]
+
+
 def _answer(stored: Stored) -> Append:
     """The caller answers."""
     return Append(
@@ -362,4 +383,5 @@ WORKER_LEASES: tuple[Case, ...] = (
     a_task_that_is_given_back_is_for_the_next,
     the_end_of_a_task_is_the_end_of_its_lease,
     who_works_for_too_long_is_found_but_not_while_its_question_is_open,
+    who_waits_for_the_answer_to_anothers_question_is_not_found_late,
 )
