@@ -607,6 +607,11 @@ class SimulatedLeases:
         found: tuple[HeldLease, ...] = await self._store.request(lambda: self._database.leases.of_agent(agent))
         return found
 
+    async def running(self, tokens: Collection[tuple[str, str]]) -> frozenset[str]:
+        given = tuple(tokens)
+        found: frozenset[str] = await self._store.request(lambda: self._database.leases.running(given))
+        return found
+
     async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         found: tuple[WorkerLease, ...] = await self._store.request(lambda: self._database.leases.silent(limit))
         return found

@@ -495,6 +495,12 @@ class Workers(Protocol):
         """Take note that a task was taken from a worker that has been silent for too long."""
         ...
 
+    async def note_lost(self) -> None:
+        """Take note of tasks that workers took here, but do not have any more: they have ended, or went elsewhere, and
+        no worker has said so here. Looks at some of them, at the others next time. Raises StoreError.
+        """
+        ...
+
     def forget_idle(self, for_s: float = ...) -> None:
         """Forget what is kept of tasks that no worker has spoken of for that long."""
         ...

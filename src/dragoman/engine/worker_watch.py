@@ -27,6 +27,9 @@ log = logging.getLogger("dragoman.runs")
 LOOK_S = 0.5
 """How often leases are looked for that have run out, or an eighth of the shortest lease, if that is less."""
 
+LOST_S = 10.0
+"""How often it is looked which tasks workers do not have any more that they took here."""
+
 DRAINED_S = 0.05
 """How often a drain looks whether a worker still has a task."""
 
@@ -87,6 +90,7 @@ class WorkerWatch:
     async def _look(self) -> None:
         """Take tasks from silent workers, and end those of late ones, for ever."""
         begun = failing = False
+        lost_s = self.tasks.loop.time() + LOST_S
         while True:
             lengths_s = [workers.lease_s / 8 for workers in self._workers()]
             begun = begun or bool(lengths_s)  # workers may have tasks of an agent that is gone
@@ -101,6 +105,10 @@ class WorkerWatch:
                         await self._take_away(lease)
                 for lease in await self.tasks.leases.overdue(LOOK_MAX):
                     await self._end_overdue(lease)
+                if self.tasks.loop.time() >= lost_s:
+                    lost_s = self.tasks.loop.time() + LOST_S
+                    for workers in self._workers():
+                        await workers.note_lost()
                 failing = False
             except (StoreError, OutcomeUnknown) as error:
                 if not failing:

@@ -127,6 +127,10 @@ class WorkerLeases(Protocol):
         """The leases of an agent's tasks that run."""
         ...
 
+    async def running(self, tokens: Collection[tuple[str, str]]) -> frozenset[str]:
+        """The tokens of those leases that run, of some by task and token."""
+        ...
+
     async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         """Leases that have run out and are not over, at most `limit`.
 
@@ -310,6 +314,12 @@ class LeaseTable:
         """See `WorkerLeases`."""
         rows = [row for task_id, row in self.rows.items() if row.lease.agent == agent and self.runs(task_id)]
         return tuple(map(self._held, rows))
+
+    def running(self, tokens: Collection[tuple[str, str]]) -> frozenset[str]:
+        """See `WorkerLeases`."""
+        return frozenset(
+            token for task_id, token in tokens if self.runs(task_id) and self.rows[task_id].lease.token == token
+        )
 
     def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         """See `WorkerLeases`."""

@@ -3,6 +3,8 @@
 Invariant: an observation that has begun is finished once.
 """
 
+from itertools import islice
+
 from dragoman.engine.observer import Execution
 
 
@@ -31,6 +33,15 @@ class Executions:
         if execution is not None:
             execution.finished(state)
 
-    def tokens(self) -> tuple[tuple[str, str], ...]:
-        """The tasks with the tokens of their leases."""
-        return tuple(self._tokens.items())
+    def lose(self, task_id: str, token: str, state: str) -> None:
+        """As `finish`, unless a worker has taken the task again since."""
+        if self._tokens.get(task_id) == token:
+            self.finish(task_id, state)
+
+    def next(self, limit: int) -> tuple[tuple[str, str], ...]:
+        """So many of the tasks with the tokens of their leases, those that were looked at longest ago."""
+        found = tuple(islice(self._tokens.items(), limit))
+        for task_id, token in found:
+            del self._tokens[task_id]
+            self._tokens[task_id] = token
+        return found

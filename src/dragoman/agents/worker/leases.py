@@ -51,6 +51,9 @@ LEASE_S = 30.0
 SEEN_S = 30.0
 """Seconds after the last word of a worker during which its agent counts as online."""
 
+HELD_MAX = 500
+"""How many tasks that workers took here are looked up at once."""
+
 NOBODY_ASKED = "the task waits for its caller's message: then a worker gets it"
 
 
@@ -143,6 +146,15 @@ class Leases:
         )
         self._executions.finish(lease.task_id, "working")
 
+    async def note_lost(self) -> None:
+        """See `engine.api.Workers`."""
+        held = self._executions.next(HELD_MAX)
+        run = await self.tasks.leases.running(held) if held else frozenset[str]()
+        for task_id, token in held:
+            if token not in run:
+                state = await self.tasks.state(task_id)
+                self._executions.lose(task_id, token, SPELLED[state or TaskState.CANCELED])
+
     def forget_idle(self, for_s: float = WORK_S) -> None:
         """See `engine.api.Workers`."""
         if self._cache is not None:
@@ -159,10 +171,7 @@ class Leases:
         while not self.presence.closed:
             try:
                 if tasks.shared:
-                    for task_id, token in self._executions.tokens():
-                        if not await tasks.runs(task_id, token):
-                            state = await tasks.state(task_id)
-                            self._executions.finish(task_id, SPELLED[state or TaskState.CANCELED])
+                    await self.note_lost()
                     if not self.held:
                         return
                 elif not await tasks.leases.of_agent(self._agent) and not await tasks.store.queued(self._agent, 1):

@@ -123,6 +123,12 @@ class LeaseRows:
         found = ((decode_lease(lease, reports), left_ms) for lease, reports, left_ms in rows)
         return tuple(HeldLease(lease, left_ms) for lease, left_ms in found if lease is not None)
 
+    async def running(self, tokens: Collection[tuple[str, str]]) -> frozenset[str]:
+        """As the protocol says."""
+        ids, own = [to_text(task_id) for task_id, _ in tokens], [to_text(token) for _, token in tokens]
+        rows = await self._door().read(self._sql["running_leases"], ids, own)
+        return frozenset(from_text(row[0]) for row in rows)
+
     async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         """As the protocol says."""
         if time.monotonic() - self._forgotten_s >= FORGET_S:

@@ -28,6 +28,13 @@ RETURNING w.task;
 SELECT w.lease, w.reports, w.until_ms - (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4
 WHERE w.agent = $1 AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY w.task;
 
+-- name: running_leases
+-- The tokens of the leases of the tasks $1 with the tokens $2 that run. Each is found by its task, however many there are.
+SELECT v.token FROM unnest($1::text[], $2::text[]) AS v (id, token)
+CROSS JOIN LATERAL (SELECT k.task FROM dragoman.tasks k WHERE k.id = v.id AND k.state + 0 < 4 LIMIT 1) k
+CROSS JOIN LATERAL (SELECT w.token, w.over, w.until_ms FROM dragoman.worker_leases w WHERE w.task = k.task LIMIT 1) w
+WHERE w.token = v.token AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
 -- name: silent_leases
 -- Leases that have run out and are not over, at most $1.
 SELECT w.lease, w.reports, k.id, w.agent, w.token, w.version FROM dragoman.worker_leases w

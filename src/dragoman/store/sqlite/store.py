@@ -627,6 +627,10 @@ class LocalWorkerLeases:
         """As the protocol says."""
         return self._table.of_agent(agent)
 
+    async def running(self, tokens: Collection[tuple[str, str]]) -> frozenset[str]:
+        """As the protocol says."""
+        return self._table.running(tokens)
+
     async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
         """As the protocol says."""
         return self._table.silent(limit)

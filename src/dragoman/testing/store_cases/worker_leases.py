@@ -122,6 +122,8 @@ async def a_worker_takes_what_nobody_has_and_the_lease_is_read_as_it_was_granted
         assert (stored.holder, stored.epoch, stored.delivered, stored.seq) == (WORKER, 1, 1, 2)
         assert await store.queued("echo", 10) == ("t1",)
         assert [each.lease.task_id for each in await store.worker_leases.of_agent("echo")] == ["t2"]
+        asked = [("t2", "t2.a"), ("t2", "t2.b"), ("t1", "t2.a"), ("t1", "t1.a"), ("gone", "gone.a")]
+        assert await store.worker_leases.running(asked) == {"t2.a"}
         assert await store.worker_leases.of_agent("other") == ()
 
 
@@ -218,6 +220,7 @@ async def a_lease_that_has_run_out_is_neither_used_nor_renewed(bench: Bench) -> 
         assert await store.worker_leases.renew([("t1", lease.token)], LONG_MS) == {}
         assert not await store.worker_leases.note(replace(lease, version=1))
         assert await store.worker_leases.of_agent("echo") == ()
+        assert await store.worker_leases.running([("t1", lease.token)]) == frozenset()
         assert await store.claim("h1", 10, AGENTS) == ()  # it is for those who look for silent workers
 
 
@@ -305,6 +308,7 @@ async def a_task_that_is_given_back_is_for_the_next(bench: Bench) -> None:
         assert await store.worker_leases.renew([("t1", lease.token)], LONG_MS) == {}
         assert await store.queued("echo", 10) == ("t1",)
         assert await store.worker_leases.silent(10) == ()
+        assert await store.worker_leases.running([("t1", lease.token)]) == frozenset()
 
 
 async def the_end_of_a_task_is_the_end_of_its_lease(bench: Bench) -> None:
