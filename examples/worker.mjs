@@ -2,21 +2,29 @@
 //
 //     node examples/worker.mjs http://127.0.0.1:7870 greeter
 //
-// Set DRAGOMAN_API_KEY if the agent has a key. docs/workers.md explains the calls.
+// Set DRAGOMAN_API_KEY if the agent has a key. The worker waits while the server is away. docs/workers.md explains the
+// calls.
+
+import { setTimeout as sleep } from "node:timers/promises";
 
 const [server, agent] = process.argv.slice(2);
 const key = process.env.DRAGOMAN_API_KEY;
 
-/** One call of the worker API; null when there is nothing to answer. */
+/** One call of the worker API, again and again while the server is away; null when there is nothing to answer. */
 async function call(action, body) {
-  const answer = await fetch(new URL(`/workers/${agent}/${action}`, server), {
-    method: "POST",
-    headers: { "Content-Type": "application/json", ...(key && { "x-api-key": key }) },
-    body: JSON.stringify(body),
-  });
-  const text = await answer.text();
-  if (!answer.ok) throw Object.assign(new Error(text), { status: answer.status });
-  return text ? JSON.parse(text) : null;
+  const url = new URL(`/workers/${agent}/${action}`, server);
+  const headers = { "Content-Type": "application/json", ...(key && { "x-api-key": key }) };
+  for (;;) {
+    try {
+      const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+      const text = await answer.text();
+      if (answer.ok) return text ? JSON.parse(text) : null;
+      if (answer.status < 500) throw Object.assign(new Error(text), { status: answer.status });
+    } catch (error) {
+      if (error.status) throw error; // else no server answered
+    }
+    await sleep(1000);
+  }
 }
 
 /** Send heartbeats until the work is done; aborts `gone` when nobody wants it any more. */
@@ -38,12 +46,14 @@ async function ask(lease, question, message, gone) {
 const text = (message) => message.parts.map((part) => part.text ?? "").join(" ").trim();
 
 async function work({ lease, message }, gone) {
-  await call("update", { lease, message: "Thinking of a greeting", progress: { current: 1, total: 2 } });
+  let number = 1; // counts the reports, so that a repeated one counts once
+  await call("update", { lease, number, message: "Thinking of a greeting", progress: { current: 1, total: 2 } });
   const name = text(message) || (await ask(lease, 1, "Who are you?", gone));
   if (gone.signal.aborted) return;
   for (const piece of ["Hello, ", `${name}!`]) {
     const artifact = { artifactId: "greeting", parts: [{ text: piece }] };
-    await call("artifact", { lease, artifact, append: true });
+    number += 1;
+    await call("artifact", { lease, number, artifact, append: true });
   }
   await call("complete", { lease });
 }

@@ -2,13 +2,16 @@
 
     python examples/worker.py http://127.0.0.1:7870 words
 
-Set DRAGOMAN_API_KEY if the agent has a key. docs/workers.md explains the calls.
+Set DRAGOMAN_API_KEY if the agent has a key. The worker waits while the server is away. docs/workers.md explains the
+calls.
 """
 
+import http.client
 import json
 import os
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -26,16 +29,21 @@ class Refused(Exception):
 
 
 def call(action: str, **body: Any) -> Any:
-    """Make one call of the worker API; None if the answer is empty."""
+    """Make one call of the worker API, again and again while the server is away; None if the answer is empty."""
     headers = {"Content-Type": "application/json"} | ({"x-api-key": KEY} if KEY else {})
     url = f"{SERVER.rstrip('/')}/workers/{AGENT}/{action}"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            content = answer.read()
-            return json.loads(content) if content else None
-    except urllib.error.HTTPError as error:
-        raise Refused(error.code, error.read().decode()) from error
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                content = answer.read()
+                return json.loads(content) if content else None
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise Refused(error.code, error.read().decode()) from error
+        except (OSError, http.client.HTTPException):
+            pass
+        time.sleep(1)
 
 
 def keep(lease: str, done: threading.Event, canceled: threading.Event) -> None:
@@ -43,7 +51,7 @@ def keep(lease: str, done: threading.Event, canceled: threading.Event) -> None:
     while not done.is_set():
         try:
             pulse = call("heartbeat", lease=lease, wait_s=10)  # a cancel is answered at once
-        except (Refused, OSError):
+        except Refused:
             pulse = {"cancel": True}
         if pulse["cancel"]:
             canceled.set()
@@ -54,7 +62,7 @@ def work(task: dict[str, Any], canceled: threading.Event) -> None:
     """Count the words of the message."""
     lease, parts = task["lease"], task["message"]["parts"]
     words = " ".join(part.get("text", "") for part in parts).split()
-    call("update", lease=lease, message=f"Counting {len(words)} words")
+    call("update", lease=lease, number=1, message=f"Counting {len(words)} words")
     if not canceled.is_set():
         call("complete", lease=lease, artifacts=[{"name": "count", "parts": [{"text": f"{len(words)} words"}]}])
 

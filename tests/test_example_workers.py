@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from msgspec import structs
 
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
@@ -68,3 +70,36 @@ async def test_the_worker_in_node_greets_and_asks() -> None:
         assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
         task = await send(http, "Otto", taskId=task["id"])
         assert task["artifacts"][0]["parts"] == [{"text": "Hello, Otto!"}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", ["worker.py", "worker.mjs"])
+async def test_a_worker_outlives_its_server(worker: str, tmp_path: Path) -> None:
+    """It goes on with the server that starts at the same address, also with a task that it had."""
+    runs = sys.executable if worker.endswith(".py") else shutil.which("node")
+    if runs is None:
+        pytest.skip("Node is not installed")
+    config = structs.replace(CONFIG, store=f"sqlite:///{tmp_path / 'tasks.db'}")
+    profile = Profile(id="far", name="far", description="Elsewhere", version="1", skills=())
+    timeout, headers = aiohttp.ClientTimeout(total=DEADLINE_S), {"A2A-Version": "1.0"}
+    async with serving(config, [WorkerAgent(profile, queues=True)]) as url:
+        process = await asyncio.create_subprocess_exec(runs, str(EXAMPLES / worker), url, "far")
+        async with aiohttp.ClientSession(url, timeout=timeout, headers=headers) as http:
+            first = await send(http, " ")
+    try:
+        assert process.returncode is None
+        await asyncio.sleep(1.5)  # the worker calls, and nobody answers
+        config = structs.replace(config, port=urlsplit(url).port)
+        async with (
+            serving(config, [WorkerAgent(profile, queues=True)]),
+            aiohttp.ClientSession(url, timeout=timeout, headers=headers) as http,
+        ):
+            if first["status"]["state"] == "TASK_STATE_INPUT_REQUIRED":
+                task = await send(http, "Otto", taskId=first["id"])
+                assert task["artifacts"][0]["parts"] == [{"text": "Hello, Otto!"}]
+            task = await send(http, "Anna")
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
