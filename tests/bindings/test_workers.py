@@ -229,6 +229,22 @@ async def test_a_report_of_too_many_values_is_refused_and_the_limit_named(site: 
     assert await site.act("artifact", chunk) == (200, {"artifact_id": "a"})
 
 
+@pytest.mark.parametrize(
+    ("action", "body", "status", "fix"),
+    [
+        ("lease", {"wait_s": 31}, 400, "wait_s: must be at most 30"),
+        ("lease", {"history": -1}, 400, "history: must be at least 0"),
+        ("delegate", {"lease": "", "agent": "here", "timeout_s": 0}, 400, "timeout_s: must be more than 0"),
+        ("leese", {}, 404, "workers have no such action: there are artifact, ask, complete, delegate, fail"),
+    ],
+)
+async def test_a_refusal_says_what_would_do(
+    site: Site, action: str, body: dict[str, Any], status: int, fix: str
+) -> None:
+    refused, answer = await site.act(action, body)
+    assert (refused, answer["error"]["message"][: len(fix)]) == (status, fix)
+
+
 async def test_a_body_that_is_not_json_is_refused(site: Site) -> None:
     for body, content_type, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
         async with site.http.post("/workers/far/lease", data=body, headers={"Content-Type": content_type}) as answer:

@@ -223,7 +223,9 @@ class Routes:
                 return Route("console", CONSOLE, segments=tuple(below))
             case ["files", task_id, digest]:
                 return Route("files", READ, ids={"task_id": task_id, "digest": digest})
-            case ["workers", agent, action] if agent and action in WORKER_ACTIONS:
+            case ["workers", agent, action] if agent:
+                if action not in WORKER_ACTIONS:
+                    raise NotFound(f"workers have no such action: there are {', '.join(sorted(WORKER_ACTIONS))}")
                 return Route("workers", CALL, "/workers", agent, {"action": action})
         for mount in CLOSEST_FIRST:
             if not mount.names_agents:

@@ -23,7 +23,7 @@ from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.handler import Handler
 from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.words import Ask, Delegation, Say
-from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, NotFound, Unauthorized, UnsupportedOperation
+from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, Unauthorized, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
@@ -84,9 +84,7 @@ class Workers:
         except KeyError:
             unserved = f'{agent_id} is not served by workers: declare it with run = "worker"'
             raise UnsupportedOperation(unserved) from None
-        action = self._actions.get(request.route.ids["action"])
-        if action is None:
-            raise NotFound(f"no such action: there are {', '.join(self._actions)}")
+        action = self._actions[request.route.ids["action"]]  # the routes have refused any other
         body = await read_json(request, limits)
         self._check_key(request)
         into, act = action

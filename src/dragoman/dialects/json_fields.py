@@ -35,6 +35,8 @@ _KINDS = {
     "bytes": "base64",
 }
 _MISMATCH = re.compile(r"Expected `(?P<expected>[^`]+)`, got `(?P<got>[^`]+)`")
+_BOUND = re.compile(r"Expected `(?:int|float)` (?P<sign><=|>=|<|>) (?P<bound>-?[0-9.]+)(?: |$)")
+_BOUNDS = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
@@ -76,6 +78,9 @@ def violation(error: msgspec.ValidationError) -> tuple[str, str]:
         return f"{place['path']}.{missing['field']}" if place else missing["field"], "is required"
     if (unknown := _UNKNOWN.match(text)) is not None:
         return f"{place['path']}.{unknown['field']}" if place else unknown["field"], "is not known here"
+    if (beyond := _BOUND.match(text)) is not None:
+        bound = beyond["bound"].removesuffix(".0")
+        return place["path"] if place else "", f"must be {_BOUNDS[beyond['sign']]} {bound}"
     mismatch = _MISMATCH.match(text)
     if mismatch is None:
         return place["path"] if place else "", "is out of range" if "out of range" in text else "has a wrong value"
