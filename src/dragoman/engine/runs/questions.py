@@ -33,7 +33,18 @@ class Questions:
     time until an answer does not count towards the `deadline`.
     """
 
-    __slots__ = ("_answer", "_asks_for", "_deadline", "_late", "_log", "_offered", "_services", "any_open", "taken")
+    __slots__ = (
+        "_answer",
+        "_asks_for",
+        "_closed",
+        "_deadline",
+        "_late",
+        "_log",
+        "_offered",
+        "_services",
+        "any_open",
+        "taken",
+    )
 
     def __init__(self, log: Log, late: Iterable[Message], services: RunServices, deadline: Deadline | None) -> None:
         self.any_open = False
@@ -44,6 +55,8 @@ class Questions:
         self._deadline = deadline
         self._answer: asyncio.Future[Message | None] | None = None
         """The answer to the open question; None if none is open."""
+        self._closed: asyncio.Future[None] | None = None
+        """Done when its agent goes on, which may be later than its answer, since its write may be in doubt."""
         self._asks_for: Log | None = None
         """The delegated task whose question is passed on; None if the open question is the agent's own."""
         self.taken: Message | None = None
@@ -71,6 +84,7 @@ class Questions:
         """
         services, expiry = self._services, None
         self._answer = answer = services.loop.create_future()
+        self._closed = closed = services.loop.create_future()
         self._asks_for = child
         self.any_open = True
         try:
@@ -89,8 +103,9 @@ class Questions:
             if expiry is not None:
                 expiry.cancel()
             answer.cancel()  # of an agent that waits no more: what waits for its question goes on
-            self._answer = self._asks_for = None
+            self._answer = self._asks_for = self._closed = None
             self.any_open = False
+            closed.set_result(None)
 
     def _expire(self) -> None:
         if self.asking and self._log.state in INTERRUPTED:
@@ -98,9 +113,8 @@ class Questions:
 
     async def closed(self) -> None:
         """Wait until no question is open."""
-        while self._answer is not None:
-            await asyncio.wait((self._answer,))
-            await asyncio.sleep(0)
+        while self._closed is not None:
+            await asyncio.wait((self._closed,))
 
     def receive(self, message: Message, answers: bool = False) -> None:
         """Keep a message that came while the agent works, for its next question, or an answer for `resume_offered`."""
