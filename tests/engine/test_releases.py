@@ -213,12 +213,14 @@ class NobodyKnown:
         return ()
 
 
-async def test_a_suspended_run_hears_each_message_once_and_in_order_when_its_answer_was_queued() -> None:
-    """The answer is read here before the task is claimed, which comes between the next message's read and write."""
+@pytest.mark.parametrize("claimed", ["before the next message is written", "after that"])
+async def test_a_suspended_run_hears_each_message_once_and_in_order_when_its_answer_was_queued(claimed: str) -> None:
+    """The answer is read here before the task is claimed. A claim before the next message comes after its read."""
     async with replicas(2, Curious(), Hub().bus) as (one, other):
-        claim, append = one.store.claim, one.store.append
+        claim, append, looked = one.store.claim, one.store.append, asyncio.Event()
 
         async def claim_nothing(*wanted: Any, **more: Any) -> tuple[()]:
+            looked.set()
             return ()
 
         async def append_after_a_claim(write: Append) -> Appended | Repeat:
@@ -233,10 +235,10 @@ async def test_a_suspended_run_hears_each_message_once_and_in_order_when_its_ans
         one.store.claim = claim_nothing  # type: ignore[attr-defined]
         await other.send("red", task_id=task_id, return_immediately=True)
         await one.get(task_id)
-        one.store.append = lambda write: asyncio.ensure_future(append_after_a_claim(write))  # type: ignore[method-assign]
+        if claimed != "after that":
+            one.store.append = lambda write: asyncio.ensure_future(append_after_a_claim(write))  # type: ignore[method-assign]
+        await looked.wait()
+        one.store.claim = claim  # type: ignore[method-assign]
         await one.send("blue", task_id=task_id, return_immediately=True)
-        asked = await one.reach(task_id, S.INPUT_REQUIRED)
-        assert text_of(asked) == "redblue"
-        assert asked.status.message is not None
-        assert asked.status.message.text == "third?"
-        await one.cancel(task_id)
+        await other.send("green", task_id=task_id, return_immediately=True)
+        assert text_of(await one.reach(task_id, S.COMPLETED)) == "redbluegreen"

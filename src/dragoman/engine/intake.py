@@ -397,10 +397,11 @@ class Intake:
                 self._leases.tell(task, addressee)
             elif answers:
                 pass  # its worker waits for news of it
-            elif task.row.holder is None:  # a claim may have passed the task over, which this write had locked
-                self._leases.tell(task, None)
-            elif not task.writes.read_back:  # else the run hears of it as of what others wrote
-                self._supervisor.deliver(task, message)
+            else:
+                if task.row.holder is None:  # a claim may have passed the task over, which this write had locked
+                    self._leases.tell(task, None)
+                if not task.writes.read_back:  # else the run hears of it as of what others wrote
+                    self._supervisor.deliver(task, message)
 
         webhooks = self._webhooks
         written = await task.writes.append(task, decide_now, committed, patient=False)
