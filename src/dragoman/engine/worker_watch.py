@@ -93,8 +93,9 @@ class WorkerWatch:
         lost_s = self.tasks.loop.time() + LOST_S
         while True:
             lengths_s = [workers.lease_s / 8 for workers in self._workers()]
-            begun = begun or bool(lengths_s)  # workers may have tasks of an agent that is gone
             await asyncio.sleep(min((LOOK_S, *lengths_s)))
+            leaving = [runner for runner in self._served.leaving.values() if runner.workers is not None]
+            begun = begun or bool(self._workers() or leaving)  # workers may have tasks of an agent that is gone
             for workers in self._workers():
                 workers.forget_idle()
             if not begun or self._supervisor.leases.fenced:

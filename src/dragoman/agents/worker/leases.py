@@ -51,6 +51,9 @@ LEASE_S = 30.0
 SEEN_S = 30.0
 """Seconds after the last word of a worker during which its agent counts as online."""
 
+SILENT_MAX = 1_000_000
+"""More leases than ever run out before the next look."""
+
 HELD_MAX = 500
 """How many tasks that workers took here are looked up at once."""
 
@@ -174,11 +177,24 @@ class Leases:
                     await self.note_lost()
                     if not self.held:
                         return
-                elif not await tasks.leases.of_agent(self._agent) and not await tasks.store.queued(self._agent, 1):
+                elif not await self._open():
                     return
             except StoreError:
                 pass
             await asyncio.sleep(min(1.0, self.lease_s / 8))
+
+    async def _open(self) -> bool:
+        """Whether a worker has a task of the agent, has lost one just now, or may take one from the queue.
+
+        Looked at in this order, since a task goes that way.
+        """
+        leases = self.tasks.leases
+        if await leases.of_agent(self._agent):
+            return True
+        silent = await leases.silent(SILENT_MAX)
+        return any(lease.agent == self._agent for lease in silent) or bool(
+            await self.tasks.store.queued(self._agent, 1)
+        )
 
     # -- taking tasks, and giving them back ----------------------------------------------------------------------------
 
