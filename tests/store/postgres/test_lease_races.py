@@ -12,9 +12,12 @@ from dragoman.store.api import Append, Appended, Store, Stored
 from dragoman.store.open import open_store
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
 from dragoman.testing.store_cases.bench import START_MS, loaded, status
-from dragoman.testing.store_cases.worker_leases import Q, W, leased, told
+from dragoman.testing.store_cases.worker_leases import Q, W, leased, single, told
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
 @pytest.fixture
@@ -85,3 +88,30 @@ async def test_an_answer_while_the_lease_is_given_back_puts_the_task_into_the_qu
     stored = await loaded(first, "t1")
     assert stored.holder != WORKER
     assert await first.queued("echo", 10) == ("t1",)
+
+
+async def test_renewals_and_words_of_many_tasks_do_not_wait_for_each_other_in_a_circle(
+    stores: tuple[Store, Store], used_postgres_url: str
+) -> None:
+    first, second = stores
+    ids = [f"t{number:02}" for number in range(80)]
+    leases = {task_id: await leased(first, task_id) for task_id in reversed(ids)}  # not in the order of their numbers
+    read = {task_id: await loaded(first, task_id) for task_id in ids}
+    tokens = [(task_id, leases[task_id].token) for task_id in ids]
+
+    async def renew() -> None:
+        while not told_all.is_set():
+            assert len(await second.worker_leases.renew(tokens, 3_600_000)) == len(ids)
+
+    told_all = asyncio.Event()
+    renewing = asyncio.create_task(renew())
+    for number in range(1, 16):
+        await asyncio.gather(*(first.append(single(read[each], leases[each], number)) for each in ids))
+    told_all.set()
+    await renewing
+    connection = await asyncpg.connect(used_postgres_url)
+    try:
+        await asyncio.sleep(1)  # until the sessions have reported what they counted
+        assert await connection.fetchval(DEADLOCKS) == 0
+    finally:
+        await connection.close()

@@ -6,11 +6,12 @@ SELECT w.lease, w.reports, w.until_ms - (extract(epoch FROM clock_timestamp()) *
 FROM dragoman.tasks k JOIN dragoman.worker_leases w ON w.task = k.task WHERE k.id = $1;
 
 -- name: renew_leases
--- Let the leases of the tasks $1 with the tokens $2 run for $3 milliseconds more. Rows are locked in order, against deadlocks.
+-- Let the leases of the tasks $1 with the tokens $2 run for $3 milliseconds more. Rows are locked in the order of batches of
+-- writes, by the ids of the tasks, against deadlocks.
 WITH t AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms), locked AS MATERIALIZED (
     SELECT w.task FROM unnest($1::text[], $2::text[]) AS v (id, token)
     JOIN dragoman.tasks k ON k.id = v.id AND k.state < 4
-    JOIN dragoman.worker_leases w ON w.task = k.task AND w.token = v.token ORDER BY w.task FOR UPDATE OF w)
+    JOIN dragoman.worker_leases w ON w.task = k.task AND w.token = v.token ORDER BY k.id FOR UPDATE OF w)
 UPDATE dragoman.worker_leases w SET until_ms = t.ms + $3
 FROM locked, t WHERE w.task = locked.task AND NOT w.over AND w.until_ms > t.ms
 RETURNING w.token, w.lease, w.reports;
