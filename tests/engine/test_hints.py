@@ -11,13 +11,14 @@ import pytest
 from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot
 from dragoman.model.errors import TaskNotFound
+from dragoman.model.events import Event
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Unknown
 from dragoman.store.replicas import LocalReplicas, ReplicaBuried, StoreRewound
 from dragoman.testing.buses import Hub, HubBus
-from dragoman.testing.store_cases.bench import chunk, new_task
+from dragoman.testing.store_cases.bench import chunk, new_task, status
 from tests.engine.house import read, sending, seqs, streaming
 from tests.engine.replicas import Replica, Stage, replicas, until
 
@@ -108,6 +109,62 @@ async def test_a_task_is_shown_as_the_store_has_it_until_its_log_has_been_compar
             monkeypatch.setattr(LocalReplicas, "history", "another")
             assert (await one.get(task_id)).seq == 2
         stage.pieces.put_nowait(None)
+
+
+def lose(one: Replica[HubBus], task_id: str, event: Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the log in memory have an event that a failover takes away before it has been compared with the store."""
+    log = one.engine.tasks.known(task_id)
+    assert log is not None
+    log.publish((event,), Appended(log.seq + 1, log.row.epoch, 100), log.row.status_ms, own=False)
+    monkeypatch.setattr(LocalReplicas, "history", "another")
+
+
+@pytest.mark.parametrize("event", [chunk(SMALL), status(S.INPUT_REQUIRED)], ids=("goes on", "settled"))
+async def test_a_waiting_caller_is_not_answered_from_a_log_that_a_failover_has_made_outdated(
+    event: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, hub = Stage(), Hub()
+    async with replicas(1, stage, hub.bus, blocking_timeout_s=0.2) as (one,):
+        sending = asyncio.create_task(one.send("hello"))
+        await stage.begun.wait()
+        (log,) = one.engine.tasks.all()
+        await until(lambda: log.seq == 2)
+        lose(one, log.head.id, event, monkeypatch)
+        told = await sending
+        assert (told.seq, told.state) == (2, S.WORKING)
+        stage.pieces.put_nowait(None)
+
+
+async def test_a_stream_brings_nothing_from_a_log_that_a_failover_has_made_outdated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, hub = Stage(), Hub()
+    async with replicas(1, stage, hub.bus) as (one,):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        await until(lambda: one.seq(task_id) == 2)
+        stream = await one.open(Subscribe(id=task_id))
+        assert seqs(await stream.next() or ()) == [2]
+        lose(one, task_id, chunk(SMALL), monkeypatch)
+        assert await stream.next() is None
+        assert stream.retry
+        stage.pieces.put_nowait(None)
+
+
+async def test_a_cancel_is_not_over_in_a_log_that_a_failover_has_made_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another replica has ended the task, which the failover takes back: the cancel goes on."""
+    stage, hub = Stage(), Hub()
+    async with replicas(2, stage, hub.bus) as (one, other):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        hub.down = True
+        canceling = asyncio.create_task(other.cancel(task_id))
+        await until(lambda: any(log.followers.waiting for log in other.engine.tasks.all()))
+        hub.down = False
+        lose(other, task_id, status(S.CANCELED), monkeypatch)
+        assert (await canceling).state is S.CANCELED
+        assert stage.canceled.is_set()
+        assert (await one.get(task_id)).state is S.CANCELED
 
 
 async def test_a_page_too_large_for_a_hint_is_read_once_for_all_who_follow() -> None:

@@ -434,6 +434,16 @@ class Log:
             self.children = None
             self.followers.lease_moved(self)
 
+    async def compare(self) -> None:
+        """Compare the prefix with the store if a failover may have lost some of it, before a caller is shown it.
+
+        A pinned log only. Raises StoreError or Unknown.
+        """
+        while self.outdated:
+            async with self.writes.turn(self):
+                if self.outdated:
+                    await reread(self)
+
     def change_webhooks(self, version: int) -> None:
         """Note that the webhooks among the followers are those of a version."""
         self.row = replace(self.row, webhooks_version=version)
@@ -544,21 +554,22 @@ async def await_settled(
     Returns the seq of that status. The task may have gone on since, if somebody else has answered its question at once:
     that is heeded only if the status is later than seq `known`, too. Returns 0 after `timeout_s`, and when the runs of
     a stopping server are over. While the store is away the task may still settle, so it is waited for. Raises Unknown
-    if the store has lost it, or the message.
+    if the store has lost it, or the message, and StoreError if it cannot say.
     """
-    deadline, rewound = loop.time() + timeout_s, task.rewound
+    deadline, rewound, timed_out = loop.time() + timeout_s, task.rewound, False
     gone_on = max(after, known)
-    while (task.settled_seq <= after and task.last_settled_seq <= gone_on) or task.gone or task.rewound != rewound:
+    while True:
         if task.gone or task.rewound != rewound:
             rewound = task.rewound
             if task.gone or all(message.message_id != message_id for message in task.record().history):
                 raise Unknown(task.head.id)
-            continue
-        if stopping.done or (task.settled_seq == 0 and task.row.state in TERMINAL):
-            return 0
-        if not await task.followers.wait(task, loop, deadline):
-            return 0
-    return task.settled_seq or task.last_settled_seq
+        settled = task.settled_seq > after or task.last_settled_seq > gone_on
+        if settled or timed_out or stopping.done or (task.settled_seq == 0 and task.row.state in TERMINAL):
+            if not task.outdated:
+                return (task.settled_seq or task.last_settled_seq) if settled else 0
+            await task.compare()
+        else:
+            timed_out = not await task.followers.wait(task, loop, deadline)
 
 
 async def await_contact(task: Log, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:

@@ -333,8 +333,12 @@ class Operations:
             canceled_before = task.state is TaskState.CANCELED
             if call.operator is not None:
                 await self._note_cancel(call, task)
-            if not task.terminal:
+            while not task.terminal:
+                rewound = task.rewound
                 await self._cancellations.cancel(task)
+                await self._tasks.compare(task)
+                if task.rewound == rewound:  # else a failover may have lost the end
+                    break
             if not task.terminal and self._stopping.begun:
                 raise policy.stopping()  # the end of the drain has cut the cancel off
             if not task.terminal:

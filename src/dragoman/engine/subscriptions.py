@@ -22,7 +22,7 @@ from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, StreamMessage
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead
-from dragoman.store.api import Store, StoreError
+from dragoman.store.api import Store, StoreError, Unknown
 
 BATCH_EVENTS_MAX = 256
 """How many events one `next` gives at most, so that no reader holds the loop for long."""
@@ -110,12 +110,14 @@ class Tail:
         loop = services.loop
         items: Sequence[StreamItem] = ()
         batch: Sequence[Logged] | None
-        if self._snapshot is not None:
-            items, self._snapshot = (self._snapshot,), None
         while not self._closed:
-            if task.rewound != self._rewound:  # the caller may have seen what is lost: see `Log.reread`
+            if task.outdated and not await self._compare():
+                return ()
+            if task.rewound != self._rewound:  # the caller may have seen what is lost: see `engine.log.reread`
                 self.retry = True
                 break
+            if self._snapshot is not None:
+                items, self._snapshot = (self._snapshot,), None
             if self._after < task.seq and not self._ended:
                 batch = self._recent.after(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
                 if batch is None:
@@ -160,6 +162,17 @@ class Tail:
                 return ()
         self.close()
         return None
+
+    async def _compare(self) -> bool:
+        """Compare the task with the store, which may have lost some of it. Returns False if the store cannot say now."""
+        try:
+            await self._task.compare()
+        except StoreError:  # the stream stays open, and the next call reads again
+            await sleep(READ_AGAIN_S)
+            return False
+        except Unknown:
+            pass  # the stream ends, since the task has been rewound
+        return True
 
     def _left(self) -> bool:
         """Whether the caller has left while this stream waited."""

@@ -127,6 +127,13 @@ class Tasks:
         finally:
             task.unpin()
 
+    async def compare(self, task: Log) -> None:
+        """As `Log.compare`. Raises TaskNotFound if the task is lost."""
+        try:
+            await task.compare()
+        except Unknown as error:
+            raise TaskNotFound(task.head.id) from error
+
     async def reread(self, retry_s: float) -> None:
         """Compare all tasks in memory with the store, which may go on from an earlier moment, and take what it has.
 
