@@ -13,10 +13,11 @@ from dragoman.model.lifecycle import fold
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import Record, TaskState, Usage
+from dragoman.store.api import Append
 from dragoman.testing.buses import Hub
 from dragoman.testing.store_cases.bench import new_task
 from tests.engine.house import DEADLINE_S, Scripted, echo, house, read, say, seqs, text_of
-from tests.engine.replicas import Stage, replicas
+from tests.engine.replicas import Stage, replicas, until
 
 S = TaskState
 
@@ -284,3 +285,42 @@ async def test_a_task_whose_agent_nobody_serves_is_failed_once_it_may_be_claimed
             while (stored := await one.store.load("t")).state is not S.FAILED:
                 await asyncio.sleep(0.001)
         assert interrupted(fold(stored.head, stored.snapshot, stored.events))
+
+
+class Once(Stage):
+    """An agent that is not restartable."""
+
+    def agent(self) -> Scripted:
+        return Scripted(self._run)
+
+
+async def test_a_task_that_two_looks_have_found_is_begun_once_and_not_interrupted() -> None:
+    """One look finds the offer, and another one claims it, since it has run out, before the first has read the task."""
+    stage, hub, looked, read_late = Once(), Hub(), asyncio.Event(), asyncio.Event()
+    async with replicas(1, stage, hub.bus) as (one,):
+        load, loads = one.store.load, 0
+
+        async def load_late(task_id: str, size: int | None = None) -> Any:
+            nonlocal loads
+            loads += 1
+            if loads == 2:  # the first one has loaded the log
+                looked.set()
+                await read_late.wait()
+            return await load(task_id, size)
+
+        one.store.load = load_late  # type: ignore[method-assign]
+        other = hub.bus()
+        await other.open()
+        await one.store.create(new_task("t1", agent="agent", holder="r9"))
+        await one.store.append(Append(task_id="t1", events=(), state=S.WORKING, status_ms=1, holder="r0", offered_ms=1))
+        other.tell("r0")
+        await looked.wait()
+        one.store.clock.ms += 2
+        other.tell("r0")
+        await stage.begun.wait()
+        read_late.set()
+        stage.pieces.put_nowait("done")
+        stage.pieces.put_nowait(None)
+        await until(lambda: one.in_memory == 0)
+        ended = await load("t1")
+        assert ended.state is S.COMPLETED

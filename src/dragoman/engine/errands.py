@@ -62,6 +62,10 @@ class Errands:
         """Whether there is an errand for the task."""
         return self._counts[task_id] > 0
 
+    def has_others(self, task_id: str) -> bool:
+        """Whether there is another errand for the task beside the one that asks."""
+        return self._counts[task_id] > 1
+
     def pass_over(self, task_id: str) -> None:
         """Note that a look for offered tasks must leave this one to its errands. Ask for another look after them.
 

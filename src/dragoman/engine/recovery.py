@@ -194,12 +194,21 @@ class Recovery:
             self._left_alone = left
 
     async def _settle_in_time(self, stored: Stored | None, task: Log) -> None:
-        """Settle a claimed task, however long the store cannot be written. Somebody else may claim it meanwhile."""
+        """Settle a claimed task, however long the store cannot be written. Somebody else may claim it meanwhile.
+
+        Without `stored` it was found to have no run. If it has one by now, it is left to that, and to other errands,
+        which may give it one.
+        """
         while True:
             try:
                 await self._tasks.catch_up(task)
                 if stored is None:
                     stored = await self._store.load(task.head.id)
+                    if self._supervisor.errands.has_others(task.head.id):
+                        self._left_alone.add(task.head.id)
+                        return
+                    if self._leases.view(task).run_epoch == task.row.epoch:
+                        return
                 if stored is not None and self._is_mine(stored, task):
                     await self._resume_or_end(task, stored)
             except StoreError:
