@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot
-from dragoman.model.errors import TaskNotFound
+from dragoman.model.errors import TaskNotFound, Unavailable
 from dragoman.model.events import Event
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
@@ -148,6 +148,39 @@ async def test_a_stream_brings_nothing_from_a_log_that_a_failover_has_made_outda
         lose(one, task_id, chunk(SMALL), monkeypatch)
         assert await stream.next() is None
         assert stream.retry
+        stage.pieces.put_nowait(None)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=("kept", "lost"))
+async def test_the_stream_of_a_message_does_not_begin_in_a_log_that_a_failover_has_made_outdated(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failover comes while the message is being acknowledged."""
+    stage, hub = Stage(), Hub()
+    async with replicas(1, stage, hub.bus) as (one,):
+        task_id = await one.begin()
+        await stage.begun.wait()
+        await until(lambda: one.seq(task_id) == 2)
+        log = one.engine.tasks.known(task_id)
+        assert log is not None
+        publish = log.publish
+
+        def publish_and_lose(*args: Any, **options: Any) -> None:
+            publish(*args, **options)
+            monkeypatch.setattr(LocalReplicas, "history", "another")
+
+        async def find_nothing(*args: Any) -> None:
+            return None
+
+        monkeypatch.setattr(type(log), "publish", lambda _, *args, **options: publish_and_lose(*args, **options))
+        if lost:
+            monkeypatch.setattr(one.store, "load", find_nothing)
+            with pytest.raises(Unavailable, match="send it once more"):
+                await one.open(streaming("more", task_id=task_id))
+        else:
+            stream = await one.open(streaming("more", task_id=task_id))
+            assert not log.outdated
+            assert seqs(await stream.next() or ()) == [3]
         stage.pieces.put_nowait(None)
 
 

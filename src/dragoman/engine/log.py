@@ -540,6 +540,12 @@ def _answers(state: TaskState, following: Sequence[Logged]) -> bool:
     return state in INTERRUPTED
 
 
+def check_kept(task: Log, message_id: str) -> None:
+    """Check that a message is still in the log. Raises Unknown if the store has lost it, or the task."""
+    if task.gone or all(message.message_id != message_id for message in task.record().history):
+        raise Unknown(task.head.id)
+
+
 async def await_settled(
     task: Log,
     loop: AbstractEventLoop,
@@ -561,8 +567,7 @@ async def await_settled(
     while True:
         if task.gone or task.rewound != rewound:
             rewound = task.rewound
-            if task.gone or all(message.message_id != message_id for message in task.record().history):
-                raise Unknown(task.head.id)
+            check_kept(task, message_id)
         settled = task.settled_seq > after or task.last_settled_seq > gone_on
         if settled or timed_out or stopping.done or (task.settled_seq == 0 and task.row.state in TERMINAL):
             if not task.outdated:

@@ -18,7 +18,7 @@ from dragoman.engine.folding import fold_aside
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.intake import Intake
 from dragoman.engine.leases import Neighbours
-from dragoman.engine.log import Log, await_contact, await_settled, read_whole
+from dragoman.engine.log import Log, await_contact, await_settled, check_kept, read_whole
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.rules import Decision, NoteCancel
 from dragoman.engine.runs.endings import refusal_of
@@ -158,7 +158,7 @@ class Operations:
                         taken.task.last_settled_seq if taken.repeated else 0,
                     )
                 except Unknown as error:
-                    raise Unavailable("the server's store has lost the message: send it once more", 1) from error
+                    raise _lost() from error
                 record = await self._settled_record(taken.task, settled)
                 return self._outcome(call, operation, taken.task, record, settled=settled > 0)
             finally:
@@ -321,7 +321,12 @@ class Operations:
                 await await_contact(taken.task, self._supervisor.loop, FIRST_CONTACT_S, self._stopping)
                 if (refused := refusal_of(taken.task.record())) is not None:
                     raise refused
+            await taken.task.compare()
+            if taken.task.rewound:
+                check_kept(taken.task, send.message.message_id)
             return await self._tails.of_send(call, send, taken)
+        except Unknown as error:
+            raise _lost() from error
         finally:
             taken.task.unpin()
 
@@ -381,6 +386,10 @@ class Operations:
             return record
         finally:
             task.unpin()
+
+
+def _lost() -> Unavailable:
+    return Unavailable("the server's store has lost the message: send it once more", 1)
 
 
 def _unavailable(error: StoreError) -> Unavailable:

@@ -164,7 +164,7 @@ class Tail:
         return None
 
     async def _compare(self) -> bool:
-        """Compare the task with the store, which may have lost some of it. Returns False if the store cannot say now."""
+        """Compare the task with the store, which may have lost some of it. Returns False if the store cannot answer."""
         try:
             await self._task.compare()
         except StoreError:  # the stream stays open, and the next call reads again
