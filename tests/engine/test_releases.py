@@ -8,11 +8,12 @@ import pytest
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine import writes
 from dragoman.engine.api import Run
-from dragoman.engine.words import End
+from dragoman.engine.words import Ask, End, Say
 from dragoman.model.card import Profile
+from dragoman.model.errors import Unavailable
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
-from dragoman.store.api import Append, Appended, Repeat
+from dragoman.store.api import Append, Appended, Repeat, StoreError
 from dragoman.store.replicas import Replica
 from dragoman.store.worker_leases import WORKER
 from dragoman.testing.buses import Hub
@@ -242,3 +243,31 @@ async def test_a_suspended_run_hears_each_message_once_and_in_order_when_its_ans
         await one.send("blue", task_id=task_id, return_immediately=True)
         await other.send("green", task_id=task_id, return_immediately=True)
         assert text_of(await one.reach(task_id, S.COMPLETED)) == "redbluegreen"
+
+
+async def test_a_lease_that_was_read_without_its_log_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store fails between the two: how far a worker has repeated its words comes with both."""
+    stage = Hired()
+
+    async def fail(*args: object) -> None:
+        raise StoreError("the store cannot answer")
+
+    async with replicas(2, stage, Hub().bus) as (one, other):
+        here, there = (agent.leases for agent in stage.agents)
+        task_id, where = await one.begin(), Ask((Part(text="Where?"),))
+        first = await here.take("w1", DEADLINE_S)
+        assert first is not None
+        assert await here.ask(first.lease.token, where, 1, 0) is None
+        await one.send("there", task_id=task_id, return_immediately=True)
+        await here.release(first.lease.token)
+        again = await here.take("w2", DEADLINE_S, replays=True)
+        assert again is not None
+        token, end = again.lease.token, End(S.COMPLETED, (Part(text="done"),))
+        await here.say(token, Say((Part(text="looking"),)), number=1)
+        assert (await there.ask(token, where, 1, 0)) is not None
+        with monkeypatch.context() as failing:
+            failing.setattr(one.store, "read", fail)
+            with pytest.raises(Unavailable):
+                await here.say(token, end)
+        await here.say(token, end)
+        assert (await other.reach(task_id, S.COMPLETED)).state is S.COMPLETED

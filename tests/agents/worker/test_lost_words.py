@@ -2,14 +2,16 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
-from dragoman.engine.words import Say
-from dragoman.model.errors import LeaseLost
+from dragoman.engine.words import Ask, Say
+from dragoman.model.errors import LeaseLost, Unavailable
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
+from dragoman.store.api import StoreError
 from dragoman.store.replicas import StoreRewound
 from tests.agents.worker.test_worker import done, taken, token, worker
 from tests.engine.house import DEADLINE_S, House, house
@@ -46,3 +48,29 @@ async def test_a_worker_does_not_go_on_behind_words_that_the_store_has_lost(tmp_
 
 def test_a_failover_before_the_agent_is_served_costs_no_worker_anything() -> None:
     worker().leases.rewound()
+
+
+async def test_a_word_that_the_store_did_not_take_is_weighed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replay went on with a question, which is not taken for the next one when its worker repeats it."""
+    agent, asked = worker(), (("Where?", "here"), ("When?", "now"))
+    async with asyncio.timeout(DEADLINE_S), house(agent) as here:
+        task_id = await here.begin()
+        first = token(await taken(agent))
+        for number, (text, answer) in enumerate(asked, 1):
+            assert await agent.leases.ask(first, Ask((Part(text=text),)), number, 0) is None
+            await here.send(answer, task_id=task_id, return_immediately=True)
+        await agent.leases.release(first)
+        other = token(await taken(agent, "w2", replays=True))
+        with monkeypatch.context() as failing:
+            failing.setattr(here.store.worker_leases, "note", fail)
+            with pytest.raises(Unavailable):
+                await agent.leases.ask(other, Ask((Part(text="Where?"),)), 1, 0)
+        for number, (text, answer) in enumerate(asked, 1):
+            told = await agent.leases.ask(other, Ask((Part(text=text),)), number, 0)
+            assert told is not None
+            assert told.text == answer
+        assert (await here.ask(done(task_id, other))).state is TaskState.COMPLETED
+
+
+async def fail(*args: Any) -> Any:
+    raise StoreError("the store cannot answer")

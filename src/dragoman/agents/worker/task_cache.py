@@ -45,7 +45,7 @@ class CachedTask:
     A `with` block around a task ends the use that `TaskCache.get` began.
     """
 
-    __slots__ = ("_cache", "_rewound", "last_s", "lease", "lock", "task", "users", "view")
+    __slots__ = ("_cache", "_rewound", "_unsure", "last_s", "lease", "lock", "task", "users", "view")
 
     def __init__(self, cache: "TaskCache", task: Log, lease: WorkerLease | None, view: TaskView, rewound: int) -> None:
         """`rewound` is `Log.rewound` as it was before the view was read."""
@@ -59,6 +59,8 @@ class CachedTask:
         """When the last use began."""
         self._cache = cache
         self._rewound = rewound
+        self._unsure = False
+        """Whether a word was not told, so that lease and view may not be what the store has."""
 
     def __enter__(self) -> "CachedTask":
         return self
@@ -103,13 +105,19 @@ class CachedTask:
     @property
     def fresh(self) -> bool:
         """Whether the view is that of the log in memory, so that `sync` would read nothing."""
-        return self.view.seq == self.task.seq and not self.lost
+        return self.view.seq == self.task.seq and not (self._unsure or self.lost)
+
+    def doubt(self) -> None:
+        """Read lease and task anew before the next word, because one was not told: the view may have taken it in."""
+        self._unsure = True
 
     async def sync(self) -> None:
         """Read what others wrote to the task. Raises LeaseLost if the store has lost something of it."""
-        view, task, tasks = self.view, self.task, self._cache.tasks
         if self.lost:
             raise LeaseLost
+        if self._unsure:
+            await self.reread()
+        view, task, tasks = self.view, self.task, self._cache.tasks
         while view.seq != task.seq:
             if view.seq > task.seq:
                 await tasks.catch_up(task)
@@ -128,9 +136,11 @@ class CachedTask:
             held = await tasks.leases.get(self.task.head.id)
             if self.task.terminal or held is None or not held.runs or held.lease.token != self.lease.token:
                 raise LeaseLost
-            self.lease = held.lease
+            view = self.view
             if held.lease.replays:  # how far it has come is not in the log
-                self.view = await self._cache.read(self.task, held.lease)
+                view = await self._cache.read(self.task, held.lease)
+            self.lease, self.view = held.lease, view
+        self._unsure = False
         await self.sync()
 
 

@@ -65,9 +65,13 @@ class Teller:
                     if not known.fresh:
                         await known.sync()
                     fresh = not self._tasks.shared
-                    while (told := await self._tell_once(known, word, usage, number, weight, fresh=fresh)) is False:
-                        await known.reread()
-                        fresh = True
+                    try:
+                        while (told := await self._tell_once(known, word, usage, number, weight, fresh=fresh)) is False:
+                            await known.reread()
+                            fresh = True
+                    except BaseException:  # also if the caller leaves
+                        known.doubt()
+                        raise
                 if told:
                     return
                 if self._tasks.stopping:
