@@ -324,7 +324,8 @@ class _Watch:
     def _let(self, at_s: float, worker: str, task_id: str, *, gives_back: bool) -> None:
         task = self._task(task_id)
         if task.worker == worker:
-            at_once = gives_back and not task.settled  # while a question is open, it cannot give back elsewhere
+            # While a question is open, it cannot give back elsewhere, and while no database is there, nowhere.
+            at_once = gives_back and not task.settled and self._disturbed.get("failover", 0.0) <= at_s
             task.worker, task.lapses_s = None, at_s + (0.0 if at_once else 1.5 * WORKER_LEASE_S)
             if not task.settled:
                 task.free_s = task.lapses_s
@@ -407,13 +408,16 @@ class _Watch:
     def _go_back(self, at_s: float, task: Watched, seq: int) -> None:
         if seq == len(task.told_s):
             return
+        said = set(task.messages.values())
+        if any(lost not in said for lost in range(seq + 1, len(task.told_s) + 1)):
+            task.at_work = None  # else its run goes on, which has not read what callers said
         task.told_s, task.states = task.told_s[:seq], task.states[:seq]
         task.settlings = [each for each in task.settlings if each <= seq]
         task.messages = {message: each for message, each in task.messages.items() if each <= seq}
         task.state = task.states[-1]
         task.settled = task.state in TERMINAL or task.state in INTERRUPTED
-        task.asked_s = task.asked_by = task.at_work = task.offered_s = task.free_s = task.worker = None
-        task.idle_s = None if task.settled or task.agent == HIRED else at_s
+        task.asked_s = task.asked_by = task.offered_s = task.free_s = task.worker = None
+        task.idle_s = None if task.settled or task.agent == HIRED or task.at_work is not None else at_s
         if task.state not in TERMINAL:
             task.ended_s = None
         task.hooked.clear()
