@@ -688,6 +688,45 @@ async def test_a_delegation_that_was_deleted_elsewhere_has_failed_and_is_not_mad
             assert begun.empty()
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_delegation_that_was_deleted_while_no_run_waited_is_not_made_again(ends: bool) -> None:
+    """Nothing in its parent's log says that it was made. One that has not ended is not deleted."""
+    begun, goes_on = list[str](), asyncio.Event()
+
+    async def other(run: Run) -> None:
+        begun.append(run.head.id)
+        await goes_on.wait()
+        await echo(run)
+
+    async def outcome(run: Run) -> str:
+        try:
+            return (await run.delegate(order(text="one"))).text
+        except DelegationFailed as failed:
+            return failed.delegated.text
+
+    async def script(run: Run) -> None:
+        async with asyncio.TaskGroup() as group:
+            came = group.create_task(outcome(run))
+            await run.ask((Part(text="Go on?"),))
+        await say(run, came.result(), append=False, last=True)
+
+    async with house(Scripted(script), Scripted(other, "other"), suspend_max_s=0.01, claim_s=0.05) as h:
+        task_id = (await h.send()).head.id
+        async with asyncio.timeout(DEADLINE_S):
+            while not begun or h.in_memory > 1:  # the suspended run of the parent is there
+                await asyncio.sleep(0.01)
+        (child_id,) = begun
+        if ends:
+            goes_on.set()
+            await h.reach(child_id, S.COMPLETED, agent="other")
+        assert await h.engine.operated.delete((child_id,)) == ((child_id,) if ends else ())
+        await h.send("yes", task_id=task_id, return_immediately=True)
+        goes_on.set()
+        done = await h.reach(task_id, S.COMPLETED)
+        assert text_of(done) == ("The task of other was deleted before its outcome was read." if ends else "one")
+        assert begun == [child_id]
+
+
 async def test_an_answer_waits_for_an_agent_that_nobody_serves_for_a_while() -> None:
     """As while the only replica that serves it is started again."""
     looked = asyncio.Event()

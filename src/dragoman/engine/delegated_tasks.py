@@ -42,6 +42,13 @@ class _Look(Struct, frozen=True):
     due: tuple[TaskHead, ...]
 
 
+DELETED = "deleted-task:"
+"""The beginning of the key, in `Store.shared`, that says that somebody has deleted a delegated task."""
+
+DELETED_MS = 366 * 86_400_000
+"""How long that is known: as long as its parent may wait for its caller, and more."""
+
+
 NO_LOOK = _Look(-1, 0, ())
 """After this one, another look is due at once."""
 
@@ -81,6 +88,29 @@ class DelegatedTasks:
                 if task is None:
                     return await self._tasks.pin_known(task_id)
                 await task.followers.wait(task, loop, loop.time() + self._retry_s)
+            except StoreError:
+                await asyncio.sleep(self._retry_s)
+
+    async def note_deletion(self, task_id: str) -> bool:
+        """Let a task that ended be known as deleted, if one delegated it that may not have read its outcome.
+
+        Returns whether it is. To be called before the deletion, and undone by `forget_deletion`. Raises StoreError.
+        """
+        found = await self._store.head(task_id)
+        if found is None or found[0].parent is None or await self._tasks.orphaned(found[0]):
+            return False
+        await self._store.shared.put(DELETED + task_id, b"", DELETED_MS)
+        return True
+
+    async def forget_deletion(self, task_id: str) -> None:
+        """The task has not been deleted. Raises StoreError."""
+        await self._store.shared.delete(DELETED + task_id)
+
+    async def was_deleted(self, task_id: str) -> bool:
+        """Whether the task was made, and somebody has deleted it. Reads a store that cannot be read until it can."""
+        while True:
+            try:
+                return await self._store.shared.get(DELETED + task_id) is not None
             except StoreError:
                 await asyncio.sleep(self._retry_s)
 

@@ -103,11 +103,16 @@ class Delegations:
         came = await self._follow(run, number, order, hear)
         while came is None:
             await asyncio.sleep(self._retry_s)
-            came = await self._follow(run, number, order, hear)
+            came = await self._follow(run, number, order, hear, again=True)
         return came
 
-    async def _follow(self, run: ParentRun, number: int, order: Delegation, hear: Hear | None) -> Delegated | None:
-        """Make the task, unless it exists, and wait for its outcome. Returns None if the store has lost the task."""
+    async def _follow(
+        self, run: ParentRun, number: int, order: Delegation, hear: Hear | None, *, again: bool = False
+    ) -> Delegated | None:
+        """Make the task, unless it exists, and wait for its outcome. Returns None if the store has lost the task.
+
+        Under the first lease of the parent nobody can have made the task, and deleted it, unless this is done `again`.
+        """
         parent, child_id = run.log, child_of(run.head.id, number)
         parent.add_child(child_id)
         try:
@@ -117,6 +122,8 @@ class Delegations:
                 raise ReplayMismatch(
                     f"delegation {number}", delegation_to(known.head.agent), delegation_to(order.agent)
                 )
+            if known is None and (again or parent.row.epoch > 1) and await self._delegated.was_deleted(child_id):
+                return self._failed_as_deleted(number, order.agent, child_id)
             child = known if known is not None else await self._create(run, child_id, order)
         except A2AError as refused:
             self._note(run.head, order.agent, "", type(refused).__name__)
@@ -145,8 +152,9 @@ class Delegations:
 
     def _outcome_of_deleted(self, number: int, agent: str, child_id: str) -> Delegated | None:
         """The outcome of a task that is gone: None if the store has lost it, so that it is to be made again."""
-        if child_id not in self._deleted:
-            return None
+        return self._failed_as_deleted(number, agent, child_id) if child_id in self._deleted else None
+
+    def _failed_as_deleted(self, number: int, agent: str, child_id: str) -> Delegated:
         said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=DELETED.format(agent)),))
         return Delegated(number, agent, child_id, TaskState.FAILED, timestamp(self._clock.now_ms()), said)
 

@@ -134,7 +134,7 @@ class Engine:
         workers = WorkerWatch(WorkerTasks(store, tasks, supervisor, services, observer), supervisor)
         self.tasks = tasks
         self.operations = operations
-        self.operated = OperatedTasks(store, tasks, runs, tails, files, stopping)
+        self.operated = OperatedTasks(store, tasks, delegated, runs, tails, files, stopping)
         self._store = store
         self._retry_s = retry_s
         self._served = served

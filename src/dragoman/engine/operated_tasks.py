@@ -6,6 +6,7 @@ Invariant: nothing here asks who owns a task. Only the administration calls it, 
 from collections.abc import Collection
 
 from dragoman.engine import policy
+from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.files import Files
 from dragoman.engine.handler import OpenStream
 from dragoman.engine.runs.registry import Runs
@@ -23,9 +24,19 @@ from dragoman.store.figures import StoreFigures, count_idle
 class OperatedTasks:
     """Reads and deletes any task. `runs` are those of this process."""
 
-    def __init__(self, store: Store, tasks: Tasks, runs: Runs, tails: Tails, files: Files, stopping: Stopping) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tasks: Tasks,
+        delegated: DelegatedTasks,
+        runs: Runs,
+        tails: Tails,
+        files: Files,
+        stopping: Stopping,
+    ) -> None:
         self._store = store
         self._tasks = tasks
+        self._delegated = delegated
         self._runs = runs
         self._tails = tails
         self._files = files
@@ -72,8 +83,15 @@ class OperatedTasks:
         return run is not None and run.idle
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
-        """Delete those of the tasks that have ended, with their files. Returns their ids. Raises StoreError."""
+        """Delete those of the tasks that have ended, with their files. Returns their ids. Raises StoreError.
+
+        What a task delegated that has not ended is not made again by it.
+        """
+        noted = [task_id for task_id in task_ids if await self._delegated.note_deletion(task_id)]
         deleted = await self._store.delete(task_ids)
+        for task_id in noted:
+            if task_id not in deleted:
+                await self._delegated.forget_deletion(task_id)
         for task_id in deleted:
             self._tasks.forget(task_id)
             await self._files.forget(task_id)

@@ -1,4 +1,4 @@
-"""Shared: small values that all replicas of a store see, each with an expiry: leases of workers, sessions, rates, jobs.
+"""Shared: small values that all replicas of a store see, each with an expiry: sessions, rates, jobs, deletions.
 
 Invariant: the store's own clock decides what has expired. An entry that has expired is gone for everybody at once.
 """
