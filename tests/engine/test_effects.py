@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from msgspec.structs import replace
 
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine import delegated_tasks
 from dragoman.engine.api import Run
 from dragoman.engine.delegated_tasks import AGAIN_S
@@ -17,6 +18,8 @@ from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSus
 from dragoman.engine.engine import Engine
 from dragoman.engine.lineage import child_of
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.worker_watch import LOOK_S
+from dragoman.model.card import Profile
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Store, StoreError
@@ -274,6 +277,23 @@ async def test_an_idle_server_writes_nothing_and_reads_two_indices_after_a_commi
         await asyncio.sleep(10 * CLAIM_S)
         looks = seen[0].asked - before
         assert looks["overdue"] == looks["orphans"] == 1
+
+
+@in_virtual_time
+async def test_silent_and_late_workers_are_looked_for_at_once() -> None:
+    seen: list[Asked] = []
+
+    def watched(store: Any) -> Store:
+        seen.append(Asked(store.worker_leases))
+        store.worker_leases = seen[0]
+        return Waited(store)  # type: ignore[return-value]
+
+    workers = WorkerAgent(Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=()))
+    async with house(workers, url="memory:", seen_as=watched, claim_s=CLAIM_S, poll_s=0.0):  # type: ignore[arg-type]
+        await asyncio.sleep(LOOK_S / 2)
+        before = Counter(seen[0].asked)
+        await asyncio.sleep(10 * LOOK_S)
+        assert seen[0].asked - before == {"due": 10}
 
 
 @in_virtual_time

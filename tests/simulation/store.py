@@ -43,7 +43,7 @@ from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, Paused
 from dragoman.store.replicas import Replica, ReplicaBuried, ReplicaEvent, ReplicaFenced, StoreRewound
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
-from dragoman.store.worker_leases import HeldLease, WorkerLease
+from dragoman.store.worker_leases import DueLeases, HeldLease, WorkerLease
 from tests.simulation.database import Database, Moment, Row
 from tests.simulation.loop import Process, SimulatedLoop
 
@@ -612,12 +612,8 @@ class SimulatedLeases:
         found: frozenset[str] = await self._store.request(lambda: self._database.leases.running(given))
         return found
 
-    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
-        found: tuple[WorkerLease, ...] = await self._store.request(lambda: self._database.leases.silent(limit))
-        return found
-
-    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
-        found: tuple[WorkerLease, ...] = await self._store.request(lambda: self._database.leases.overdue(limit))
+    async def due(self, limit: int) -> DueLeases:
+        found: DueLeases = await self._store.request(lambda: self._database.leases.due(limit))
         return found
 
 

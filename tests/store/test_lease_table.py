@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman.store import worker_leases
-from dragoman.store.worker_leases import KNOWN_MS, LeaseTable, WorkerLease, WorkerLeaseChange
+from dragoman.store.worker_leases import KNOWN_MS, DueLeases, LeaseTable, WorkerLease, WorkerLeaseChange
 
 
 class Hand:
@@ -44,7 +44,7 @@ def test_one_that_is_over_is_known_for_a_while() -> None:
     clock.now_s = 1.0
     end_one(table, "1")
     clock.now_s = KNOWN_MS / 1000
-    assert table.silent(10) == ()
+    assert table.due(10) == DueLeases()
     assert known(table) == ["1"]
 
 

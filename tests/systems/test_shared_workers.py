@@ -624,7 +624,7 @@ async def test_an_answer_reaches_its_worker_although_no_lease_could_be_read_or_c
         lease = (await here.take(at=0, replays=True))["lease"]
         await here.report("update", lease, 0, state="input-required", message="Which?")
         with monkeypatch.context() as broken:
-            for call in ("get", "renew", "note", "of_agent", "silent", "overdue"):
+            for call in ("get", "renew", "note", "of_agent", "due"):
                 broken.setattr(whole.worker_leases, call, fail)
             await here.send("this", at=0, taskId=sent["id"])
         beat = await here.report("heartbeat", lease, 1, wait_s=15)

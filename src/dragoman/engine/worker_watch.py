@@ -34,7 +34,7 @@ DRAINED_S = 0.05
 """How often a drain looks whether a worker still has a task."""
 
 LOOK_MAX = 100
-"""How many such leases one look finds."""
+"""How many such leases of each kind one look finds."""
 
 
 class WorkerWatch:
@@ -101,10 +101,11 @@ class WorkerWatch:
             if not begun or self._supervisor.leases.fenced:
                 continue
             try:
+                due = await self.tasks.leases.due(LOOK_MAX)
                 if self._supervisor.leases.takes_work:  # else the next start puts tasks back into the queue
-                    for lease in await self.tasks.leases.silent(LOOK_MAX):
+                    for lease in due.silent:
                         await self._take_away(lease)
-                for lease in await self.tasks.leases.overdue(LOOK_MAX):
+                for lease in due.late:
                     await self._end_overdue(lease)
                 if self.tasks.loop.time() >= lost_s:
                     lost_s = self.tasks.loop.time() + LOST_S

@@ -101,6 +101,15 @@ class WorkerLeaseChange(Struct, frozen=True):
     number: int | None = None
 
 
+class DueLeases(Struct, frozen=True):
+    """Leases to see to: `silent` ones have run out and are not over; the workers of `late` ones, which run, have worked
+    for longer than their deadline, without the time in which a task waits for its caller.
+    """
+
+    silent: tuple[WorkerLease, ...] = ()
+    late: tuple[WorkerLease, ...] = ()
+
+
 class WorkerLeases(Protocol):
     """The leases of workers, by task. Every method raises StoreError if the store cannot do it now.
 
@@ -131,17 +140,10 @@ class WorkerLeases(Protocol):
         """The tokens of those leases that run, of some by task and token."""
         ...
 
-    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
-        """Leases that have run out and are not over, at most `limit`.
+    async def due(self, limit: int) -> DueLeases:
+        """Leases to see to: at most `limit` of each kind. It is one look at the store.
 
         Forgets, now and then, those that are not known any more.
-        """
-        ...
-
-    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
-        """Leases that run, whose workers have worked for longer than their deadline, at most `limit`.
-
-        The time in which a task waits for its caller does not count.
         """
         ...
 
@@ -321,26 +323,26 @@ class LeaseTable:
             token for task_id, token in tokens if self.runs(task_id) and self.rows[task_id].lease.token == token
         )
 
-    def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+    def due(self, limit: int) -> DueLeases:
         """See `WorkerLeases`."""
         now_s = self._now_s()
+        return DueLeases(self._silent(now_s)[:limit], self._late(now_s)[:limit])
+
+    def _silent(self, now_s: float) -> tuple[WorkerLease, ...]:
         while self._over and next(iter(self._over.values())).until_s <= now_s:
             self._over.popitem(last=False)
         if now_s < self._next_s:
             return ()
-        found = [row.lease for row in self.rows.values() if row.until_s <= now_s]
+        found = tuple(row.lease for row in self.rows.values() if row.until_s <= now_s)
         self._next_s = now_s if found else min((row.until_s for row in self.rows.values()), default=now_s)
-        return tuple(found[:limit])
+        return found
 
-    def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
-        """See `WorkerLeases`."""
-        now_s = self._now_s()
+    def _late(self, now_s: float) -> tuple[WorkerLease, ...]:
         if now_s < self._next_due_s:
             return ()
         due = [(row.due_s, row.lease) for row in self.rows.values() if row.due_s is not None]
         self._next_due_s = min((due_s for due_s, _ in due), default=inf)
-        late = [lease for due_s, lease in due if due_s <= now_s and self.runs(lease.task_id)]
-        return tuple(late[:limit])
+        return tuple(lease for due_s, lease in due if due_s <= now_s and self.runs(lease.task_id))
 
     def end(self, task_id: str) -> None:
         """End the lease of a task that has ended."""

@@ -9,7 +9,7 @@ from dragoman.engine.words import Ask, Say
 from dragoman.model.errors import LeaseLost
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
-from dragoman.store.worker_leases import WorkerLease
+from dragoman.store.worker_leases import DueLeases
 from tests.agents.worker.test_worker import answered, done, taken, token, worker
 from tests.engine.house import DEADLINE_S, house
 
@@ -60,16 +60,16 @@ async def test_a_worker_that_has_been_answered_since_it_was_found_late_goes_on(
         item = await taken(agent)
         looks = asyncio.Semaphore(0)
 
-        async def find_late(*args: Any) -> tuple[WorkerLease, ...]:
+        async def find_late(*args: Any) -> DueLeases:
             looks.release()
-            return (item.lease,)
+            return DueLeases(late=(item.lease,))
 
         asking = asyncio.create_task(agent.leases.ask(token(item), Ask((Part(text="Which?"),)), 1, 0))
         await here.reach(task_id, TaskState.INPUT_REQUIRED)
         assert await asking is None
         await here.send("red", task_id=task_id, return_immediately=True)
         assert (await answered(agent, token(item))).text == "red"
-        monkeypatch.setattr(here.store.worker_leases, "overdue", find_late)
+        monkeypatch.setattr(here.store.worker_leases, "due", find_late)
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(2):
                 await looks.acquire()

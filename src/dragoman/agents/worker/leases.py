@@ -191,7 +191,7 @@ class Leases:
         leases = self.tasks.leases
         if await leases.of_agent(self._agent):
             return True
-        silent = await leases.silent(SILENT_MAX)
+        silent = (await leases.due(SILENT_MAX)).silent
         return any(lease.agent == self._agent for lease in silent) or bool(
             await self.tasks.store.queued(self._agent, 1)
         )

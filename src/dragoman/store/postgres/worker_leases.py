@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
-from dragoman.store.worker_leases import KNOWN_MS, HeldLease, WorkerLease, WorkerLeaseChange
+from dragoman.store.worker_leases import KNOWN_MS, DueLeases, HeldLease, WorkerLease, WorkerLeaseChange
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.store")
@@ -129,18 +129,20 @@ class LeaseRows:
         rows = await self._door().read(self._sql["running_leases"], ids, own)
         return frozenset(from_text(row[0]) for row in rows)
 
-    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+    async def due(self, limit: int) -> DueLeases:
         """As the protocol says."""
         if time.monotonic() - self._forgotten_s >= FORGET_S:
             self._forgotten_s = time.monotonic()
             await self._write("forget_leases", FORGET_MAX, KNOWN_MS)
-        rows = await self._door().read(self._sql["silent_leases"], limit)
-        return tuple(decode_lease(row[0], row[1]) or _bare(*row[2:]) for row in rows)
-
-    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
-        """As the protocol says."""
-        rows = await self._door().read(self._sql["overdue_leases"], limit)
-        return tuple(lease for row in rows if (lease := decode_lease(*row)) is not None)
+        silent: list[WorkerLease] = []
+        late: list[WorkerLease] = []
+        for runs, text, reports, *facts in await self._door().read(self._sql["due_leases"], limit):
+            lease = decode_lease(text, reports)
+            if not runs:
+                silent.append(lease or _bare(*facts))
+            elif lease is not None:
+                late.append(lease)
+        return DueLeases(tuple(silent), tuple(late))
 
     async def _write(self, name: str, *values: object) -> list[Any]:
         """Run a statement. Raises StoreError, also if its outcome is unknown."""

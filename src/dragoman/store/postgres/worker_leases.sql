@@ -36,15 +36,15 @@ CROSS JOIN LATERAL (SELECT k.task FROM dragoman.tasks k WHERE k.id = v.id AND k.
 CROSS JOIN LATERAL (SELECT w.token, w.over, w.until_ms FROM dragoman.worker_leases w WHERE w.task = k.task LIMIT 1) w
 WHERE w.token = v.token AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
--- name: silent_leases
--- Leases that have run out and are not over, at most $1.
-SELECT w.lease, w.reports, k.id, w.agent, w.token, w.version FROM dragoman.worker_leases w
-JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4 WHERE w.until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over ORDER BY w.until_ms LIMIT $1;
-
--- name: overdue_leases
--- Leases that run, whose workers have worked for too long, at most $1. One whose task waits for its caller does not work.
-SELECT w.lease, w.reports FROM dragoman.worker_leases w JOIN dragoman.tasks k ON k.task = w.task AND k.state < 2
-WHERE w.due_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY w.due_ms LIMIT $1;
+-- name: due_leases
+-- Leases that have run out and are not over, and those that run, whose workers have worked for too long: at most $1 of each.
+-- One whose task waits for its caller does not work.
+(SELECT false, w.lease, w.reports, k.id, w.agent, w.token, w.version FROM dragoman.worker_leases w
+JOIN dragoman.tasks k ON k.task = w.task AND k.state < 4 WHERE w.until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over ORDER BY w.until_ms LIMIT $1)
+UNION ALL
+(SELECT true, w.lease, w.reports, k.id, w.agent, w.token, w.version FROM dragoman.worker_leases w
+JOIN dragoman.tasks k ON k.task = w.task AND k.state < 2
+WHERE w.due_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint AND NOT w.over AND w.until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY w.due_ms LIMIT $1);
 
 -- name: forget_leases
 -- Delete what is over, or whose task is, and is not known any more: after $2 milliseconds, at most $1 rows.

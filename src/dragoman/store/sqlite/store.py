@@ -81,7 +81,7 @@ from dragoman.store.sqlite.writes import (
     TaskClaim,
 )
 from dragoman.store.usage import AnswerUsage, UsageBook, Used, used_by_task
-from dragoman.store.worker_leases import WORKER, HeldLease, LeaseTable, WorkerLease, WorkerLeases
+from dragoman.store.worker_leases import WORKER, DueLeases, HeldLease, LeaseTable, WorkerLease, WorkerLeases
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LARGE_BYTES = 1 << 20
@@ -631,13 +631,9 @@ class LocalWorkerLeases:
         """As the protocol says."""
         return self._table.running(tokens)
 
-    async def silent(self, limit: int) -> tuple[WorkerLease, ...]:
+    async def due(self, limit: int) -> DueLeases:
         """As the protocol says."""
-        return self._table.silent(limit)
-
-    async def overdue(self, limit: int) -> tuple[WorkerLease, ...]:
-        """As the protocol says."""
-        return self._table.overdue(limit)
+        return self._table.due(limit)
 
 
 class Hold:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import Append, Appended, Fenced, Moved, Store, Stored
-from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
+from dragoman.store.worker_leases import WORKER, DueLeases, WorkerLease, WorkerLeaseChange
 from dragoman.testing.store_cases.bench import (
     AGENTS,
     START_MS,
@@ -98,7 +98,7 @@ async def leased(store: Store, task_id: str = "t1", for_ms: int = LONG_MS, **sai
 async def silence(store: Store) -> None:
     """Wait until a lease has run out."""
     async with asyncio.timeout(20):
-        while not await store.worker_leases.silent(10):  # noqa: ASYNC110  the store tells nobody of it
+        while not (await store.worker_leases.due(10)).silent:  # noqa: ASYNC110  the store tells nobody of it
             await asyncio.sleep(SOON_MS / 1000)
 
 
@@ -228,10 +228,10 @@ async def the_task_of_a_silent_worker_goes_back_once(bench: Bench) -> None:
     async with bench.store() as store:
         lease = await leased(store, for_ms=SOON_MS)
         await silence(store)
-        assert await store.worker_leases.silent(10) == (lease,)
+        assert (await store.worker_leases.due(10)).silent == (lease,)
         stored = await loaded(store, "t1")
         await store.append(silenced(stored, lease))
-        assert await store.worker_leases.silent(10) == ()
+        assert (await store.worker_leases.due(10)).silent == ()
         after = await loaded(store, "t1")
         assert (after.holder, after.epoch) == (None, 1)
         await refused(store.append(silenced(after, lease)), Moved)
@@ -307,7 +307,7 @@ async def a_task_that_is_given_back_is_for_the_next(bench: Bench) -> None:
         assert (held.runs, held.over) == (False, True)
         assert await store.worker_leases.renew([("t1", lease.token)], LONG_MS) == {}
         assert await store.queued("echo", 10) == ("t1",)
-        assert await store.worker_leases.silent(10) == ()
+        assert (await store.worker_leases.due(10)).silent == ()
         assert await store.worker_leases.running([("t1", lease.token)]) == frozenset()
 
 
@@ -332,10 +332,10 @@ async def who_works_for_too_long_is_found_but_not_while_its_question_is_open(ben
         await leased(store, "t4")
         await store.append(told(await loaded(store, "t2"), replace(asked, questions=1, version=1), state=Q))
         await asyncio.sleep(SOON_MS / 1000)
-        assert await store.worker_leases.overdue(10) == (lease,)
+        assert await store.worker_leases.due(10) == DueLeases(late=(lease,))
         await store.append(_answer(await loaded(store, "t2")))
         await asyncio.sleep(SOON_MS / 1000)
-        assert {each.task_id for each in await store.worker_leases.overdue(10)} == {"t1", "t2"}
+        assert {each.task_id for each in (await store.worker_leases.due(10)).late} == {"t1", "t2"}
 
 
 async def who_waits_for_the_answer_to_anothers_question_is_not_found_late(bench: Bench) -> None:
@@ -353,10 +353,10 @@ async def who_waits_for_the_answer_to_anothers_question_is_not_found_late(bench:
         )
         await store.append(question)
         await asyncio.sleep(SOON_MS / 1000)
-        assert await store.worker_leases.overdue(10) == ()
+        assert await store.worker_leases.due(10) == DueLeases()
         await store.append(_answer(await loaded(store, "t1")))
         await asyncio.sleep(SOON_MS / 1000)
-        assert [each.task_id for each in await store.worker_leases.overdue(10)] == ["t1"]
+        assert [each.task_id for each in (await store.worker_leases.due(10)).late] == ["t1"]
 
 
 def _answer(stored: Stored) -> Append:
