@@ -61,6 +61,7 @@ ROOT = Path(__file__).parents[2]
 
 CALLABLES = {
     "store.postgres.writes.OtherWrite": "a call under way: its function is that of whoever waits for it",
+    "store.sqlite.writes.Act": "a write under way: its function is that of whoever waits for it",
 }
 """The classes whose objects hold functions of upper modules, and why."""
 

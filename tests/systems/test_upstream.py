@@ -328,7 +328,7 @@ async def test_an_upstream_that_changes_its_dialect_goes_on_working(upstream: st
         agent = partner(f"{between.url}/agents/script")
         async with fronted(agent) as connection:
             assert text_of(await asked(connection, "hello")) == "hello"
-            spoken = await agent.route.connection()
+            spoken = await agent.route.endpoint.connection()
             assert spoken is not None
             assert spoken.interface.dialect == "1.0"
             card: dict[str, Any] = {

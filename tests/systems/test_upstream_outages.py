@@ -38,7 +38,7 @@ async def test_tasks_that_wait_go_on_once_the_card_can_be_read_again_long_before
         connection = await front.__aenter__()
     try:
         tasks = [await asked(connection, f"hello {n}", return_immediately=True) for n in range(3)]
-        await until(lambda: agent.route.calls.outcomes["failed"] == len(tasks))
+        await until(lambda: agent.route.health.calls.outcomes["failed"] == len(tasks))
         assert "calls are held back" in (agent.degraded or "")
         async with serving(replace(CONFIG, port=port), house(gates)), asyncio.timeout(DEADLINE_S):
             for n, task in enumerate(tasks):

@@ -228,7 +228,7 @@ async def test_a_card_that_is_signed_by_another_key_from_now_on_is_read_with_new
                 clock=lambda: now[0],
             )
             async with fronted(agent) as connection:
-                spoken = await agent.route.connection()
+                spoken = await agent.route.endpoint.connection()
                 assert spoken is not None
                 assert spoken.interface.url.startswith(one)
                 now[0] += 60.0
