@@ -28,7 +28,7 @@ from dragoman.model.events import Event, Logged
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
 from dragoman.store.api import Appended, Refused, StoreError
-from dragoman.store.worker_leases import HeldLease, WorkerLease, WorkerLeaseChange
+from dragoman.store.worker_leases import WORKER, HeldLease, WorkerLease, WorkerLeaseChange
 
 TASKS_KEPT = 256
 """Most tasks that are kept while nobody uses them."""
@@ -136,6 +136,8 @@ class CachedTask:
             held = await tasks.leases.get(self.task.head.id)
             if self.task.terminal or held is None or not held.runs or held.lease.token != self.lease.token:
                 raise LeaseLost
+            if self.task.state not in INTERRUPTED and self.task.row.holder != WORKER:
+                raise LeaseLost  # else the store would refuse the word for ever
             view = self.view
             if held.lease.replays:  # how far it has come is not in the log
                 view = await self._cache.read(self.task, held.lease)

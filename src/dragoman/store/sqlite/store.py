@@ -123,6 +123,8 @@ class SqliteStore:
         self._worker_leases = LeaseTable(time.monotonic)
         self._has_granted = False
         """Whether a worker was to get a lease in this process. It is set before the append that grants one."""
+        self._claims: set[asyncio.Future[Any]] = set()
+        """The claims under way that take all workers' leases for those of an earlier process."""
         self.worker_leases: WorkerLeases = LocalWorkerLeases(self._worker_leases)
 
     async def open(self, holder: str | None) -> None:
@@ -228,6 +230,8 @@ class SqliteStore:
         if self._holds and (hold := self._holds.get(task_id)) is not None and hold.shut:
             return hold.wait(append)
         change, leases = append.lease, self._worker_leases
+        if self._claims and change is not None and change.granted_ms is not None:
+            return asyncio.ensure_future(self._grant_later(append))
         if change is not None and not leases.stands(change) and not leases.made(task_id, append.write):
             if leases.fenced(change):
                 return self._failed(Fenced(f"{task_id}: the lease of its worker is over"))
@@ -289,6 +293,11 @@ class SqliteStore:
         elif files:
             future.add_done_callback(lambda done: self._files.written(task_id, files, done))
         return future
+
+    async def _grant_later(self, append: Append) -> Appended | Repeat:
+        """Let a worker take a task after the claims under way, which would take it away at once."""
+        await asyncio.wait(self._claims)
+        return await self.append(append)
 
     def _change_lease(self, append: Append, done: "asyncio.Future[Appended | Repeat]") -> None:
         """Change a worker's lease in memory, before its writer hears of the commit."""
@@ -466,7 +475,11 @@ class SqliteStore:
         if self._has_granted:  # else workers' leases have ended with an earlier process
             alive = (*alive, WORKER)
         claim = TaskClaim(holder, alive, limit, wanted, self._local.served(), queued)
-        claimed: list[int] = await self._writer.submit(claim)
+        writing = self._writer.submit(claim)
+        if not self._has_granted:
+            self._claims.add(writing)
+            writing.add_done_callback(self._claims.discard)
+        claimed: list[int] = await writing
         return await self._readers.run(lambda reads: reads.whole(claimed)) if claimed else ()
 
     @asynccontextmanager

@@ -102,6 +102,17 @@ async def silence(store: Store) -> None:
             await asyncio.sleep(SOON_MS / 1000)
 
 
+async def a_task_that_a_worker_takes_during_the_first_claim_is_not_taken_away(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1", holder=None, state=S))
+        taking = granting(await loaded(store, "t1"), lease_of())
+        claim = asyncio.ensure_future(store.claim("h1", 10, AGENTS, queued=False))
+        await asyncio.sleep(0)
+        await store.append(taking)
+        assert await claim == ()
+        assert (await loaded(store, "t1")).holder == WORKER
+
+
 async def a_worker_takes_what_nobody_has_and_the_lease_is_read_as_it_was_granted(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t2", holder=None, state=S))
@@ -373,6 +384,7 @@ def _answer(stored: Stored) -> Append:
 
 WORKER_LEASES: tuple[Case, ...] = (
     a_worker_takes_what_nobody_has_and_the_lease_is_read_as_it_was_granted,
+    a_task_that_a_worker_takes_during_the_first_claim_is_not_taken_away,
     a_task_that_a_worker_has_is_not_claimed_and_given_to_no_other,
     of_two_who_take_a_task_one_gets_it,
     what_is_queued_is_left_out_of_a_claim_that_says_so,
