@@ -98,10 +98,11 @@ WITH v AS (
     RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.old_scope AS scope, t.context, cur.old_state, cur.id, cur.events,
         cur.page, cur.body AS record, cur.write, cur.key, cur.digest, cur.expires_ms, t.log_bytes
 ), holding AS MATERIALIZED (
-    SELECT m.task, m.state, cur.lease_act, cur.lease_token, cur.lease_version, cur.lease_reports, cur.lease_questions,
-        cur.lease_over, cur.lease_ms, cur.lease_deadline_ms, cur.lease, cur.lease_agent, cur.known_version, cur.known_reports,
-        (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms
-    FROM moved m JOIN cur USING (place) WHERE cur.lease_act IS NOT NULL
+    SELECT h.*, l.task AS locked, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms
+    FROM (SELECT m.task, m.state, cur.lease_act, cur.lease_token, cur.lease_version, cur.lease_reports, cur.lease_questions,
+            cur.lease_over, cur.lease_ms, cur.lease_deadline_ms, cur.lease, cur.lease_agent, cur.known_version, cur.known_reports
+        FROM moved m JOIN cur USING (place) WHERE cur.lease_act IS NOT NULL ORDER BY m.id) h
+    LEFT JOIN LATERAL (SELECT w.task FROM dragoman.worker_leases w WHERE w.task = h.task LIMIT 1 FOR UPDATE) l ON true
 ), granted AS (
     INSERT INTO dragoman.worker_leases AS w (task, until_ms, due_ms, deadline_ms, version, reports, questions, agent, token, lease)
     SELECT task, ms + lease_ms, ms + lease_deadline_ms, lease_deadline_ms, lease_version, lease_reports, lease_questions, lease_agent, lease_token, lease
@@ -116,14 +117,14 @@ WITH v AS (
         lease = coalesce(h.lease, w.lease), reports = greatest(h.lease_reports, w.reports),
         over = h.lease_over IS TRUE OR h.lease_act = 2, until_ms = CASE WHEN h.lease_over OR h.lease_act = 2 THEN h.ms + 600000 ELSE w.until_ms END,
         due_ms = CASE WHEN h.lease_over OR h.lease_act = 2 OR h.state IN (2, 3) THEN NULL ELSE w.due_ms END
-    FROM holding h WHERE h.lease_act <> 1 AND w.task = h.task AND w.token = h.lease_token AND w.version = h.known_version
+    FROM holding h WHERE h.lease_act <> 1 AND w.task = ANY (ARRAY[h.task]) AND w.token = h.lease_token AND w.version = h.known_version
         AND w.reports = h.known_reports AND NOT w.over AND (w.until_ms > h.ms) = (h.lease_act <> 2)
     RETURNING w.task
 ), resuming AS MATERIALIZED (
     SELECT m.task FROM moved m JOIN cur USING (place) WHERE cur.to_worker AND cur.lease_runs
 ), resumed AS (
     UPDATE dragoman.worker_leases w SET due_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint + w.deadline_ms
-    FROM resuming r WHERE w.task = r.task AND NOT w.over
+    FROM resuming r WHERE w.task = ANY (ARRAY[r.task]) AND NOT w.over
     RETURNING w.task
 ), done AS MATERIALIZED (
     SELECT place, made.task, events::bigint AS seq, epoch, state, scope, context, NULL::smallint AS old_state, id, events, page,

@@ -231,7 +231,7 @@ class SqliteStore:
             return hold.wait(append)
         change, leases = append.lease, self._worker_leases
         if self._claims and change is not None and change.granted_ms is not None:
-            return asyncio.ensure_future(self._grant_later(append))
+            return asyncio.ensure_future(self._grant_later(append, tuple(self._claims)))
         if change is not None and not leases.stands(change) and not leases.made(task_id, append.write):
             if leases.fenced(change):
                 return self._failed(Fenced(f"{task_id}: the lease of its worker is over"))
@@ -294,9 +294,9 @@ class SqliteStore:
             future.add_done_callback(lambda done: self._files.written(task_id, files, done))
         return future
 
-    async def _grant_later(self, append: Append) -> Appended | Repeat:
+    async def _grant_later(self, append: Append, claims: "Sequence[asyncio.Future[Any]]") -> Appended | Repeat:
         """Let a worker take a task after the claims under way, which would take it away at once."""
-        await asyncio.wait(self._claims)
+        await asyncio.wait(claims)
         return await self.append(append)
 
     def _change_lease(self, append: Append, done: "asyncio.Future[Appended | Repeat]") -> None:
