@@ -193,6 +193,37 @@ async def test_a_lone_worker_waits_for_nobody_and_nobody_else_waits_for_workers(
         await store.close()
 
 
+async def test_a_write_that_is_no_word_does_not_wait_for_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "EXPECTED_S", 60.0)
+    store, loop = SqliteStore("memory:", SetClock()), asyncio.get_running_loop()
+    timers, call_later = list[asyncio.TimerHandle](), loop.call_later
+
+    def noting(delay_s: float, callback: Callable[..., object], *values: object) -> asyncio.TimerHandle:
+        timer = call_later(delay_s, callback, *values)
+        if isinstance(getattr(callback, "__self__", None), writer.Writer):
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", noting)
+    with noted() as connections:
+        await store.open("h1")
+    try:
+        leases = [await leased(store, f"t{number}") for number in range(2)]
+        read = [await loaded(store, lease.task_id) for lease in leases]
+        writing(connections).set_commit_hook(lambda: bool(time.sleep(1)))
+        await asyncio.gather(*(store.append(told(read[n], replace(leases[n], version=1))) for n in range(2)))
+        writing(connections).set_commit_hook(None)
+        word = store.append(told(await loaded(store, "t0"), replace(leases[0], version=2)))
+        while not timers:
+            await asyncio.sleep(0)
+        assert not word.done(), "it waits for the other worker"
+        await store.create(new_task("t2"))
+        assert loop.time() < timers[0].when()
+        assert word.done()
+    finally:
+        await store.close()
+
+
 async def test_a_loop_that_takes_long_for_its_turns_does_not_keep_the_writes_of_each_waiting() -> None:
     store, loop, writes = SqliteStore("memory:", SetClock()), asyncio.get_running_loop(), list[Awaitable[object]]()
     tasks, batches = list[str](), list[int]()

@@ -4,8 +4,8 @@ Invariant: every submitted write gets exactly one outcome, after its transaction
 the code fails. A failing write undoes none of the other writes in its batch.
 
 Workers write again as soon as they have the outcome of a word, but arrive one by one, since they are elsewhere. A batch
-waits for as many words as were under way together when the last commit ended, as long as that commit took. Else two
-groups of workers would take turns, each with commits of its own.
+of words waits for as many as were under way together when the last commit ended, as long as that commit took. Else two
+groups of workers would take turns, each with commits of its own. No other write waits for words.
 
 Savepoints would isolate the writes at the cost of two statements for each. Instead a batch is first tried as one
 transaction of a few large statements. If something is unusual, it is rolled back and done again, one write after the
@@ -113,10 +113,9 @@ class Writer:
             self._loop.call_soon(self._gather)
         self._arrived.append((write, future))
         self.writes += 1
-        if word:
-            self._words += 1
-            if self._timer is not None and self._words >= self._expected:
-                self._hand_over()
+        self._words += word
+        if self._timer is not None and not self._waits_for_words:
+            self._hand_over()
         return future
 
     def watch(self, committed: asyncio.Event | None) -> None:
@@ -152,10 +151,15 @@ class Writer:
         few = self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS
         if few and self._loop.time() < self._until_s:
             self._loop.call_soon(self._gather)
-        elif 0 < self._words < self._expected:
+        elif self._waits_for_words:
             self._timer = self._loop.call_later(min(self._took_s, EXPECTED_S), self._hand_over)
         else:
             self._hand_over()
+
+    @property
+    def _waits_for_words(self) -> bool:
+        """Whether words of workers alone have arrived, and more of them are expected."""
+        return 0 < self._words == len(self._arrived) < self._expected
 
     def _hand_over(self) -> None:
         self._gathered = self._turns = self._quiet = 0
