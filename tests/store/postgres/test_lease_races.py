@@ -11,8 +11,8 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.api import Append, Appended, Store, Stored
 from dragoman.store.open import open_store
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
-from dragoman.testing.store_cases.bench import START_MS, loaded, status
-from dragoman.testing.store_cases.worker_leases import Q, W, leased, single, told
+from dragoman.testing.store_cases.bench import START_MS, loaded
+from dragoman.testing.store_cases.worker_leases import Q, answered, leased, single, told
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
@@ -45,19 +45,6 @@ def given_back(stored: Stored, lease: WorkerLease) -> Append:
     )
 
 
-def answer(stored: Stored) -> Append:
-    """The question is answered: the worker of the lease goes on, if it has it still."""
-    return Append(
-        task_id=stored.head.id,
-        events=(status(W),),
-        state=W,
-        status_ms=START_MS,
-        expected_seq=stored.seq,
-        read_seq=stored.seq,
-        to_worker=True,
-    )
-
-
 async def waiting(connection: asyncpg.Connection, count: int) -> None:
     async with asyncio.timeout(20):
         while await connection.fetchval(WAITING) < count:
@@ -78,7 +65,7 @@ async def test_an_answer_while_the_lease_is_given_back_puts_the_task_into_the_qu
             await holding.execute("SELECT 1 FROM dragoman.tasks WHERE id = 't1' FOR UPDATE")
             giving = asyncio.ensure_future(first.append(given_back(asked, lease)))
             await waiting(watching, 1)
-            answering = asyncio.ensure_future(second.append(answer(asked)))
+            answering = asyncio.ensure_future(second.append(answered(asked)))
             await waiting(watching, 2)
         assert isinstance(await giving, Appended)
         assert isinstance(await answering, Appended)

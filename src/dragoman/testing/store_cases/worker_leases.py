@@ -74,6 +74,19 @@ def single(stored: Stored, lease: WorkerLease, number: int) -> Append:
     )
 
 
+def answered(stored: Stored) -> Append:
+    """The caller answers: the worker of the lease goes on, if it has it still."""
+    return Append(
+        task_id=stored.head.id,
+        events=(status(W),),
+        state=W,
+        status_ms=START_MS,
+        expected_seq=stored.seq,
+        read_seq=stored.seq,
+        to_worker=True,
+    )
+
+
 def silenced(stored: Stored, lease: WorkerLease) -> Append:
     """The lease of a worker ends that has been silent."""
     return Append(
@@ -213,7 +226,7 @@ async def a_single_word_follows_those_that_its_writer_has_not_read(bench: Bench)
         asked = replace(lease, reports=2, questions=1, version=1)
         await store.append(told(await loaded(store, "t1"), asked, state=Q))
         await refused(store.append(single(stored, asked, 3)), Fenced)  # nobody has the task now
-        await store.append(_answer(await loaded(store, "t1")))
+        await store.append(answered(await loaded(store, "t1")))
         await refused(store.append(single(stored, asked, 3)), Fenced)  # it is leased anew
         await store.append(single(await loaded(store, "t1"), asked, 3))
 
@@ -288,7 +301,7 @@ async def the_answer_to_a_workers_question_is_for_that_worker(bench: Bench) -> N
         stored = await loaded(store, "t1")
         assert (stored.holder, stored.epoch, stored.state) == (None, 1, Q)
         assert await store.queued("echo", 10) == ()
-        answer = _answer(stored)
+        answer = answered(stored)
         assert (await store.append(answer)).epoch == 2  # type: ignore[union-attr]
         stored = await loaded(store, "t1")
         assert (stored.holder, stored.epoch, stored.delivered) == (WORKER, 2, 1)
@@ -301,7 +314,7 @@ async def an_answer_is_for_the_queue_if_the_worker_has_gone(bench: Bench) -> Non
         stored = await loaded(store, "t1")
         await store.create(new_task("t2", holder=None, state=Q))
         bare = await loaded(store, "t2")
-        assert (await store.append(_answer(bare))).epoch == 0  # type: ignore[union-attr]
+        assert (await store.append(answered(bare))).epoch == 0  # type: ignore[union-attr]
         assert await store.queued("echo", 10) == ("t2",)
         await silence(store)
         await store.append(silenced(stored, lease))
@@ -344,7 +357,7 @@ async def who_works_for_too_long_is_found_but_not_while_its_question_is_open(ben
         await store.append(told(await loaded(store, "t2"), replace(asked, questions=1, version=1), state=Q))
         await asyncio.sleep(SOON_MS / 1000)
         assert await store.worker_leases.due(10) == DueLeases(late=(lease,))
-        await store.append(_answer(await loaded(store, "t2")))
+        await store.append(answered(await loaded(store, "t2")))
         await asyncio.sleep(SOON_MS / 1000)
         assert {each.task_id for each in (await store.worker_leases.due(10)).late} == {"t1", "t2"}
 
@@ -365,21 +378,9 @@ async def who_waits_for_the_answer_to_anothers_question_is_not_found_late(bench:
         await store.append(question)
         await asyncio.sleep(SOON_MS / 1000)
         assert await store.worker_leases.due(10) == DueLeases()
-        await store.append(_answer(await loaded(store, "t1")))
+        await store.append(answered(await loaded(store, "t1")))
         await asyncio.sleep(SOON_MS / 1000)
         assert [each.task_id for each in (await store.worker_leases.due(10)).late] == ["t1"]
-
-
-def _answer(stored: Stored) -> Append:
-    """The caller answers."""
-    return Append(
-        task_id=stored.head.id,
-        events=(status(W),),
-        state=W,
-        status_ms=START_MS,
-        expected_seq=stored.seq,
-        to_worker=True,
-    )
 
 
 WORKER_LEASES: tuple[Case, ...] = (
