@@ -43,7 +43,7 @@ Not covered by the tables
   by `CancelChildren`, a suspended run that is kept too long by `DropSuspended`.
 * Calls that are repeated, quotas, files: `engine.intake`, before anything is decided here.
 * Whether a worker's own lease still runs: the store checks it (`store.worker_leases`). How its words become events:
-  `agents.worker.entry`.
+  `agents.worker.word_outcome`.
 """
 
 from collections.abc import Callable, Mapping

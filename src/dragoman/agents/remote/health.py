@@ -1,6 +1,6 @@
 """UpstreamHealth: whether calls to an agent of another server get through, and how they ended.
 
-Invariant: a success ends whatever was held back. What shuts this server out holds until a call gets through.
+Invariant: a success ends whatever was held back. A reason that shuts this server out holds until a call gets through.
 """
 
 import asyncio

@@ -39,7 +39,7 @@ class OwnWorkers(Protocol):
     """The workers of an agent that call this replica."""
 
     def roster(self) -> tuple[RosterEntry, ...]:
-        """Who they are, without their leases."""
+        """The workers as this process knows them, without their leases."""
         ...
 
 

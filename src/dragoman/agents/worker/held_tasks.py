@@ -1,4 +1,4 @@
-"""Executions: the tasks that workers have taken here, under observation.
+"""HeldTasks: the tasks that workers have taken here, under observation.
 
 Invariant: an observation that has begun is finished once.
 """
@@ -8,7 +8,7 @@ from itertools import islice
 from dragoman.engine.observer import Execution
 
 
-class Executions:
+class HeldTasks:
     """The tasks that workers took here and are not known to have lost, each with the token of its lease."""
 
     def __init__(self) -> None:

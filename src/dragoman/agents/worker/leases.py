@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.worker.executions import Executions
+from dragoman.agents.worker.held_tasks import HeldTasks
 from dragoman.agents.worker.presence import Presence
 from dragoman.agents.worker.queue import Queue, Taken, Terms
 from dragoman.agents.worker.roster import RosterEntry, WorkerWord
@@ -78,7 +78,7 @@ class Leases:
         """How many leases have run out, because their workers kept silent."""
         self.presence = Presence(agent, seen_s)
         self._agent = agent
-        self._executions = Executions()
+        self._held_tasks = HeldTasks()
         self._cache: TaskCache | None = None
         self._queue: Queue
         self._teller: Teller
@@ -93,9 +93,9 @@ class Leases:
     def serve(self, tasks: WorkerTasks) -> None:
         """Give out tasks from now on."""
         if self._cache is None or self._cache.tasks is not tasks:
-            self._cache = TaskCache(self._agent, tasks, self._executions)
-            self._queue = Queue(self._agent, self._cache, self._executions)
-            self._teller = Teller(self._cache, self._executions)
+            self._cache = TaskCache(self._agent, tasks, self._held_tasks)
+            self._queue = Queue(self._agent, self._cache, self._held_tasks)
+            self._teller = Teller(self._cache, self._held_tasks)
         self.presence.open()
 
     @property
@@ -117,7 +117,7 @@ class Leases:
     @property
     def held(self) -> int:
         """How many tasks workers have taken here."""
-        return len(self._executions)
+        return len(self._held_tasks)
 
     async def workers(self) -> tuple[RosterEntry, ...]:
         """The workers as all replicas know them, with their leases. Raises StoreError."""
@@ -147,16 +147,16 @@ class Leases:
             self.lease_s,
             extra=about(self._agent, agent=self._agent, worker=lease.worker[:100]),
         )
-        self._executions.finish(lease.task_id, "working")
+        self._held_tasks.finish(lease.task_id, "working")
 
     async def note_lost(self) -> None:
         """See `engine.api.Workers`."""
-        held = self._executions.next(HELD_MAX)
+        held = self._held_tasks.next(HELD_MAX)
         run = await self.tasks.leases.running(held) if held else frozenset[str]()
         for task_id, token in held:
             if token not in run:
                 state = await self.tasks.state(task_id)
-                self._executions.lose(task_id, token, SPELLED[state or TaskState.CANCELED])
+                self._held_tasks.lose(task_id, token, SPELLED[state or TaskState.CANCELED])
 
     def forget_idle(self, for_s: float = WORK_S) -> None:
         """See `engine.api.Workers`."""
@@ -344,7 +344,7 @@ class Leases:
             ended = (await self.cache.held(token)).lease.ended
             state = await tasks.state(task_id)
             if ended is None and state in TERMINAL:
-                self._executions.finish(task_id, SPELLED[state])
+                self._held_tasks.finish(task_id, SPELLED[state])
                 return Beat(cancel=True)
         raise LeaseLost
 
@@ -397,7 +397,7 @@ ANSWERING = _Answering()
 
 
 def _standing(task: Log) -> tuple[object, ...]:
-    """What changes about a task when its worker has to hear of it."""
+    """The facts of a task of whose change its worker has to hear."""
     return task.row.epoch, task.row.holder, task.terminal, task.state in INTERRUPTED
 
 

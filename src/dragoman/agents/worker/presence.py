@@ -30,7 +30,7 @@ class Presence:
         self._watching: asyncio.TimerHandle | None = None
         self._roster = Roster(seen_s)
         self._attendance: Attendance | None = None
-        """What other replicas know of the workers; None if there is only one replica."""
+        """The workers as other replicas know them; None if there is only one replica."""
         self._idle: dict[asyncio.Future[None], str] = {}
         """The workers that wait for work, by name."""
 

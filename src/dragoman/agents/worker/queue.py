@@ -12,7 +12,7 @@ from sys import intern
 
 from msgspec import Struct
 
-from dragoman.agents.worker.executions import Executions
+from dragoman.agents.worker.held_tasks import HeldTasks
 from dragoman.agents.worker.task_cache import TaskCache
 from dragoman.agents.worker.task_view import TaskView
 from dragoman.engine.lineage import full_lineage
@@ -41,7 +41,10 @@ class Taken(Struct, frozen=True):
 
 
 class Terms(Struct, frozen=True):
-    """What a worker gets with a task: how long it may be silent, and work at a stretch. It `replays` or not."""
+    """The terms on which a worker gets a task: it may be silent for `lease_s`, and work for `deadline_s` at a stretch.
+
+    It `replays` if it repeats the questions of earlier workers.
+    """
 
     worker: str
     replays: bool
@@ -52,11 +55,11 @@ class Terms(Struct, frozen=True):
 class Queue:
     """The queue of the agent `agent`. A task that was taken may go back by the `cache`."""
 
-    def __init__(self, agent: str, cache: TaskCache, executions: Executions) -> None:
+    def __init__(self, agent: str, cache: TaskCache, held_tasks: HeldTasks) -> None:
         self._agent = agent
         self._cache = cache
         self._tasks = cache.tasks
-        self._executions = executions
+        self._held_tasks = held_tasks
         self._taking: set[str] = set()
         """The tasks that are being taken here, so that no two workers of this process try one at once."""
 
@@ -140,7 +143,7 @@ class Queue:
                 return None
             task.followers.note_contact()
             execution = tasks.executing(task)
-            self._executions.begin(task_id, lease.token, execution)
+            self._held_tasks.begin(task_id, lease.token, execution)
             traceparent = None if execution is None else execution.traceparent
             return Taken(
                 lease,

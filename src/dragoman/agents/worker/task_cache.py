@@ -18,13 +18,13 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from dragoman.agents.worker.executions import Executions
+from dragoman.agents.worker.held_tasks import HeldTasks
 from dragoman.agents.worker.task_view import TaskView
 from dragoman.engine.log import Log
 from dragoman.engine.rules import EndWorkerLease
 from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.errors import LeaseLost
-from dragoman.model.events import Event, Logged
+from dragoman.model.events import Delegated, Event, Logged, MessageReceived
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
 from dragoman.store.api import Appended, Refused, StoreError
@@ -96,6 +96,8 @@ class CachedTask:
             return
         view = self.view
         for logged in written.missed:
+            if isinstance(logged.event, MessageReceived | Delegated):  # `sync` reads it with the bytes of its files
+                break
             if logged.seq == view.seq + 1:
                 view.add(logged)
         if view.seq == written.last_seq - len(events):  # else `sync` reads what is missing
@@ -147,12 +149,12 @@ class CachedTask:
 
 
 class TaskCache:
-    """The tasks of the workers of the agent `agent`. `executions` are those that workers took here."""
+    """The tasks of the workers of the agent `agent`. `held_tasks` are those that workers took here."""
 
-    def __init__(self, agent: str, tasks: WorkerTasks, executions: Executions) -> None:
+    def __init__(self, agent: str, tasks: WorkerTasks, held_tasks: HeldTasks) -> None:
         self.tasks = tasks
         self._agent = agent
-        self._executions = executions
+        self._held_tasks = held_tasks
         self._known: dict[str, CachedTask] = {}
         """By task; the one that was used last comes last."""
 
@@ -282,7 +284,7 @@ class TaskCache:
         except (Overtaken, Refused):
             return False
         self._forget(known)
-        self._executions.finish(task.head.id, "working")
+        self._held_tasks.finish(task.head.id, "working")
         if task.state not in INTERRUPTED:
             await self.tasks.requeue(task)
         return True

@@ -7,13 +7,14 @@ the word is weighed anew. Nobody hears that a word is written before it is commi
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from enum import Enum
 
 from msgspec.structs import replace
 
-from dragoman.agents.worker.entry import Entry
-from dragoman.agents.worker.executions import Executions
+from dragoman.agents.worker.held_tasks import HeldTasks
 from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.task_cache import CachedTask, TaskCache
+from dragoman.agents.worker.word_outcome import WordOutcome
 from dragoman.agents.worker.words import SpokenWord, used_within, within
 from dragoman.engine.rules import WriteWords
 from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
@@ -28,18 +29,25 @@ from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
 
 WAITS = "the task waits for its caller's message: its worker goes on when that has come"
 
-
 PATIENCE_S = 15.0
 """How long a word waits for the answer to a delegated task's question: as long as other calls of workers may wait."""
+
+
+class Telling(Enum):
+    """The outcome of one try to tell a word."""
+
+    TOLD = "it is committed, now or before"
+    STALE = "log or lease may not be as they are known here: read them anew, and try again"
+    WAITS = "a delegated task's question to the caller is open: the word has to wait for its answer"
 
 
 class Teller:
     """Tells words to the tasks in `cache`."""
 
-    def __init__(self, cache: TaskCache, executions: Executions) -> None:
+    def __init__(self, cache: TaskCache, held_tasks: HeldTasks) -> None:
         self._cache = cache
         self._tasks = cache.tasks
-        self._executions = executions
+        self._held_tasks = held_tasks
         self._delegating: dict[tuple[str, int], tuple[str, asyncio.Future[Delegated | None]]] = {}
         """The delegations whose outcome is waited for here, each with its agent. None: the order differs from the
         recorded one."""
@@ -66,13 +74,14 @@ class Teller:
                         await known.sync()
                     fresh = not self._tasks.shared
                     try:
-                        while (told := await self._tell_once(known, word, usage, number, weight, fresh=fresh)) is False:
+                        telling = await self._try(known, word, usage, number, weight, fresh=fresh)
+                        while telling is Telling.STALE:
                             await known.reread()
-                            fresh = True
+                            telling = await self._try(known, word, usage, number, weight, fresh=True)
                     except BaseException:  # also if the caller leaves
                         known.doubt()
                         raise
-                if told:
+                if telling is Telling.TOLD:
                     return
                 if self._tasks.stopping:
                     raise Unavailable("the server is stopping: call again in a moment", 1)
@@ -82,89 +91,88 @@ class Teller:
                         "the task waits for the answer to another agent's question: call again in a moment", 1
                     )
 
-    async def _tell_once(
+    async def _try(
         self, known: CachedTask, word: SpokenWord, usage: Usage | None, number: int, weight: int, *, fresh: bool
-    ) -> bool | None:
-        """Write a word. Returns False if somebody else came between, or if that has to be looked up: unless the log is
-        `fresh`, what is known here may be old, and only a write that the store takes proves that it is not. Returns
-        None if the word has to wait for the answer to a delegated task's question.
+    ) -> Telling:
+        """Tell a word on the log and the lease as they are known here.
 
-        Raises InvalidParams, LeaseLost or StoreError.
+        Unless these were just read, which makes them `fresh`, only a write that the store takes proves that they are
+        not old. Raises InvalidParams, LeaseLost or StoreError.
         """
         task, lease, view = known.task, known.lease, known.view
         if task.terminal:
             raise LeaseLost
         if lease is not None and 0 < number <= lease.reports:
-            return await self._confirm(lease)  # a repeated word: its answer was lost
+            return await self._confirm(lease)  # the word is repeated, because its answer was lost
         if view.passed_on is not None and not (isinstance(word, Delegation) and _repeats(lease, word)):
-            return None if fresh else False  # no event comes between a question and its answer
+            return Telling.WAITS if fresh else Telling.STALE  # no event comes between a question and its answer
         if not weight:
             word = within(word, self._tasks.bounds)
         used = used_within(usage)
         if view.asked is not None and view.passed_on is None:
             if not fresh:
-                return False
-            if isinstance(word, Ask) and word.parts == view.asked.parts:
-                return lease is None or await self._confirm(lease)
+                return Telling.STALE
             if lease is not None:
                 await self._confirm(lease)
+            if isinstance(word, Ask) and word.parts == view.asked.parts:
+                return Telling.TOLD
             raise InvalidParams("id", WAITS)
         single = lease is not None and used is None and view.stands_alone(word, number)
         if lease is not None and number > lease.reports + 1 and not (fresh or single):
-            return False  # another replica was told the words before
-        entry = Entry(task, view, lease, self._tasks.clock.now_ms(), number)
+            return Telling.STALE  # another replica was told the words before
+        result = WordOutcome(task, view, lease, self._tasks.clock.now_ms(), number)
         if used is not None:
-            entry.count(used)
-        entry.add(word, lambda: self._tasks.files.linked(task.record()), numbered=number > 0, weight=weight)
+            result.count(used)
+        result.add(word, lambda: self._tasks.files.linked(task.record()), numbered=number > 0, weight=weight)
         if isinstance(word, Delegation) and word.number not in view.delegated:
-            self._hand_on(known, word, entry)
-        if not (fresh or entry.events) and entry.lease == lease:
-            return False
-        return await self._write(known, entry, number if single else None)
+            self._hand_on(known, word, result)
+        if not (fresh or result.events) and result.lease == lease:
+            return Telling.STALE
+        return await self._write(known, result, number if single else None)
 
-    async def _confirm(self, lease: WorkerLease) -> bool:
-        """Whether nothing has to be written. Raises LeaseLost."""
+    async def _confirm(self, lease: WorkerLease) -> Telling:
+        """Find that there is nothing to write, under a lease that runs. Raises LeaseLost."""
         if not await self._tasks.runs(lease.task_id, lease.token):
             raise LeaseLost
-        return True
+        return Telling.TOLD
 
-    async def _write(self, known: CachedTask, entry: Entry, single: int | None = None) -> bool:
-        """Write what a word comes to, in one append. Returns False if somebody else came between.
+    async def _write(self, known: CachedTask, result: WordOutcome, single: int | None = None) -> Telling:
+        """Write the outcome of a word in one append. It is stale if somebody else came between.
 
         `single` is the number of a word that what others wrote does not change: see `WorkerLeaseChange`.
         """
-        task, lease, changed = known.task, known.lease, entry.lease
+        task, lease, changed = known.task, known.lease, result.lease
         if lease is not None and changed is not None:
-            if not entry.events and changed == lease:
+            if not result.events and changed == lease:
                 return await self._confirm(lease)
-            if not entry.events or single is None:
+            if not result.events or single is None:
                 changed = replace(changed, version=lease.version + 1)
-            if not entry.events:
+            if not result.events:
                 if not await self._tasks.leases.note(changed):
-                    return False
+                    return Telling.STALE
                 known.add((), changed)
-                return True
-        elif not entry.events:
-            return True
-        state, content_bytes = task.state, entry.content_bytes
+                return Telling.TOLD
+        elif not result.events:
+            return Telling.TOLD
+        state, content_bytes = task.state, result.content_bytes
         if content_bytes is not None:
-            events: tuple[Event, ...] = tuple(entry.events)  # one chunk of text
+            events: tuple[Event, ...] = tuple(result.events)  # one chunk of text
         else:
-            events = await self._kept(known, entry.events)
+            events = await self._kept(known, result.events)
             state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), state)
         change = None if changed is None else WorkerLeaseChange(changed, number=single)
         words = WriteWords(events, state, change, content_bytes)
         try:
             written = await self._tasks.write(task, words, known.view.seq if single is None else None)
         except (Overtaken, Fenced, Moved):  # with Moved the lease alone has changed
-            return False
+            return Telling.STALE
         except Refused as refused:
             raise LeaseLost from refused
         assert written is not None, "the rules write every word"
         known.add(events, changed, written)
         if task.terminal:
-            self._executions.finish(task.head.id, SPELLED[task.state])
-        return True
+            self._held_tasks.finish(task.head.id, SPELLED[task.state])
+        return Telling.TOLD
 
     async def _kept(self, known: CachedTask, events: Sequence[Event]) -> tuple[Event, ...]:
         """The events as they go into the log, with large files in the blob store."""
@@ -181,7 +189,7 @@ class Teller:
         found = self._delegating.get((task_id, number))
         return None if found is None else found[1]
 
-    def _hand_on(self, known: CachedTask, order: Delegation, entry: Entry) -> None:
+    def _hand_on(self, known: CachedTask, order: Delegation, result: WordOutcome) -> None:
         """Have an order carried out, unless it is already; then the task ends if that one is for another agent."""
         key = known.task.head.id, order.number
         if (found := self._delegating.get(key)) is None:
@@ -190,7 +198,7 @@ class Teller:
             self._tasks.background(self._carry_out(known.use(), order, outcome))
         elif found[0] != order.agent:
             given, came = delegation_to(found[0]), delegation_to(order.agent)
-            entry.end_mismatched(ReplayMismatch(f"delegation {order.number}", given, came))
+            result.end_mismatched(ReplayMismatch(f"delegation {order.number}", given, came))
 
     async def _carry_out(
         self, known: CachedTask, order: Delegation, outcome: "asyncio.Future[Delegated | None]"
@@ -216,9 +224,9 @@ class Teller:
             with suppress(LeaseLost):
                 await known.sync()
                 while True:
-                    entry = Entry(known.task, known.view, known.lease, self._tasks.clock.now_ms())
-                    entry.end_mismatched(mismatch)
-                    if await self._write(known, entry):
+                    result = WordOutcome(known.task, known.view, known.lease, self._tasks.clock.now_ms())
+                    result.end_mismatched(mismatch)
+                    if await self._write(known, result) is Telling.TOLD:
                         return
                     await known.reread()
 

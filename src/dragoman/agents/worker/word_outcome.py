@@ -1,4 +1,4 @@
-"""Entry: what a worker's word adds to its task's log, and what becomes of its lease.
+"""WordOutcome: the events that a worker's word adds to its task's log, and the lease after it.
 
 Invariant: a function of log, lease and word. It reads and writes nothing, so that a word can be weighed anew when
 somebody else was quicker; only the replay in the view goes on, and is read anew with it.
@@ -21,7 +21,7 @@ from dragoman.model.task import Record, Usage
 from dragoman.store.worker_leases import WorkerLease
 
 
-class Entry:
+class WordOutcome:
     """The `events` to write, and the `lease` after them; None for a word without one.
 
     `task` and `view` are as the word finds them; the lease has the number of the word, and its tokens. `content_bytes`
