@@ -21,7 +21,8 @@ UV := $(BIN)/uv
 COMPILE := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links
 CODE := $(wildcard src examples tests scripts bench site)
-TYPED := $(wildcard src examples scripts)
+# The cases of the stores too: mypy shows that they ask for no more than the Store protocol has.
+TYPED := $(wildcard src examples scripts tests/store/cases)
 
 # Agent frameworks, each in an environment of its own; `make test` tries those that install quickly.
 FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/framework-*.txt))

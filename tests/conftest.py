@@ -24,6 +24,8 @@ else:
     settings.register_profile("soak", busy, max_examples=2000)
     settings.load_profile("soak" if SOAK else "usual")
 
+pytest.register_assert_rewrite("tests.store.cases")  # a case that fails says which values it compared
+
 HERE = Path(__file__).parent
 
 SLOW = frozenset({"bindings", "client", "net", "push", "spec", "systems", "testing"})

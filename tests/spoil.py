@@ -8,8 +8,8 @@ from pathlib import Path
 import apsw
 import asyncpg
 
-from dragoman.testing.store_cases.bench import Spoil
-from dragoman.testing.store_cases.spoiling import Way
+from tests.store.cases.bench import Spoil
+from tests.store.cases.spoiling import Way
 
 
 def spoil_file(path: Path) -> Spoil:

@@ -13,8 +13,8 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from dragoman.auth.tokens import Jwks, TokenVerifier
 from dragoman.net.egress import Egress
-from dragoman.testing.store_cases.bench import SetClock
 from tests.net.peer import Peer, listening, says, status
+from tests.store.cases.bench import SetClock
 
 DISCOVERY, JWKS = "GET /realms/x/.well-known/openid-configuration", "GET /realms/x/keys"
 AUDIENCE = "https://agents.example.org"

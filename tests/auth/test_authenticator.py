@@ -17,8 +17,8 @@ from dragoman.model.principal import ANONYMOUS, AccessRole, Principal, Scope
 from dragoman.store.api import Store, StoreError
 from dragoman.store.keyring import KeyRing, StoredKey
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import SetClock
 from tests.auth.issuer import issuing, token, verifying
+from tests.store.cases.bench import SetClock
 
 PEER = "127.0.0.1"
 INTERFACE = AgentInterface(url="http://x/", protocol_binding="JSONRPC", protocol_version="1.0")

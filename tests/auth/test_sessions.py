@@ -12,7 +12,7 @@ from dragoman.model.principal import AccessRole, Principal
 from dragoman.store.api import Store, StoreFull
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import SetClock
+from tests.store.cases.bench import SetClock
 
 LOCAL = Principal("operator:local", AccessRole.OPERATOR)
 TOKEN = "dgo_some-token"

@@ -11,8 +11,8 @@ from dragoman.bindings.limits import Offload, Unread
 from dragoman.model.errors import TooManyRequests, Unavailable
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import TaskState
-from dragoman.testing.store_cases.bench import record
 from tests.bindings.conftest import DEADLINE_S
+from tests.store.cases.bench import record
 
 
 def test_a_caller_who_does_not_read_is_refused_and_others_are_not() -> None:

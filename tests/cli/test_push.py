@@ -18,8 +18,8 @@ from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane, Owed, Registration, Settled
-from dragoman.testing.store_cases.bench import new_task
 from tests.push.rig import delivery
+from tests.store.cases.bench import new_task
 
 T = TypeVar("T")
 Run = Callable[..., Result]

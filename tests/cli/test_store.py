@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from dragoman.cli import main
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import new_task
+from tests.store.cases.bench import new_task
 
 Run = Callable[..., Result]
 FILE = "sqlite:///old.db"

@@ -16,8 +16,8 @@ from dragoman.client.errors import NoToken
 from dragoman.kaos import AgentUnavailable, RemoteAgent
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl
-from dragoman.testing.store_cases.bench import SetClock
 from tests.net.peer import DEADLINE_S, Asked, Peer, Script, hangs, listening, nobody, raw, result, says, status
+from tests.store.cases.bench import SetClock
 
 TOKEN, API = "POST /token", "POST /api"
 SECRET = "s3cret/+ %ü"

@@ -20,12 +20,12 @@ from dragoman.model.principal import AccessRole
 from dragoman.model.task import TaskState
 from dragoman.server import serving
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import START_MS, message, new_task, status
 from tests.bindings.admin.test_admin import make_keys
 from tests.console.browser import console
 from tests.console.site import Site, make_agents, moment, open_task, serving_site, timeline
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
+from tests.store.cases.bench import START_MS, message, new_task, status
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 

@@ -18,11 +18,11 @@ from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.server import serving
-from dragoman.testing.store_cases.spoiling import cut
 from tests.console.browser import NARROW, axe, console
 from tests.console.site import Site, make_agents, moment, open_task, serving_site, timeline
 from tests.drills.proxy import before
 from tests.spoil import spoil_file
+from tests.store.cases.spoiling import cut
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="  # a dot
 

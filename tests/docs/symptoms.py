@@ -20,13 +20,13 @@ import apsw
 from aiohttp import web
 
 from dragoman.config import settings
-from dragoman.testing.store_cases.spoiling import cut
 from tests.cli.admin.site import dragoman_with_secrets
 from tests.ports import kept_port
 from tests.postgres import PostgresServer
 from tests.processes import ENDS_WITH_US
 from tests.push.receiver import receiving
 from tests.spoil import spoil_file
+from tests.store.cases.spoiling import cut
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 

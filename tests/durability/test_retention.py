@@ -14,9 +14,9 @@ from dragoman.model.principal import ANONYMOUS
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.store.api import Append, NewTask
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases import SetClock
 from tests.durability.caller import WAITING, Caller, Refusal, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
+from tests.store.cases import SetClock
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from dragoman.engine.api import DelegationFailed, Run
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import ending, new_task, status
 from tests.engine.house import Scripted, StandingClock, house, say, text_of
 from tests.engine.test_delegate import booking, child, order
+from tests.store.cases.bench import ending, new_task, status
 
 S = TaskState
 

@@ -18,7 +18,6 @@ from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.model.principal import Principal
 from dragoman.model.task import TERMINAL, Progress, TaskHead, TaskState, Usage
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import ending
 from tests.engine.house import (
     DEADLINE_S,
     House,
@@ -32,6 +31,7 @@ from tests.engine.house import (
     states,
     text_of,
 )
+from tests.store.cases.bench import ending
 
 S = TaskState
 

@@ -12,7 +12,7 @@ from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.lifecycle import fold
 from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, by_run, ending, new_task, status
+from tests.store.cases.bench import DAY_MS, START_MS, by_run, ending, new_task, status
 
 
 async def test_a_circle_of_delegations_is_a_tree_that_ends() -> None:

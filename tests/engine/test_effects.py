@@ -25,9 +25,9 @@ from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
 from dragoman.telemetry.job_group import JobGroup
-from dragoman.testing.store_cases.bench import new_task
 from tests.engine.house import House, Scripted, StandingClock, call, echo, house, say, sending
 from tests.engine.test_delegate import order
+from tests.store.cases.bench import new_task
 from tests.virtual_time import Waited, in_virtual_time
 
 S = TaskState

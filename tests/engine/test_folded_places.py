@@ -28,8 +28,8 @@ from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Record, TaskState, TaskStatus
 from dragoman.store.api import Store, Stored
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import by_run, ending, head, new_task
 from tests.engine.house import Scripted, house, read, say, streaming
+from tests.store.cases.bench import by_run, ending, head, new_task
 
 DEADLINE_S = 60.0
 OPERATOR = Operator("key:ops")

@@ -17,10 +17,10 @@ from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Unknown
 from dragoman.store.replicas import LocalReplicas, ReplicaBuried, StoreRewound
-from dragoman.testing.buses import Hub, HubBus
-from dragoman.testing.store_cases.bench import chunk, new_task, status
+from tests.buses import Hub, HubBus
 from tests.engine.house import read, sending, seqs, streaming
 from tests.engine.replicas import Replica, Stage, replicas, until
+from tests.store.cases.bench import chunk, new_task, status
 
 S = TaskState
 SMALL, LARGE = "x" * 100, "x" * 6000

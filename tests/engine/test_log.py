@@ -36,7 +36,7 @@ from dragoman.store.api import (
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Registration
 from dragoman.store.replicas import LocalReplicas
-from dragoman.testing.buses import Hub
+from tests.buses import Hub
 from tests.engine.house import StandingClock
 from tests.engine.test_log_turns import Alone, Listening
 

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.engine.runs.run import TaskRun
 from dragoman.store.replicas import ReplicaFenced
-from dragoman.testing.buses import Hub
+from tests.buses import Hub
 from tests.engine.replicas import Stage, replicas
 
 

@@ -13,7 +13,7 @@ from dragoman.model.ids import SystemClock
 from dragoman.model.message import Artifact, Part
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import by_run, ending, new_task
+from tests.store.cases.bench import by_run, ending, new_task
 
 CHUNKS = 40
 

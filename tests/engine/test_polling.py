@@ -6,7 +6,7 @@ from typing import Any, cast
 from dragoman.bus.api import UNREAD_MAX
 from dragoman.engine.hints import Hints
 from dragoman.store.replicas import Replica
-from dragoman.testing.buses import Hub
+from tests.buses import Hub
 from tests.virtual_time import in_virtual_time
 
 NO_STORE: Any = None

@@ -16,9 +16,9 @@ from dragoman.engine.runs.services import RunServices
 from dragoman.engine.stopping import Stopping
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import new_task
 from tests.engine.house import StandingClock, message
 from tests.engine.test_log import log_of
+from tests.store.cases.bench import new_task
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import Record, TaskState, Usage
 from dragoman.store.api import Append
-from dragoman.testing.buses import Hub
-from dragoman.testing.store_cases.bench import new_task
+from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, Scripted, echo, house, read, say, seqs, text_of
 from tests.engine.replicas import Stage, replicas, until
+from tests.store.cases.bench import new_task
 
 S = TaskState
 

@@ -14,10 +14,10 @@ from dragoman.model.task import TaskHead
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane, Settled
-from dragoman.testing.store_cases.bench import by_run, chunk, new_task
-from dragoman.testing.store_cases.deliveries import telling, webhook
-from dragoman.testing.store_cases.receipts import arrived
 from tests.engine.replicas import Counted
+from tests.store.cases.bench import by_run, chunk, new_task
+from tests.store.cases.deliveries import telling, webhook
+from tests.store.cases.receipts import arrived
 
 EVENTS = 12
 

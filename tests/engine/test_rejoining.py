@@ -10,7 +10,7 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.model.card import Profile
 from dragoman.model.errors import Unavailable
 from dragoman.store.replicas import ReplicaBuried, ReplicaFenced
-from dragoman.testing.buses import Hub
+from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, Scripted, echo
 from tests.engine.replicas import Replica, Stage, replicas, until
 

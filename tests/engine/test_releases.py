@@ -16,7 +16,7 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Repeat, StoreError
 from dragoman.store.replicas import Replica
 from dragoman.store.worker_leases import WORKER
-from dragoman.testing.buses import Hub
+from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, say, text_of
 from tests.engine.replicas import Stage, replicas, until
 

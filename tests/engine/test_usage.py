@@ -10,7 +10,7 @@ from dragoman.engine.handlers.usage import COUNTED_S, OpenStreams, Rates, UsageE
 from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.shared import Spending
-from dragoman.testing.store_cases.bench import SetClock
+from tests.store.cases.bench import SetClock
 
 
 class OneReplica:

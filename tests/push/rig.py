@@ -18,7 +18,7 @@ from dragoman.store.open import open_store
 from dragoman.store.outbox import Delivery, Outbox, Owed, Registration
 from dragoman.telemetry.counts import Counts
 from dragoman.telemetry.job_group import JobGroup
-from dragoman.testing.store_cases.bench import new_task
+from tests.store.cases.bench import new_task
 
 DEADLINE_S = 60.0
 """Nothing here takes so long, unless it hangs."""

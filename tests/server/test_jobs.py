@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dragoman.server.jobs import Job
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import SetClock
+from tests.store.cases.bench import SetClock
 
 
 @asynccontextmanager

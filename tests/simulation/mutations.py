@@ -22,7 +22,7 @@ from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Stored
 from dragoman.store.worker_leases import LeaseTable, WorkerLease, WorkerLeaseChange
 from dragoman.telemetry.job_group import JobGroup
-from dragoman.testing.buses import HubBus
+from tests.buses import HubBus
 from tests.simulation.agents import ScriptedAgent, agents
 from tests.simulation.database import EVENT_BYTES
 from tests.simulation.loop import Process

@@ -33,7 +33,7 @@ from dragoman.push.outcome import Schedule
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.telemetry.job_group import JobGroup
-from dragoman.testing.buses import Hub, HubBus
+from tests.buses import Hub, HubBus
 from tests.simulation.agents import HIRED, WORKER_LEASE_S, ScriptedAgent, agents
 from tests.simulation.history import Began, Complained, Delivered, Fault, History, Weather, describe
 from tests.simulation.loop import Process, SimulatedLoop

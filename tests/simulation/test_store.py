@@ -1,23 +1,23 @@
-"""The simulated store is a store: it passes the cases of `dragoman.testing.store_cases` that concern the engine."""
+"""The simulated store is a store: it passes the cases of `tests/store/cases` that concern the engine."""
 
 import pytest
 
 from dragoman.model.ids import Clock
-from dragoman.testing.store_cases import Bench, Case
-from dragoman.testing.store_cases.appends import APPENDS
-from dragoman.testing.store_cases.calls import CALLS
-from dragoman.testing.store_cases.engines import ENGINES
-from dragoman.testing.store_cases.leases import LEASES
-from dragoman.testing.store_cases.lists import LISTS
-from dragoman.testing.store_cases.quotas import QUOTAS
-from dragoman.testing.store_cases.reads import READS
-from dragoman.testing.store_cases.repeats import REPEATS
-from dragoman.testing.store_cases.replicas import REPLICAS
-from dragoman.testing.store_cases.webhooks import WEBHOOKS
-from dragoman.testing.store_cases.worker_leases import WORKER_LEASES
 from tests.simulation.database import Database
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.store import Network, Server, SimulatedStore
+from tests.store.cases import Bench, Case
+from tests.store.cases.appends import APPENDS
+from tests.store.cases.calls import CALLS
+from tests.store.cases.engines import ENGINES
+from tests.store.cases.leases import LEASES
+from tests.store.cases.lists import LISTS
+from tests.store.cases.quotas import QUOTAS
+from tests.store.cases.reads import READS
+from tests.store.cases.repeats import REPEATS
+from tests.store.cases.replicas import REPLICAS
+from tests.store.cases.webhooks import WEBHOOKS
+from tests.store.cases.worker_leases import WORKER_LEASES
 
 UNUSED = frozenset(
     {

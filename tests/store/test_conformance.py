@@ -6,8 +6,8 @@ import pytest
 
 from dragoman.store.open import open_store
 from dragoman.store.sqlite.schema import check
-from dragoman.testing.store_cases import CASES, Bench, Case
 from tests.spoil import spoil_file
+from tests.store.cases import CASES, Bench, Case
 
 
 @pytest.fixture(params=["file", "memory"])

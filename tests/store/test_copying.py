@@ -20,10 +20,10 @@ from dragoman.store.copying import Copied, CopyProgress
 from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import check_store, copy_store, open_store
 from dragoman.store.outbox import Lane, PausedHost, Settled
-from dragoman.testing.store_cases.bench import AGENTS, by_run, chunk, ending, message, new_task
-from dragoman.testing.store_cases.deliveries import telling, webhook
-from dragoman.testing.store_cases.receipts import arrival
 from tests.postgres import PostgresServer
+from tests.store.cases.bench import AGENTS, by_run, chunk, ending, message, new_task
+from tests.store.cases.deliveries import telling, webhook
+from tests.store.cases.receipts import arrival
 
 TASKS = 60
 NEVER_MS = 1 << 60

@@ -19,10 +19,10 @@ from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Arrival, Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.store.receipts import Receipt
-from dragoman.testing.store_cases.bench import START_MS, SetClock, new_task
-from dragoman.testing.store_cases.deliveries import webhook
 from tests.postgres import PostgresServer
 from tests.soak import times
+from tests.store.cases.bench import START_MS, SetClock, new_task
+from tests.store.cases.deliveries import webhook
 from tests.store.values import CONFIGS, TEXTS, structs
 
 WORKING = TaskState.WORKING

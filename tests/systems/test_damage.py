@@ -21,13 +21,13 @@ from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import NewTask, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Registration
-from dragoman.testing.store_cases.bench import Spoil
-from dragoman.testing.store_cases.spoiling import cut, flip
 from tests.cli.admin.site import dragoman
 from tests.push.receiver import receiving
 from tests.spec import grpc_lane
 from tests.spec.lanes import GRPC_03, GRPC_1, Lane
 from tests.spoil import spoil_database, spoil_file
+from tests.store.cases.bench import Spoil
+from tests.store.cases.spoiling import cut, flip
 from tests.systems.conftest import DEADLINE_S, Site, site
 from tests.systems.grpc_speakers import CLIENTS, Client, GrpcSpeaker
 from tests.systems.speakers import ALL, NEW, Speaker, V

@@ -12,11 +12,11 @@ from msgspec import Struct
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
 from dragoman.store.open import check_store, open_store
-from dragoman.testing.store_cases.bench import Spoil
-from dragoman.testing.store_cases.spoiling import Way, cut, empty, flip
 from tests.bindings.admin.test_admin import make_keys
 from tests.push.receiver import receiving
 from tests.spoil import spoil_database, spoil_file
+from tests.store.cases.bench import Spoil
+from tests.store.cases.spoiling import Way, cut, empty, flip
 from tests.systems.conftest import DEADLINE_S, Site, site
 from tests.systems.speakers import NEW, V
 

@@ -20,9 +20,9 @@ from dragoman.model.events import ArtifactChunk, Event
 from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.store.api import Append, Appended, Repeat, Store, StoreUnreachable
-from dragoman.testing.store_cases.spoiling import cut
 from tests.shared_store import shared_store
 from tests.spoil import spoil_database
+from tests.store.cases.spoiling import cut
 
 DEADLINE_S = 60.0
 

@@ -1,7 +1,7 @@
 """The Store protocol: task rows, logs, snapshots, calls, outbox, receipts, keys, audit trail and shared entries.
 
 Invariant: the state, log and lease of a task change together in one transaction, or not at all. A write that has
-returned survives a power loss. Every driver passes the cases of `dragoman.testing.store_cases`.
+returned survives a power loss. Every driver passes the cases of `tests/store/cases`.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from dragoman.engine.upstream_notes import UpstreamNotes
 from dragoman.model.errors import TaskNotCancelable
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import StatusUpdate
-from dragoman.testing.store_cases.bench import SetClock
+from tests.store.cases.bench import SetClock
 
 NOW = "2027-01-15T08:00:00.000Z"
 

@@ -7,8 +7,8 @@ import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine import worker_watch
-from dragoman.testing.buses import Hub
 from tests.agents.worker.test_worker import done, taken, token, worker
+from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, house
 from tests.engine.replicas import Stage, replicas, until
 

@@ -34,8 +34,6 @@ from dragoman.server import serving
 from dragoman.store.api import StatusRow, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.sqlite.store import SqliteStore
-from dragoman.testing.buses import Hub
-from dragoman.testing.store_cases.bench import new_task
 from tests.bindings.admin.test_admin import (
     DEADLINE_S,
     bearer,
@@ -46,6 +44,8 @@ from tests.bindings.admin.test_admin import (
     url_of,
     waiting_agent,
 )
+from tests.buses import Hub
+from tests.store.cases.bench import new_task
 
 EVENTS = {route.path: route.events for route in ROUTES if route.events}
 STREAM = {"Accept": "text/event-stream"}

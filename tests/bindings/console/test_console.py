@@ -28,8 +28,8 @@ from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import serving
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.spoiling import WAYS, Way
 from tests.spoil import spoil_file
+from tests.store.cases.spoiling import WAYS, Way
 
 DEADLINE_S = 60.0
 SESSION = "/console/session"

@@ -29,13 +29,13 @@ from dragoman.store.blobs.folder import FolderBlobs
 from dragoman.store.open import check_store, open_store
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import migrate, migrations
-from dragoman.testing.store_cases.bench import message, new_task
-from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
 from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman, dragoman_alone, dragoman_process
 from tests.durability.test_full_disk import namespace
 from tests.processes import ENDS_WITH_US
+from tests.store.cases.bench import message, new_task
+from tests.store.cases.deliveries import telling, webhook
 
 STORE = "sqlite:///store.db"
 

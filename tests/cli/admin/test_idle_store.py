@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.testing.store_cases.bench import Spoil
-from dragoman.testing.store_cases.spoiling import cut
 from tests.cli.admin.site import Ran, dragoman, site
 from tests.spoil import spoil_database, spoil_file
+from tests.store.cases.bench import Spoil
+from tests.store.cases.spoiling import cut
 from tests.systems.conftest import site as served_site
 from tests.systems.speakers import NEW
 

@@ -13,9 +13,9 @@ from dragoman.model.operations import PushConfig
 from dragoman.store.audit import AuditEntry
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane, Registration, Settled
-from dragoman.testing.store_cases.bench import ending, new_task
 from tests.cli.admin.site import dragoman, site
 from tests.push.rig import delivery
+from tests.store.cases.bench import ending, new_task
 
 URL = "https://hooks.example.org/in/T0/hidden/B0?key=hidden"
 

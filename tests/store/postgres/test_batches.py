@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import Appended, Exists, Fenced, Moved, Quota, Store
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import by_run, chunk, ending, loaded, new_task
+from tests.store.cases.bench import by_run, chunk, ending, loaded, new_task
 
 
 @pytest.fixture

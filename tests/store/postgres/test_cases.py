@@ -3,9 +3,9 @@
 import pytest
 
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases import CASES, Bench, Case
-from dragoman.testing.store_cases.handles import HANDLES
 from tests.spoil import spoil_database
+from tests.store.cases import CASES, Bench, Case
+from tests.store.cases.handles import HANDLES
 
 EVERY = CASES + HANDLES
 

@@ -11,8 +11,8 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.api import Append, Appended, Store, Stored
 from dragoman.store.open import open_store
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
-from dragoman.testing.store_cases.bench import START_MS, loaded
-from dragoman.testing.store_cases.worker_leases import Q, answered, leased, single, told
+from tests.store.cases.bench import START_MS, loaded
+from tests.store.cases.worker_leases import Q, answered, leased, single, told
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 

@@ -13,8 +13,8 @@ from dragoman.store.api import ListQuery, Owners, Store
 from dragoman.store.open import open_store
 from dragoman.store.postgres import listing
 from dragoman.store.postgres.transfer import check
-from dragoman.testing.store_cases.bench import START_MS, Bench, Case, SetClock, ending, new_task
-from dragoman.testing.store_cases.lists import LISTS
+from tests.store.cases.bench import START_MS, Bench, Case, SetClock, ending, new_task
+from tests.store.cases.lists import LISTS
 
 DEADLINE_S = 60
 

@@ -23,9 +23,9 @@ from dragoman.store.api import (
     StoreUnreachable,
 )
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import START_MS, by_run, chunk, ending, loaded, new_task, seqs
 from tests.drills import proxy
 from tests.drills.proxy import Proxy
+from tests.store.cases.bench import START_MS, by_run, chunk, ending, loaded, new_task, seqs
 
 PATIENCE_S = 60.0
 

@@ -24,10 +24,10 @@ from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.deliveries import tell
 from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.writes import Told
-from dragoman.testing.store_cases.bench import AGENTS, W, by_run, chunk, ending, new_task
-from dragoman.testing.store_cases.deliveries import telling, webhook
-from dragoman.testing.store_cases.receipts import arrived
 from tests.soak import times
+from tests.store.cases.bench import AGENTS, W, by_run, chunk, ending, new_task
+from tests.store.cases.deliveries import telling, webhook
+from tests.store.cases.receipts import arrived
 
 PATIENCE_S = 120
 TASKS = 12

@@ -8,13 +8,13 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.open import check_store, copy_store, open_store
 from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.pool import Pool
-from dragoman.testing.store_cases import Bench, Case
-from dragoman.testing.store_cases.appends import APPENDS
-from dragoman.testing.store_cases.bench import new_task
-from dragoman.testing.store_cases.deliveries import DELIVERIES
-from dragoman.testing.store_cases.replicas import REPLICAS
 from tests.pooling_proxy import PoolingProxy, pooling
 from tests.postgres import PostgresServer
+from tests.store.cases import Bench, Case
+from tests.store.cases.appends import APPENDS
+from tests.store.cases.bench import new_task
+from tests.store.cases.deliveries import DELIVERIES
+from tests.store.cases.replicas import REPLICAS
 
 CASES = APPENDS[:3] + REPLICAS + DELIVERIES[:2]
 

@@ -19,9 +19,9 @@ from dragoman.store.postgres.database.address import Address, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.replicas import DatabaseClock, Heart, SharedReplicas
 from dragoman.store.replicas import Heartbeat, ReplicaBuried, ReplicaFenced
-from dragoman.testing.store_cases.bench import new_task
-from dragoman.testing.store_cases.deliveries import telling, webhook
 from tests.postgres import PostgresServer
+from tests.store.cases.bench import new_task
+from tests.store.cases.deliveries import telling, webhook
 
 PATIENCE_S = 60
 

@@ -12,8 +12,8 @@ from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.shared import Spending
-from dragoman.testing.store_cases import Case
-from dragoman.testing.store_cases.shared import SHARED
+from tests.store.cases import Case
+from tests.store.cases.shared import SHARED
 
 
 class SharedBench:

@@ -10,7 +10,7 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Moved, Store, Stored
 from dragoman.store.open import open_store
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
-from dragoman.testing.store_cases.bench import START_MS, chunk, new_task, refused, status
+from tests.store.cases.bench import START_MS, chunk, new_task, refused, status
 
 W = TaskState.WORKING
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
 from dragoman.store.postgres.database.statements import read_statements
-from dragoman.testing.store_cases.bench import by_run, chunk, ending, new_task
+from tests.store.cases.bench import by_run, chunk, ending, new_task
 
 FIND = "EXPLAIN (ANALYZE, FORMAT JSON) " + read_statements("tasks.sql", "dragoman")["find"]
 

@@ -15,9 +15,9 @@ from dragoman.model.message import Part
 from dragoman.store.api import Append, Appended, Dedupe
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
-from dragoman.testing.store_cases.bench import W, chunk, ending, message, new_task
-from dragoman.testing.store_cases.deliveries import telling, webhook
-from dragoman.testing.store_cases.receipts import arrived
+from tests.store.cases.bench import W, chunk, ending, message, new_task
+from tests.store.cases.deliveries import telling, webhook
+from tests.store.cases.receipts import arrived
 
 
 async def main(url: str, first: int) -> None:

@@ -10,8 +10,8 @@ import pytest
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
 from dragoman.store.sqlite.schema import check
-from dragoman.testing.store_cases.bench import seqs
 from tests.soak import SOAK, times
+from tests.store.cases.bench import seqs
 
 APPENDING = Path(__file__).with_name("appending.py")
 KILLS = times(3, 50)

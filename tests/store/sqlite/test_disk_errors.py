@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import StoreError
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.bench import by_run, chunk, new_task, seqs
+from tests.store.cases.bench import by_run, chunk, new_task, seqs
 
 
 class Disk(apsw.VFS):

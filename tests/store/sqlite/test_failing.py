@@ -14,7 +14,7 @@ from dragoman.model.message import Part
 from dragoman.store.api import Appended, ListQuery, StoreError, StoreFull
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.schema import check
-from dragoman.testing.store_cases.bench import by_run, chunk, loaded, message, new_task
+from tests.store.cases.bench import by_run, chunk, loaded, message, new_task
 
 
 class BreakableClock(SystemClock):

@@ -13,7 +13,7 @@ from dragoman.store.api import Append, StoreFull
 from dragoman.store.files import INLINE_BYTES, REMEMBERED_BYTES, TaskFiles, digest_of
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.schema import check
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     START_MS,
     D,
     by_run,

@@ -13,7 +13,7 @@ from dragoman.store.codec import Codec
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import migrate, migrations
-from dragoman.testing.store_cases.bench import by_run, chunk, message, new_task
+from tests.store.cases.bench import by_run, chunk, message, new_task
 
 HUGE = {"parent": 10**30}
 """MessagePack cannot encode it, so that the head is spelled in JSON; and its key looks like a field of the head."""

@@ -16,7 +16,7 @@ from dragoman.store.open import open_store
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import Migration, migrate, migrations
-from dragoman.testing.store_cases.bench import Bench, ending, new_task
+from tests.store.cases.bench import Bench, ending, new_task
 from tests.store.sqlite.connections import noted, writing
 
 

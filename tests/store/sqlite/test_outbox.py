@@ -16,9 +16,9 @@ from dragoman.store.codec import Codec
 from dragoman.store.outbox import Delivery, Due, Lane, Settled
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.schema import check, migrations
-from dragoman.testing.store_cases import SetClock
-from dragoman.testing.store_cases.bench import START_MS, TaskState, W, chunk, ending, new_task
-from dragoman.testing.store_cases.deliveries import CLAIM_MS, HOST, telling, webhook
+from tests.store.cases import SetClock
+from tests.store.cases.bench import START_MS, TaskState, W, chunk, ending, new_task
+from tests.store.cases.deliveries import CLAIM_MS, HOST, telling, webhook
 from tests.store.sqlite.connections import noted, writing
 
 Action = Callable[[Store], Awaitable[object]]

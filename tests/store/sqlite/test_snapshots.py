@@ -11,7 +11,7 @@ from dragoman.model.events import Noted, StatusChanged
 from dragoman.model.lifecycle import fold
 from dragoman.model.task import Record, TaskState
 from dragoman.store.sqlite import SqliteStore
-from dragoman.testing.store_cases.bench import SetClock, by_run, chunk, ending, new_task, record
+from tests.store.cases.bench import SetClock, by_run, chunk, ending, new_task, record
 
 HUGE = 10**30
 """An integer that MessagePack cannot hold: its page is written as JSON."""

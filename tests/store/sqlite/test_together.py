@@ -15,9 +15,9 @@ from dragoman.store.api import Append, Dedupe, ListQuery, Store
 from dragoman.store.sqlite import SqliteStore, writer
 from dragoman.store.sqlite.writer import GATHERING_S, GATHERING_TURNS
 from dragoman.store.worker_leases import WorkerLeaseChange
-from dragoman.testing.store_cases import SetClock
-from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, loaded, message, new_task
-from dragoman.testing.store_cases.worker_leases import leased, told
+from tests.store.cases import SetClock
+from tests.store.cases.bench import START_MS, D, W, chunk, ending, loaded, message, new_task
+from tests.store.cases.worker_leases import leased, told
 from tests.store.sqlite.connections import noted, writing
 
 STATES = (W, TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED, TaskState.SUBMITTED)

@@ -20,7 +20,7 @@ from dragoman.store.api import (
     TaskEnded,
     Unknown,
 )
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     START_MS,
     Bench,
     Case,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.model.task import TaskState
 from dragoman.store.audit import AuditEntry
 from dragoman.store.figures import OldestRows, OpenTasks
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, ending, new_task
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, ending, new_task
 
 
 async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(bench: Bench) -> None:

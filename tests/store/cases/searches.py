@@ -10,7 +10,7 @@ from dragoman.model.ids import timestamp
 from dragoman.model.message import Part
 from dragoman.model.task import STATES, TaskState
 from dragoman.store.api import Owners, StatusRow, Store, TaskSearch
-from dragoman.testing.store_cases.bench import START_MS, Bench, Case, D, W, ending, message, new_task
+from tests.store.cases.bench import START_MS, Bench, Case, D, W, ending, message, new_task
 
 EVERYBODY = TaskSearch(owner=Owners.ALL, agent=None)
 

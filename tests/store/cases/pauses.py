@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from dragoman.store.api import Store
 from dragoman.store.outbox import SMALL_BYTES_MAX, HostBacklog, Lane, PausedHost, Settled
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case
-from dragoman.testing.store_cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, pushed_task, telling, webhook
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case
+from tests.store.cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, pushed_task, telling, webhook
 
 OTHER = "https://other.example:8443"
 

@@ -23,7 +23,7 @@ from dragoman.store.api import (
     Store,
     Stored,
 )
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     AGENTS,
     DAY_MS,
     START_MS,
@@ -43,7 +43,7 @@ from dragoman.testing.store_cases.bench import (
     seqs,
     status,
 )
-from dragoman.testing.store_cases.deliveries import webhook
+from tests.store.cases.deliveries import webhook
 
 
 async def the_log_is_numbered_without_gaps_and_read_from_anywhere(bench: Bench) -> None:

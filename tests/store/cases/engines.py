@@ -40,7 +40,7 @@ from dragoman.store.api import Append, Appended, Repeat, Store, Stored
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.store.replicas import ReplicaBuried, ReplicaEvent, ReplicaFenced, Replicas
 from dragoman.telemetry.job_group import JobGroup
-from dragoman.testing.store_cases.bench import Bench, Case, W, by_run, chunk, ending, loaded, new_task
+from tests.store.cases.bench import Bench, Case, W, by_run, chunk, ending, loaded, new_task
 
 DEADLINE_S = 30.0
 """Nothing here takes so long, unless it hangs."""

@@ -9,7 +9,7 @@ from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Dedupe, ListQuery, OverQuota, Owners, Quota, Repeat
 from dragoman.store.outbox import Settled
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     START_MS,
     Bench,
     Case,
@@ -21,7 +21,7 @@ from dragoman.testing.store_cases.bench import (
     new_task,
     refused,
 )
-from dragoman.testing.store_cases.deliveries import claimed, pushed_task, telling
+from tests.store.cases.deliveries import claimed, pushed_task, telling
 
 MADE = Dedupe(b"made", b"m", START_MS + 600_000)
 CONTINUED = Dedupe(b"continued", b"c", START_MS + 600_000)

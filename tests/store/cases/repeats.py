@@ -24,7 +24,7 @@ from dragoman.store.api import (
     Repeat,
     Store,
 )
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     START_MS,
     Bench,
     Case,

@@ -19,7 +19,7 @@ from dragoman.store.api import (
     Store,
     Stored,
 )
-from dragoman.testing.store_cases.spoiling import Way
+from tests.store.cases.spoiling import Way
 
 AGENTS = ("echo", "other")
 

@@ -7,7 +7,7 @@ import asyncio
 
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Fenced, StoreError
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     AGENTS,
     Bench,
     Case,

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from dragoman.store.api import Store
 from dragoman.store.outbox import Arrival, Due, Lane, QueuedAgain, Settled
 from dragoman.store.receipts import RECEIPTS_MAX, Receipt, digest_of_body
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, by_run, chunk, ending
-from dragoman.testing.store_cases.deliveries import CLAIM_MS, any_claimed, claimed, pushed_task, telling, told, webhook
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, by_run, chunk, ending
+from tests.store.cases.deliveries import CLAIM_MS, any_claimed, claimed, pushed_task, telling, told, webhook
 
 SHOWN = "https://hooks.example/in"
 

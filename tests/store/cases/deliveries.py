@@ -11,7 +11,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskState
 from dragoman.store.api import Fenced, Store, Unknown
 from dragoman.store.outbox import Delivery, Due, Lane, Registration, Settled
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     DAY_MS,
     START_MS,
     Bench,

@@ -13,7 +13,7 @@ from dragoman.model.events import MessageReceived
 from dragoman.model.ids import timestamp
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Dedupe, Exists, ListQuery, Moved, NewTask, Repeat, Store
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     AGENTS,
     DAY_MS,
     START_MS,
@@ -30,7 +30,7 @@ from dragoman.testing.store_cases.bench import (
     refused,
     seqs,
 )
-from dragoman.testing.store_cases.quotas import admitted, limited
+from tests.store.cases.quotas import admitted, limited
 
 WHOLE = 1 << 30
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import Append, Appended, Fenced, Moved, Store, Stored
 from dragoman.store.worker_leases import WORKER, DueLeases, WorkerLease, WorkerLeaseChange
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     AGENTS,
     START_MS,
     Bench,
@@ -111,7 +111,7 @@ async def leased(store: Store, task_id: str = "t1", for_ms: int = LONG_MS, **sai
 async def silence(store: Store) -> None:
     """Wait until a lease has run out."""
     async with asyncio.timeout(20):
-        while not (await store.worker_leases.due(10)).silent:  # noqa: ASYNC110  the store tells nobody of it
+        while not (await store.worker_leases.due(10)).silent:
             await asyncio.sleep(SOON_MS / 1000)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.model.ids import timestamp
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState, TaskStatus
 from dragoman.store.api import Append, ListQuery, Store, Stored, TaskSearch
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     AGENTS,
     START_MS,
     Bench,
@@ -26,7 +26,7 @@ from dragoman.testing.store_cases.bench import (
     seqs,
     status,
 )
-from dragoman.testing.store_cases.spoiling import WAYS, Way
+from tests.store.cases.spoiling import WAYS, Way
 
 PLACES = (("tasks", "head"), ("pages", "events"), ("snapshots", "record"))
 """The bytes of a task: without any of them it cannot be read."""

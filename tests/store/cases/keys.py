@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
 from dragoman.store.api import StoreError
 from dragoman.store.keyring import SigningKey, StoredKey
-from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
+from tests.store.cases.bench import START_MS, Bench, Case, new_task
 
 WIDE = StoredKey(
     id="aaaaaaaaaaaa",

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dragoman.store.api import Store
 from dragoman.store.outbox import Lane, Settled
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, by_run, chunk, ending, new_task
-from dragoman.testing.store_cases.deliveries import (
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, by_run, chunk, ending, new_task
+from tests.store.cases.deliveries import (
     CLAIM_MS,
     HOST,
     any_claimed,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dragoman.store.api import Store
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
-from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, new_task
-from dragoman.testing.store_cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, telling, told, webhook
+from tests.store.cases.bench import Bench, Case, by_run, chunk, new_task
+from tests.store.cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, telling, told, webhook
 
 LARGE = SMALL_BYTES_MAX + 1
 SILENT = "https://silent.example:443"

@@ -13,7 +13,7 @@ from dragoman.model.message import Role
 from dragoman.model.task import TOKENS_MAX, ModelUsage, TaskState, Usage
 from dragoman.store.api import Append, Dedupe, TaskEnded
 from dragoman.store.usage import AnswerUsage, UsageDay, Used, used_by_answer
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, ending, message, new_task, refused
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, ending, message, new_task, refused
 
 TODAY = START_MS // DAY_MS
 

@@ -16,7 +16,7 @@ from dragoman.store.api import (
     Moved,
     Repeat,
 )
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     START_MS,
     Bench,
     Case,

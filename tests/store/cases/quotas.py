@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.model.task import TaskState
 from dragoman.store.api import Appended, Dedupe, NewTask, OverQuota, Quota, Repeat
-from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, D, ending, new_task
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, D, ending, new_task
 
 TODAY = START_MS // DAY_MS
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.model.task import TaskState
 from dragoman.store.api import BEGIN_MS, Append, Appended, Fenced, Moved, Store, StoreError, Unknown
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     AGENTS,
     START_MS,
     Bench,
@@ -24,7 +24,7 @@ from dragoman.testing.store_cases.bench import (
     seqs,
     status,
 )
-from dragoman.testing.store_cases.deliveries import webhook
+from tests.store.cases.deliveries import webhook
 
 ASKED = TaskState.INPUT_REQUIRED
 

@@ -6,7 +6,7 @@ Invariant: a case uses nothing but the Store protocol, and knows no more of its 
 import asyncio
 
 from dragoman.store.shared import Spending
-from dragoman.testing.store_cases.bench import Bench, Case
+from tests.store.cases.bench import Bench, Case
 
 LONG_MS = 3_600_000
 SECOND_US = 1_000_000

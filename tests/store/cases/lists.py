@@ -22,7 +22,7 @@ from dragoman.store.api import (
     Store,
     TaskRow,
 )
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     START_MS,
     Bench,
     Case,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.store.api import StoreError, Unknown
 from dragoman.store.outbox import Lane, Registration, Settled
-from dragoman.testing.store_cases.bench import (
+from tests.store.cases.bench import (
     START_MS,
     Bench,
     Case,
@@ -21,7 +21,7 @@ from dragoman.testing.store_cases.bench import (
     new_task,
     refused,
 )
-from dragoman.testing.store_cases.deliveries import HOST, any_claimed, claimed, pushed_task, telling, webhook
+from tests.store.cases.deliveries import HOST, any_claimed, claimed, pushed_task, telling, webhook
 
 
 async def a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) -> None:

@@ -18,8 +18,8 @@ from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Event, Intervened, Logged, MessageReceived, StatusChanged
 from dragoman.model.task import TaskState
-from dragoman.testing.store_cases.bench import Bench, Case
-from dragoman.testing.store_cases.engines import EngineCaller, Engines, two_engines
+from tests.store.cases.bench import Bench, Case
+from tests.store.cases.engines import EngineCaller, Engines, two_engines
 
 OPERATOR = Operator("key:ops", "203.0.113.7")
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.store.audit import ACTS_MAX, AuditEntry, AuditFilter
-from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
+from tests.store.cases.bench import START_MS, Bench, Case, new_task
 
 
 def entry(number: int, principal: str = "key:ann", reason: str = "") -> AuditEntry:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dragoman.bus.api import Hint, Inbox
-from dragoman.testing.buses import Hub, HubBus
+from tests.buses import Hub, HubBus
 from tests.virtual_time import in_virtual_time
 
 
